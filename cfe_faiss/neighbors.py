@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Real
 from typing import Any, Literal, Self, overload
 
+import faiss
 import numpy as np
+from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 from sklearn import get_config
@@ -57,6 +60,11 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         The classifier to explain. ``fit`` fits a clone of it to ``X, y``, and its predictions are the labels of samples
         and queries. Pass a fitted classifier as ``sklearn.frozen.FrozenEstimator(classifier)``. None: the predictions
         are arguments.
+    neighbors
+        ``"other"`` for samples of other classes. ``"any"`` for all samples, as ``NearestNeighbors`` does: without
+        labels and ``estimator``, and with ``y`` ignored.
+    n_jobs
+        Number of threads of a search; None for the setting of FAISS, -1 for all processors.
 
     Attributes
     ----------
@@ -122,6 +130,8 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         exact: bool = False,
         memory: int | None = None,
         estimator: Any = None,
+        neighbors: Literal["other", "any"] = "other",
+        n_jobs: int | None = None,
     ) -> None:
         self.n_neighbors = n_neighbors
         self.radius = radius
@@ -131,11 +141,14 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.exact = exact
         self.memory = memory
         self.estimator = estimator
+        self.neighbors = neighbors
+        self.n_jobs = n_jobs
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         classifier = None if self.estimator is None else get_tags(self.estimator)
-        tags.target_tags.required = classifier is None or classifier.target_tags.required
+        needs_targets = self.neighbors != "any" if classifier is None else classifier.target_tags.required
+        tags.target_tags.required = needs_targets
         tags.input_tags.sparse = classifier is None or classifier.input_tags.sparse
         tags.transformer_tags.preserves_dtype = []  # distances are float32 for any X
         return tags
@@ -183,8 +196,12 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             routed = process_routing(self, "fit", **fit_params).estimator.fit if is_routed else fit_params
             classifier = clone(self.estimator).fit(X, y, **routed)
             y = classifier.predict(X)
-        samples, targets = validate_data(self, X, y, accept_sparse="csr", dtype=np.float32)
-        check_classification_targets(targets)
+        if self.neighbors == "any":
+            samples = validate_data(self, X, accept_sparse="csr", dtype=np.float32)
+            targets = np.zeros(samples.shape[0], np.int64)
+        else:
+            samples, targets = validate_data(self, X, y, accept_sparse="csr", dtype=np.float32)
+            check_classification_targets(targets)
         classes, labels = np.unique(targets, return_inverse=True)
         index = empty_index(self.index, *samples.shape)
         if not index.is_trained:
@@ -203,6 +220,10 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         as_count("n_neighbors", self.n_neighbors)
         as_number("radius", self.radius, 0, np.inf)
         Effort.of(*self._effort().values())
+        if self.neighbors not in ("other", "any"):
+            raise ValueError(f'neighbors must be "other" or "any", got {self.neighbors!r}')
+        if self.neighbors == "any" and self.estimator is not None:
+            raise ValueError(f'estimator must be None with neighbors="any", got {self.estimator!r}')
         if self.estimator is None and fit_params:
             raise TypeError(f"fit takes {', '.join(fit_params)} only for an estimator, got estimator=None")
         if self.estimator is not None and not is_classifier(self.estimator):
@@ -266,13 +287,18 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """
         check_is_fitted(self, "index_")
         k = as_count("n_neighbors", self.n_neighbors if n_neighbors is None else n_neighbors)
-        options = self._effort()
-        if X is None:
-            _check_no_labels(labels)
-            D, I = self.index_.search_stored(None, k, **options)
-        else:
-            found = [self.index_.search_evidence(*block, k, **options) for block in self._queries(X, labels)]
-            D, I = (np.concatenate(part) if len(found) > 1 else part[0] for part in zip(*found, strict=True))
+        options, is_own = self._effort(), X is None and self.neighbors == "any"
+        with _threads(self.n_jobs):
+            if X is None and not is_own:
+                _check_no_labels(labels)
+                D, I = self.index_.search_stored(None, k, **options)
+            else:
+                found = [
+                    self.index_.search_evidence(*block, k + is_own, **options) for block in self._queries(X, labels)
+                ]
+                D, I = (np.concatenate(part) if len(found) > 1 else part[0] for part in zip(*found, strict=True))
+        if is_own:
+            D, I = _without_itself(D, I)
         return (_distances(D, I), I) if return_distance else I
 
     def kneighbors_graph(
@@ -434,14 +460,16 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Returns
         -------
         distances
-            As from :meth:`transform` for ``X`` with the fitted labels.
+            As from :meth:`transform` for ``X`` with the fitted labels. With ``neighbors="any"``, the first neighbour of
+            a sample is itself.
 
         Raises
         ------
         TypeError, ValueError
             If an argument or a parameter of the constructor is not as described.
         """
-        return self.fit(X, y, **fit_params).kneighbors()[0]
+        fitted = self.fit(X, y, **fit_params)
+        return fitted.transform(X) if self.neighbors == "any" else fitted.kneighbors()[0]
 
     @property
     def _n_features_out(self) -> int:
@@ -452,18 +480,25 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """Yield blocks of queries as dense vectors and encoded labels."""
         if X is None:
             _check_no_labels(labels)
-            ids, fitted = np.arange(self.n_samples_fit_), self.index_.members().labels
+            ids, fitted = np.arange(self.n_samples_fit_), self.index_.members().labels + (self.neighbors == "any")
             for rows in gen_batches(len(ids), max(1, _BLOCK // self.n_features_in_)):
                 yield self.index_.reconstruct_batch(ids[rows]), fitted[rows]
             return
         queries = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
+        if self.neighbors == "any":
+            _check_no_labels(labels, 'neighbors="other"')
+            codes = np.full(queries.shape[0], len(self.classes_))  # a class without samples
+        else:
+            codes = self._encode(self._labels_of(X, labels), queries.shape[0])
+        for rows in _blocks(queries):
+            yield _dense(queries[rows]), codes[rows]
+
+    def _labels_of(self, X: Any, labels: ArrayLike | None) -> ArrayLike:
         if labels is None:
             if self.estimator_ is None:
                 raise ValueError("labels must be given with X: the predicted class of each query, got None")
             labels = self.estimator_.predict(X)
-        codes = self._encode(labels, queries.shape[0])
-        for rows in _blocks(queries):
-            yield _dense(queries[rows]), codes[rows]
+        return labels
 
     def _encode(self, labels: ArrayLike, n: int) -> Indices:
         """Return the position of each label in ``classes_``, or len(classes_) for an unknown label."""
@@ -483,11 +518,15 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """Return lims, distances and indices of the samples within a distance, as FAISS's range search does."""
         check_is_fitted(self, "index_")
         most = as_number("radius", self.radius if radius is None else radius, 0, np.inf)
-        counts, distances, indices = [], [], []
+        counts, distances, indices, first = [], [], [], 0
         for vectors, codes in self._queries(X, labels):
-            lims, D, I = self.index_.range_search_evidence(vectors, codes, 1 - most - _ROUNDING)
+            with _threads(self.n_jobs):
+                lims, D, I = self.index_.range_search_evidence(vectors, codes, 1 - most - _ROUNDING)
             found = _distances(D, I)
             near = found <= most
+            if X is None:
+                near &= np.repeat(np.arange(first, first + len(codes)), np.diff(lims)) != I
+            first += len(codes)
             counts.append(np.diff(np.concatenate(([0], np.cumsum(near)))[lims]))
             distances.append(found[near])
             indices.append(I[near])
@@ -499,9 +538,27 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return csr_array((values, indices, lims), shape=(len(lims) - 1, self.n_samples_fit_))
 
 
-def _check_no_labels(labels: ArrayLike | None) -> None:
+@contextmanager
+def _threads(n_jobs: int | None) -> Iterator[None]:
+    """Set the number of threads of FAISS for the calling thread."""
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(before if n_jobs is None else effective_n_jobs(n_jobs))
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+def _without_itself(D: Distances, I: Indices) -> tuple[Distances, Indices]:
+    """Return D, I, (n, k), of (n, k + 1): without row i of row i, or else without the last column."""
+    drop = np.arange(len(I))[:, None] == I
+    drop[:, -1] |= ~drop.any(axis=1)
+    return D[~drop].reshape(len(I), -1), I[~drop].reshape(len(I), -1)
+
+
+def _check_no_labels(labels: ArrayLike | None, only: str = "X only: the fitted samples have their own") -> None:
     if labels is not None:
-        raise ValueError("labels must be given with X only: the fitted samples have their own")
+        raise ValueError(f"labels must be given with {only}")
 
 
 def _check_mode(mode: Mode) -> None:

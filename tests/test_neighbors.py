@@ -3,6 +3,7 @@ import subprocess
 import sys
 from typing import Any
 
+import faiss
 import numpy as np
 import pandas as pd
 import pytest
@@ -47,7 +48,11 @@ TRANSFORMING_CHECKS = (
 
 def expected_failures(estimator: cfe.EvidenceNeighbors) -> dict[str, str]:
     """Return the checks that call ``transform(X)``, where it needs more: what a classifier predicts for X."""
-    return {} if estimator.estimator else dict.fromkeys(TRANSFORMING_CHECKS, "transform needs labels beside X")
+    return (
+        {}
+        if estimator.estimator or estimator.neighbors == "any"
+        else dict.fromkeys(TRANSFORMING_CHECKS, "transform needs labels beside X")
+    )
 
 
 @parametrize_with_checks(
@@ -56,6 +61,7 @@ def expected_failures(estimator: cfe.EvidenceNeighbors) -> dict[str, str]:
         PROBED_FULLY,
         WITH_CLASSIFIER,
         cfe.EvidenceNeighbors(index=None, estimator=make_pipeline(StandardScaler(), GaussianNB())),
+        cfe.EvidenceNeighbors(n_neighbors=2, neighbors="any", n_jobs=1),
     ],
     expected_failed_checks=expected_failures,
 )
@@ -112,6 +118,50 @@ def test_order_of_samples_does_not_matter(stored: Stored) -> None:
     other_indices = np.where(other_indices < 0, -1, order[other_indices])
     for one, two, kept in zip(indices, other_indices, inner, strict=True):
         assert set(one[kept]) == set(two[kept])
+
+
+@given(stored_vectors(least=1, arbitrary_ids=False))
+def test_any_neighbors_are_all_samples(stored: Stored) -> None:
+    neighbors = cfe.EvidenceNeighbors(stored.k, neighbors="any").fit(stored.X)
+    everyone = stored._replace(labels=np.zeros(len(stored.X), np.int64), labels_q=np.ones(len(stored.xq), np.int64))
+    if len(stored.xq):
+        for found, wanted in zip(neighbors.kneighbors(stored.xq), expected(everyone), strict=True):
+            assert_array_equal(found, wanted)
+    alone = stored._replace(labels=np.arange(len(stored.X)), xq=stored.X, labels_q=np.arange(len(stored.X)))
+    for found, wanted in zip(neighbors.kneighbors(), expected(alone), strict=True):
+        assert_array_equal(found, wanted)
+    near, rows = neighbors.radius_neighbors(radius=0.5)
+    D, I = expected(alone._replace(k=len(stored.X)))
+    for i, (one, two) in enumerate(zip(near, rows, strict=True)):
+        assert_array_equal(one, D[i][D[i] <= 0.5])
+        assert_array_equal(two, I[i][D[i] <= 0.5])
+
+
+def test_any_neighbors_take_no_labels() -> None:
+    neighbors = cfe.EvidenceNeighbors(2, neighbors="any").fit(SAMPLES, NAMES)
+    assert_array_equal(neighbors.kneighbors([[1, 0.1]], return_distance=False), [[0, 1]])
+    for X in (None, SAMPLES):
+        with pytest.raises(ValueError, match="labels must be given with"):
+            neighbors.kneighbors(X, NAMES)
+    with pytest.raises(ValueError, match="neighbors must be"):
+        cfe.EvidenceNeighbors(neighbors="all").fit(SAMPLES, NAMES)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="estimator must be None"):
+        cfe.EvidenceNeighbors(neighbors="any", estimator=LogisticRegression()).fit(SAMPLES, NAMES)
+
+
+def test_n_jobs_is_the_number_of_threads_of_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, before = [], faiss.omp_get_max_threads()
+    search = cfe.IndexEvidenceFlat.search_stored
+
+    def watched(*args: Any, **options: Any) -> Any:
+        seen.append(faiss.omp_get_max_threads())
+        return search(*args, **options)
+
+    monkeypatch.setattr(cfe.IndexEvidenceFlat, "search_stored", watched)
+    for n_jobs in (None, 1, 3):
+        cfe.EvidenceNeighbors(2, n_jobs=n_jobs).fit(SAMPLES, NAMES).kneighbors()
+    assert seen == [before, 1, 3]
+    assert faiss.omp_get_max_threads() == before
 
 
 @settings(max_examples=20)

@@ -70,6 +70,7 @@ def as_predictions(
         - classes, (n,): integers, or texts, which are ``class_names`` (without these, the texts in ascending order
           become classes 0, 1, ...);
         - probabilities or logits, (n, C), C at least 2; the first of the largest values gives the class;
+        - one logit for two classes, (n, 1): class 1 if it is positive, else class 0;
 
         as an array, a tensor, lists, or a Series or DataFrame of pandas or polars. The index of a pandas object holds
         node ids 0..n-1, in any order. The columns of a DataFrame are classes: 0..C-1 or all of ``class_names``, in any
@@ -98,6 +99,13 @@ def as_predictions(
     """
     names = None if class_names is None else tuple(map(str, class_names))
     array, columns = _array(values, n, name)
+    if array.shape == (n, 1) and array.dtype.kind == "f":
+        if are_shares(array):
+            raise ValueError(
+                f"{name} must be logits where there is one column, got numbers in [0, 1] only: return the "
+                f"probabilities of both classes, of shape ({n}, 2)"
+            )
+        array = as_two_logits(array)
     if array.shape != (n,) and (array.ndim != 2 or array.shape[0] != n or array.shape[1] < 2):
         raise ValueError(
             f"{name} must be logits or probabilities of shape ({n}, C) with C >= 2 or classes of shape ({n},), "
@@ -114,6 +122,16 @@ def as_predictions(
     if np.isnan(array).any():
         raise ValueError(f"{name} must not be NaN, got NaN for node {int(np.isnan(array).any(axis=1).argmax())}")
     return Predictions(array.argmax(axis=1).astype(np.int32), array, names)
+
+
+def are_shares(scores: NDArray[Any]) -> bool:
+    """Return whether all numbers lie in [0, 1], as probabilities do."""
+    return bool(((scores >= 0) & (scores <= 1)).all())
+
+
+def as_two_logits(scores: NDArray[Any]) -> NDArray[Any]:
+    """Return the logits of two classes, (n, 2), whose difference is the one logit, (n, 1)."""
+    return np.hstack([np.zeros_like(scores), scores])
 
 
 def _array(values: Any, n: int, name: str) -> tuple[NDArray[Any], list[Any] | None]:

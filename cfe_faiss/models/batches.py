@@ -6,7 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.classes import Predictions, as_predictions, class_names_of, node_count
+from cfe_faiss.attributes.classes import (
+    Predictions,
+    are_shares,
+    as_predictions,
+    as_two_logits,
+    class_names_of,
+    node_count,
+)
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_ids
 from cfe_faiss.base.extras import extra
 from cfe_faiss.graph.node_types import nodes_of
@@ -31,7 +38,7 @@ def call_by_batches(model: Callable[..., Any], data: Any, node_type: str | None,
     if isinstance(loader, str) or not isinstance(loader, Iterable):
         raise TypeError(f"loader must yield batches of the graph, got {type(loader).__name__}")
     nodes = nodes_of(data, node_type)
-    labels = np.full(node_count(nodes), UNKNOWN, np.int32)
+    labels, may_be_shares = np.full(node_count(nodes), UNKNOWN, np.int32), True
     names = class_names_of(nodes)
     device = device_of(model)  # None: batches are not moved
     with inference(model, device or torch.device("cpu")):
@@ -39,13 +46,16 @@ def call_by_batches(model: Callable[..., Any], data: Any, node_type: str | None,
             seeds, rows = _seeds(batch, number, node_type, len(labels))
             _refuse_repeats(seeds, labels)
             output = output_of(model, batch if device is None else batch.to(device), node_type)
-            labels[seeds] = _classes(output, seeds, rows, names, number)
+            labels[seeds], has_shares = _classes(output, seeds, rows, names, number)
+            may_be_shares &= has_shares
     missing = np.flatnonzero(labels == UNKNOWN)
     if len(missing):
         raise ValueError(
             f"loader must yield every node once, got no batch with node {missing[0]} among its first batch_size "
             f"({len(missing):,} of {len(labels):,} nodes are missing): leave input_nodes out, and drop_last"
         )
+    if may_be_shares and len(labels):
+        raise ValueError("the model's output must be logits where there is one column, got numbers in [0, 1] only")
     return Predictions(labels, None, names)
 
 
@@ -77,8 +87,11 @@ def _refuse_repeats(seeds: NDArray[np.int64], labels: NDArray[np.int32]) -> None
 
 def _classes(
     output: Any, seeds: NDArray[np.int64], rows: int, names: tuple[str, ...] | None, number: int
-) -> NDArray[np.int32]:
-    """Return the class of each seed of a batch, from an output for all nodes of the batch or for the seeds only."""
+) -> tuple[NDArray[np.int32], bool]:
+    """Return the class of each seed of a batch, from an output for all nodes of the batch or for the seeds only.
+
+    The second value is whether the output is one column of numbers in [0, 1], which may be logits or probabilities.
+    """
     name = f"the model's output for batch {number}"
     count = len(output) if hasattr(output, "__len__") else None
     if count not in (rows, len(seeds)):
@@ -88,7 +101,10 @@ def _classes(
         output = as_array(name, output.float() if output.is_floating_point() else output)
     if getattr(output, "ndim", 0) == 2 and output.dtype.kind == "f" and np.isnan(output).any():
         raise ValueError(f"{name} must not be NaN, got NaN for node {seeds[np.isnan(output).any(axis=1)][0]}")
+    has_shares = False
+    if getattr(output, "shape", None) == (len(seeds), 1) and output.dtype.kind == "f":
+        has_shares, output = are_shares(output), as_two_logits(output)
     found = as_predictions(output, len(seeds), names, name)
     if names is None and found.class_names is not None:
         raise ValueError(f"{name} must be numbers, got texts: give data class_names, which number them")
-    return found.labels
+    return found.labels, has_shares

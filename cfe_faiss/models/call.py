@@ -26,7 +26,7 @@ def call(model: Callable[..., Any], data: Any) -> Any:
     Raises
     ------
     ValueError
-        If ``data`` lacks a value that the model requires, or has edge values that the model does not accept.
+        If ``data`` lacks a value that the model requires, or has edge weights or types that the model does not accept.
     """
     args, kwargs = arguments(model, data)
     return model(*args, **kwargs)
@@ -102,6 +102,8 @@ def _edge_values(model: Any, parameters: list[inspect.Parameter], names: dict[st
         argument = names.get(name, name + suffix if accepts_any else None)
         # PyG's networks accept both arguments, and ignore the one that their layers do not support.
         if argument is None or not getattr(model, f"supports_{name}", True):
+            if name == "edge_attr":  # features of edges, which most models do not use
+                continue
             of_types = f" for {', '.join(map(str, value))}" if suffix else ""
             raise ValueError(
                 f"data has {name}{of_types}, which {getattr(model, '__name__', None) or type(model).__name__} does not "

@@ -151,8 +151,10 @@ def check(model: torch.nn.Module, data: Any) -> None:
 
 
 def logits_of(model: torch.nn.Module, data: Any) -> torch.Tensor:
-    """Return the model's logits of every node, (n, C); ValueError if they have another shape."""
+    """Return the model's logits of every node, (n, C), two for one of class 1; ValueError for another shape."""
     logits, n, classes = call(model, data), len(data.x), int(data.y.max()) + 1
+    if isinstance(logits, torch.Tensor) and logits.shape == (n, 1):
+        logits = torch.cat([torch.zeros_like(logits), logits], dim=1)
     shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
     if not isinstance(logits, torch.Tensor) or len(shape) != 2 or len(logits) != n or logits.shape[1] < classes:
         raise ValueError(f"model must return logits of shape ({n}, C) with C >= {classes}, got {shape}")

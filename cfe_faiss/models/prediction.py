@@ -35,14 +35,16 @@ def predict(
           parameter (and not named like features, ``x`` for example);
         - ``model(x)`` if it has no parameter for edges;
         - ``model(x, edge_index)`` otherwise. ``edge_weight``, ``edge_attr`` and ``edge_type`` of ``data`` are passed by
-          name. They are never ignored: an error is raised if the model does not accept them. Other parameters without a
-          default are taken from ``data``; ``batch`` is 0 for all nodes of a single graph;
+          name. A model that takes no ``edge_attr`` is called without it; the other two are never ignored: an error is
+          raised if the model does not accept them. Other parameters without a default are taken from ``data``;
+          ``batch`` is 0 for all nodes of a single graph;
         - for ``HeteroData`` the same with ``x_dict``, ``edge_index_dict``, ``edge_attr_dict`` and so on, under any
           parameter names.
 
-        It returns logits or probabilities of shape (n, C), C at least 2, or classes of shape (n,), as a tensor or an
-        array; for ``HeteroData`` the output of ``node_type``, or a dict with it. A function that wraps a module sets
-        the mode of the module itself. ``model`` may also be a fitted scikit-learn estimator or ready predictions, see
+        It returns logits or probabilities of shape (n, C), C at least 2, one logit for two classes, (n, 1), which is
+        positive for class 1, or classes of shape (n,), as a tensor or an array; for ``HeteroData`` the output of
+        ``node_type``, or a dict with it. A function that wraps a module sets the mode of the module itself. ``model``
+        may also be a fitted scikit-learn estimator or ready predictions, see
         :func:`cfe_faiss.models.predictions.predictions_of`.
     data
         The graph, PyG ``Data`` or ``HeteroData``, on the device of the model.
@@ -65,10 +67,10 @@ def predict(
     TypeError
         If the model is not as described, or its output is neither numbers nor texts, or has several parts.
     ValueError
-        If ``data`` has no ``x`` or edges, lacks a value that the model requires or has edge values that it does not
-        accept; if the output has another shape, NaN, or a negative class; or if the batches are not as described: one
-        has no ``n_id`` (as from ``ClusterLoader``, ``GraphSAINTSampler`` and ``RandomNodeLoader``, whose batches lack
-        edges), or a node is not a seed, or twice.
+        If ``data`` has no ``x`` or edges, lacks a value that the model requires or has edge weights or types that it
+        does not accept; if the output has another shape, NaN, a negative class, or one column of numbers in [0, 1]
+        only; or if the batches are not as described: one has no ``n_id`` (as from ``ClusterLoader``,
+        ``GraphSAINTSampler`` and ``RandomNodeLoader``, whose batches lack edges), or a node is not a seed, or twice.
 
     Examples
     --------

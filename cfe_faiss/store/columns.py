@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,16 +20,20 @@ GONE = -2
 MISSING: Any = type("Missing", (), {"__repr__": lambda _: "no value"})()
 """Value of a key that a row does not have."""
 
-NO_VALUE, NULL, BOOLEAN, NUMBER, TEXT, LIST, MAPPING = range(7)
-KINDS = ("no value", "None", "True and False", "numbers", "texts", "lists", "mappings")
-_KIND_OF = {bool: BOOLEAN, int: NUMBER, float: NUMBER, str: TEXT, list: LIST, dict: MAPPING}
+NO_VALUE, NULL, BOOLEAN, NUMBER, TEXT, LIST, MAPPING, DATETIME, ZONED, DATE, TIME, DURATION, BYTES = range(13)
+KINDS: tuple[str, ...] = ("no value", "None", "True and False", "numbers", "texts", "lists", "mappings", "datetimes")
+KINDS += ("datetimes with a time zone", "dates", "times", "durations", "bytes")
+ORDERED = (NUMBER, TEXT, DATETIME, ZONED, DATE, TIME, DURATION, BYTES)
+_KIND_OF = {bool: BOOLEAN, int: NUMBER, float: NUMBER, Decimal: NUMBER, str: TEXT, list: LIST, dict: MAPPING}
+_KIND_OF |= {datetime: DATETIME, date: DATE, time: TIME, timedelta: DURATION, bytes: BYTES}
 _KIND_OF |= {type(None): NULL, type(MISSING): NO_VALUE}
 _OWN_KEYS = frozenset(_KIND_OF) - {bool, list, dict}
 
 
 def kind_of(value: Any) -> int:
     """Return the position of a value's kind in ``KINDS``."""
-    return _KIND_OF[type(value)]
+    kind = _KIND_OF[type(value)]
+    return ZONED if kind == DATETIME and value.tzinfo is not None else kind
 
 
 def key_of(value: Any) -> Any:
@@ -41,8 +47,8 @@ def key_of(value: Any) -> Any:
 
 
 def float_holds(number: float) -> bool:
-    """Return whether float64 represents a number exactly: any float, and integers up to 2**53."""
-    return type(number) is float or -(1 << 53) <= number <= 1 << 53
+    """Return whether float64 represents a number exactly: any float, and integers up to 2**53; no decimal."""
+    return type(number) is float or (type(number) is int and -(1 << 53) <= number <= 1 << 53)
 
 
 class Values:

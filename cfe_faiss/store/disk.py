@@ -6,6 +6,8 @@ Layout::
     index-<version>.cfe      the evidence index, as cfe_faiss.write_index writes it; its ids are the keys
     rows-<version>.parquet   the rows in order: key, id, label (class number, -1 for none), document, metadata (JSON)
 
+Dates and other values without a JSON type make the format version 2, which writers before it do not read.
+
 The files of a new version have new names. They are complete and synced before their manifest replaces the old one, and
 the files of the old version are removed afterwards. So the manifest names complete files even if a writer is killed.
 """
@@ -32,6 +34,7 @@ from cfe_faiss.files.outputs import MARK, check_not_mapped, check_owner, is_one_
 from cfe_faiss.files.regular import open_regular
 from cfe_faiss.store.contents import Contents
 from cfe_faiss.store.table import Classes, Table
+from cfe_faiss.store.typed import PREFIX, from_json, to_json
 from cfe_faiss.store.values import DEEPEST, check_labels, check_metadata
 
 with extra("store"):
@@ -40,7 +43,7 @@ with extra("store"):
 
 _MANIFEST = "manifest.json"
 _FORMAT = "cfe_faiss.EvidenceStore"
-_VERSION = 1
+_VERSION, _TYPED_VERSION = 1, 2
 _FILES = re.compile(r"(index-[0-9a-f]{16}\.cfe|rows-[0-9a-f]{16}\.parquet)")
 _TEMPORARY = re.compile(rf"\.{_FILES.pattern}\.[0-9a-f]{{16}}\.tmp")  # left by killed writers, on some file systems
 _TRAILER = 24  # bytes at the end of an index file
@@ -79,10 +82,10 @@ def write(path: str | os.PathLike[str], contents: Contents, *, overwrite: bool, 
         names = {"index": f"index-{version}.cfe", "rows": f"rows-{version}.parquet"}
         try:
             write_index(contents.index, folder / names["index"])
-            _write_rows(contents.table, folder / names["rows"])
+            is_typed = _write_rows(contents.table, folder / names["rows"])
             manifest = {
                 "format": _FORMAT,
-                "version": _VERSION,
+                "version": _TYPED_VERSION if is_typed else _VERSION,
                 "d": contents.d,
                 "rows": len(contents.table),
                 "class_names": list(contents.table.classes.names),
@@ -131,16 +134,22 @@ def _read_parts(folder: Path, manifest: dict[str, Any], mmap: bool) -> tuple[Any
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def _write_rows(table: Table, path: Path) -> None:
+def _write_rows(table: Table, path: Path) -> bool:
+    """Write the rows; return whether metadata may hold values without a JSON type."""
     names = dict(zip(_SCHEMA.names, ("keys", "ids", "labels", "documents", "metadata"), strict=True))
     columns = {column: getattr(table, name)[table.rows] for column, name in names.items()}
-    columns["metadata"] = _encode(columns["metadata"].tolist())
+    encoded = columns["metadata"] = _encode(columns["metadata"].tolist())
     rows = pa.table(columns, schema=_SCHEMA.with_metadata({"generator": MARK}))
     for how in ({"compression": "zstd", "compression_level": 1}, {"compression": "none"}):
         with new_file(path, overwrite=True) as file:
             pq.write_table(rows, file, use_dictionary=["label"], **how)
         if rows.nbytes <= _most_unpacked(path.stat().st_size):  # else a reader refuses the file
-            return
+            break
+    return any(map(_may_be_typed, encoded))
+
+
+def _may_be_typed(encoded: str) -> bool:
+    return f'{{"{PREFIX}' in encoded
 
 
 def _most_unpacked(size: int) -> int:
@@ -158,7 +167,9 @@ def _encode(metadata: list[Any]) -> list[str]:
     return _ENCODER.encode(together)[1:-1].split(f',"{border}",')
 
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":"))
+_ENCODER = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":"), default=to_json
+)
 
 
 def _read_rows(folder: Path, path: Path, manifest: dict[str, Any]) -> Table:
@@ -217,7 +228,8 @@ def _check_footer(file: Any, n: int, most: int) -> None:
 
 def _decode(encoded: list[str], ids: list[str]) -> list[Any]:
     """Return the mapping in each text; ValueError unless :func:`_encode` writes the same texts."""
-    metadata: list[Any] = json.loads("[" + ",".join(encoded) + "]")  # one document takes a third less time than many
+    together = "[" + ",".join(encoded) + "]"  # one document takes a third less time than many
+    metadata: list[Any] = json.loads(together, object_hook=from_json if _may_be_typed(together) else None)
     if len(metadata) != len(encoded) or set(map(type, metadata)) - {dict} or _encode(metadata) != encoded:
         raise ValueError("its metadata are not one mapping in each row")
     nested = [row for row, one in enumerate(encoded) if one.count("{") + one.count("[") > DEEPEST]
@@ -240,9 +252,9 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise _damage(folder, f"{_MANIFEST} is not JSON: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise _damage(folder, f"{_MANIFEST} does not name the format {_FORMAT}")
-    if manifest.get("version") != _VERSION:
-        version = manifest.get("version")
-        raise ValueError(f"{folder} has format version {version}, this cfe_faiss reads version {_VERSION}")
+    version = manifest.get("version")
+    if version not in (_VERSION, _TYPED_VERSION):
+        raise ValueError(f"{folder} has format version {version}, this cfe_faiss reads {_VERSION} and {_TYPED_VERSION}")
     if not _is_complete(manifest):
         raise _damage(folder, f"{_MANIFEST} does not say what it should")
     return manifest

@@ -27,6 +27,7 @@ from cfe_faiss.store.columns import (
     NO_VALUE,
     NULL,
     NUMBER,
+    ORDERED,
     TEXT,
     Column,
     float_holds,
@@ -183,11 +184,13 @@ def _find_contents(said: str, wanted: Any, column: Column) -> Mask:
 
 def _find_ordered(said: str, compare: Callable[[Any, Any], Any], bound: Any, column: Column) -> Mask:
     kind, dictionary = kind_of(bound), column.dictionary
-    if kind not in (NUMBER, TEXT):
-        raise TypeError(f"{said} must compare with a number or a text, got {bound!r}")
+    if kind not in ORDERED:
+        raise TypeError(
+            f"{said} must compare with a number, a text, a date, a time, a duration or bytes, got {bound!r}"
+        )
     _check_kinds(said, {kind}, column)
     chosen: Mask = dictionary.kinds == kind
-    if kind == TEXT:
+    if kind != NUMBER:
         return _rows_with(column, (code for code in _codes(chosen) if compare(dictionary.values[code], bound)))
     numbers = dictionary.numbers[chosen]
     # NumPy rounds a large integer to a float; Python compares the two exactly.

@@ -186,8 +186,9 @@ class EvidenceStore:
             Predicted class of each row, texts or integers; None for a row that is not classified yet, or in place of
             all labels. :meth:`search` finds rows without a class, but they are never evidence.
         metadata
-            A mapping for each row, or None. Keys are texts, values are JSON values: texts, finite numbers, True, False,
-            None, and lists and mappings of these. A tuple is stored as a list, a NumPy scalar as a Python number.
+            A mapping for each row, or None. Keys are texts. Values are texts, finite numbers, decimals, True, False,
+            None, dates, times, datetimes and durations (to microseconds), bytes, and lists and mappings of these. A
+            tuple is stored as a list, a NumPy scalar as a Python value, a UUID as a text.
         documents
             Text of each row, or None.
 
@@ -392,11 +393,10 @@ class EvidenceStore:
         for others.
         """
         k, offset, (X, single) = as_count("k", k), as_count("offset", offset, 0), self._queries("xq", xq)
-        least = None if threshold is None else np.float32(as_number("threshold", threshold, -1, 1))
+        least = _as_threshold(threshold)
         with self._lock.reading():
             D, I = searching.search(self._contents.index, self._contents.table, X, k + offset, self._mask(where))
-            if least is not None:
-                I[least > D] = -1
+            I = np.where(least > D, -1, I)
             found = [self._hits(d[offset:], i[offset:], with_vectors) for d, i in zip(D, I, strict=True)]
         return found[0] if single else found
 
@@ -407,6 +407,7 @@ class EvidenceStore:
         label: Any = None,
         where: Any = None,
         *,
+        threshold: float | None = None,
         nprobe: int | None = None,
         recall: float | None = None,
         exact: bool = False,
@@ -424,7 +425,7 @@ class EvidenceStore:
         label
             Predicted class of the query, or of each query, (nq,). Needed for vectors and for rows that are not
             classified; for other rows it replaces their stored class.
-        where, with_vectors
+        where, threshold, with_vectors
             As in :meth:`search`.
         nprobe, recall, exact, memory
             Effort of the search, see :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default
@@ -447,7 +448,7 @@ class EvidenceStore:
         exact index, with ``store.index.nprobe`` lists for others.
         """
         k, names, keys, own = as_count("k", k), _as_ids(id_or_vector), None, None
-        effort = self._contents.index.as_effort(nprobe, recall, exact, memory)
+        effort, least = self._contents.index.as_effort(nprobe, recall, exact, memory), _as_threshold(threshold)
         if where is not None and nprobe is not None:
             raise ValueError(f"nprobe must be left out with where (such a search is exact), got nprobe={nprobe}")
         X, single = (None, isinstance(id_or_vector, str)) if names else self._queries("id_or_vector", id_or_vector)
@@ -462,6 +463,7 @@ class EvidenceStore:
             D, I = searching.evidence(index, table, X, labels, asked, mask, effort)
             if keys is not None and asked > k:
                 D, I = _without(keys, D, I)
+            I = np.where(least > D, -1, I)
             found = [self._hits(d, i, with_vectors) for d, i in zip(D, I, strict=True)]
         return found[0] if single else found
 
@@ -601,8 +603,7 @@ class EvidenceStore:
         ImportError
             If pyarrow is missing, with the ``pip install`` that installs it.
         TypeError, ValueError
-            If the table lacks these columns, or holds values that cannot be stored (dates, for example: cast them to
-            text).
+            If the table lacks these columns, or holds values that cannot be stored (NaN, for example).
         """
         from cfe_faiss.store import tables
 
@@ -715,6 +716,10 @@ def _without(
     drop = own[:, None] == I
     drop[:, -1] |= ~drop.any(axis=1)
     return D[~drop].reshape(len(I), -1), I[~drop].reshape(len(I), -1)
+
+
+def _as_threshold(threshold: float | None) -> np.float32:
+    return np.float32(-np.inf if threshold is None else as_number("threshold", threshold, -1, 1))
 
 
 def _as_ids(values: Any) -> list[str] | None:

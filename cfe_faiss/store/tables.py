@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.extras import extra
 from cfe_faiss.store.results import Metadata, Rows
+from cfe_faiss.store.typed import to_json
 from cfe_faiss.store.values import speaks_arrow
 
 with extra("store"):
@@ -107,7 +108,9 @@ def _array(values: list[Any]) -> Any:
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        return pa.array([None if value is None else json.dumps(value, ensure_ascii=False) for value in values])
+        return pa.array(
+            [None if value is None else json.dumps(value, ensure_ascii=False, default=to_json) for value in values]
+        )
 
 
 def _free(key: str, taken: Mapping[str, Any]) -> str:

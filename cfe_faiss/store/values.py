@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from itertools import chain, filterfalse
 from numbers import Integral, Real
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import as_array, as_unit_rows
 from cfe_faiss.store.results import Label, Metadata
+from cfe_faiss.store.typed import PREFIX, TYPED, as_typed
 
 DEEPEST = 64
 """Depth of nested lists and mappings that metadata may have."""
@@ -93,7 +95,7 @@ def check_documents(documents: Any, ids: list[str]) -> list[str | None]:
 
 
 def check_metadata(metadata: Any, ids: list[str]) -> list[Metadata]:
-    """Return copies of n mappings from keys to JSON values."""
+    """Return copies of n mappings from keys to JSON values, dates, times, durations, decimals and bytes."""
     if isinstance(metadata, Mapping):
         raise TypeError("metadata must be a sequence of mappings, one for each id, got one mapping")
     found = _one_each("metadata", "mappings, one for each id", metadata, len(ids))
@@ -152,10 +154,12 @@ def _are_valid(metadata: list[Any]) -> bool:
     if set(map(type, metadata)) != {dict}:
         return False
     keys, values = set(chain.from_iterable(metadata)), list(chain.from_iterable(map(dict.values, metadata)))
-    if not (set(map(type, keys)) <= {str} and set(map(type, values)) <= _PLAIN):
+    if not (set(map(type, keys)) <= {str} and set(map(type, values)) <= _PLAIN | TYPED):
+        return False
+    if any(key.startswith(PREFIX) for key in keys):
         return False
     texts = [value for value in values if type(value) is str]
-    numbers = (value for value in values if type(value) is not str and value is not None)
+    numbers = (value for value in values if type(value) in (int, float))
     try:
         return all(map(math.isfinite, numbers)) and _are_unicode(keys) and _are_unicode(texts)
     except OverflowError:  # an integer that is larger than any float
@@ -172,14 +176,17 @@ def _mapping(metadata: Any, where: tuple[Any, ...]) -> Metadata:
     for key, value in metadata.items():
         if not isinstance(key, str):
             raise TypeError(f"{_name_place(*where)} must have texts as keys, got {type(key).__name__}: {key!r}")
+        if key.startswith(PREFIX):
+            raise ValueError(f"{_name_place(*where)} must have no key that begins with {PREFIX!r}, got {key!r}")
         plain = key if type(key) is str and key.isascii() else _text(key, f"{_name_place(*where)}: the key {key!r}")
         result[plain] = _value(value, (*where, plain))
     return result
 
 
 def _value(value: Any, where: tuple[Any, ...]) -> Any:
-    plain = value.item() if isinstance(value, np.generic) else value
-    if plain is None or type(plain) is bool:
+    plain = as_typed(value)
+    plain = plain.item() if isinstance(plain, np.generic) else plain
+    if plain is None or type(plain) is bool or type(plain) in TYPED:
         return plain
     if isinstance(plain, str):
         return _text(plain, *where)
@@ -188,20 +195,21 @@ def _value(value: Any, where: tuple[Any, ...]) -> Any:
         if bits > 1024:
             raise ValueError(f"{_name_place(*where)} must be below 2**1024, got an integer of {bits} bits")
         return int(plain)
-    if isinstance(plain, float):
-        if not math.isfinite(plain):
+    if isinstance(plain, float | Decimal):
+        if not (plain.is_finite() if isinstance(plain, Decimal) else math.isfinite(plain)):
             raise ValueError(
                 f"{_name_place(*where)} must be a finite number, got {plain}; None stands for a missing one"
             )
-        return float(plain)
+        return Decimal(plain) if isinstance(plain, Decimal) else float(plain)
     if len(where) > DEEPEST:
         raise ValueError(f"{_name_place(*where[:2])} must be nested {DEEPEST} deep at most")
     if isinstance(plain, Mapping):
         return _mapping(plain, where)
-    if type(plain) in (list, tuple):
+    if isinstance(plain, list | tuple):
         return [_value(item, (*where, i)) for i, item in enumerate(plain)]
     raise TypeError(
-        f"{_name_place(*where)} must be a text, a number, True, False, None, or a list or mapping of these, "
+        f"{_name_place(*where)} must be a text, a number, True, False, None, a date, a time, a duration, bytes, or a "
+        "list or mapping of these, "
         f"got {type(value).__name__}: {str(value)[:60]}"
     )
 

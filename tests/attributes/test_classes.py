@@ -117,7 +117,7 @@ def test_texts_come_back(texts: list[str]) -> None:
         ([0, 1], ValueError, r"p must be .* classes of shape \(4,\), got shape \(2,\), dtype int64"),
         (TEXTS[:2], ValueError, r"got shape \(2,\)"),
         (SHARES[:2], ValueError, r"logits or probabilities of shape \(4, C\) .* got shape \(2, 3\)"),
-        (SHARES[:, :1], ValueError, r"got shape \(4, 1\)"),
+        (SHARES[:, :1], ValueError, r"p must be logits where there is one column, got numbers in \[0, 1\] only"),
         ([0.1, 0.2, 0.3, 0.4], TypeError, "p must be integers or texts where there is one of each node, got float64"),
         ([0, 1, -1, 2], ValueError, r"p must lie in 0\.\.\d+, got -1"),
         (["a", None, "b", "a"], ValueError, "p must hold a class for every node, got None for node 1"),

@@ -61,6 +61,12 @@ def test_small_adds_give_what_adding_at_once_gives(script: Any, monkeypatch: pyt
     assert min(found["ivf"]["us_per_add_and_search"].values()) > 0
 
 
+def test_mining_gives_what_the_originals_give(script: Any) -> None:
+    functions = script("mining").measure(600, 8, 1)["functions"]
+    assert len(functions) >= 3
+    assert all(row["same_results"] and min(row["seconds"].values()) > 0 for row in functions.values())
+
+
 def test_changes_give_the_results_of_a_copy(script: Any) -> None:
     found = script("changes").measure(1200, 8, 1.0, 5)
     assert found["same_results_as_a_copy"]

@@ -416,6 +416,33 @@ def test_adding_takes_a_class_or_not_and_makes_ids() -> None:
     assert vs.embeddings is vs.embedding
 
 
+@pytest.mark.parametrize(
+    ("chosen", "kept"),
+    [
+        ({"even": True}, lambda one: not one["even"]),
+        ({"label": {"$ne": "request"}}, lambda one: one["label"] == "request"),
+        ({"place": {"$nin": [0, 1, 2]}}, lambda one: one["place"] <= 2),
+        (lambda document: document.metadata["place"] > 4, lambda one: one["place"] <= 4),
+        ({"$and": [{"even": {"$ne": True}}, {"place": {"$lt": 4}}]}, lambda one: one["even"] or one["place"] >= 4),
+        ({}, lambda _: False),
+    ],
+)
+def test_deleting_by_a_filter(chosen: Any, kept: Any) -> None:
+    vs = filled()
+    assert vs.delete(filter=chosen) is True
+    assert vs.store.ids == [id_ for id_, one in zip(IDS, METADATAS, strict=True) if kept(one)]
+    assert asyncio.run(vs.adelete(filter={"place": -1})) is True
+    with pytest.raises(TypeError, match="either ids or filter"):
+        vs.delete(IDS[:1], filter=chosen)
+
+
+def test_filters_that_exclude() -> None:
+    vs = filled()
+    found = vs.similarity_search(TEXTS[0], 20, filter={"label": {"$nin": ["request", "other"]}})
+    assert {document.metadata["label"] for document in found} == {"complaint"}
+    assert ids_of(vs.similarity_search(TEXTS[0], 20, filter={"label": {"$ne": "request"}})) == ids_of(found)
+
+
 def test_deleting() -> None:
     vs = filled()
     assert vs.delete(IDS[:3]) is True

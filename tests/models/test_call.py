@@ -120,7 +120,7 @@ def test_weights_count():
     assert predict(summed, data)[2] == 1
 
 
-@pytest.mark.parametrize("name", ["edge_weight", "edge_attr", "edge_type"])
+@pytest.mark.parametrize("name", ["edge_weight", "edge_type"])
 @pytest.mark.parametrize(
     "model",
     [
@@ -144,8 +144,16 @@ def test_pygs_networks_drop_what_their_layers_do_not_support(weighted):
     del weighted.edge_weight
     weighted.edge_attr = torch.ones(4, 1)
     assert call(model, weighted).shape == (4, 2)
-    with pytest.raises(ValueError, match="data has edge_attr, which GCN does not take"):
-        call(GCN(4, 8, 2, 2), weighted)
+    model = GCN(4, 8, 2, 2)
+    torch.testing.assert_close(call(model, weighted), model(weighted.x, weighted.edge_index))
+
+
+def test_models_without_edge_attr_are_called_without_it(data):
+    data.edge_attr = torch.rand(4, 3)
+    models = [lambda x, edge_index: x, lambda x, adj: x, lambda *args: args[0], GraphSAGE(4, 8, 2, 2)]
+    for model in models:
+        expected = model(data.x, data.edge_index)
+        torch.testing.assert_close(call(model, data), expected)
 
 
 def test_relations(data):

@@ -133,11 +133,17 @@ def test_values_of_edges_are_passed_or_refused(data):
     data[WRITES].edge_attr = torch.rand(60, 2)
     assert call(lambda x_dict, edges, edge_attr_dict=None: edge_attr_dict, data) == data.edge_attr_dict
     assert call(lambda x, edge_index, edge_attr: edge_attr, data) == data.edge_attr_dict
+    without = data.clone()
+    del without[WRITES].edge_attr
     for model in (Stack(data), HGT(data), lambda x, e: x):
-        with pytest.raises(
-            ValueError, match=r"data has edge_attr for \('author', 'writes', 'paper'\), which .* does not"
-        ):
-            predict(model, data, node_type="author")
+        expected = predict(model, without, node_type="author")
+        assert predict(model, data, node_type="author").tolist() == expected.tolist()
+    data[WRITES].edge_weight = torch.rand(60)
+    with pytest.raises(
+        ValueError, match=r"data has edge_weight for \('author', 'writes', 'paper'\), which .* does not"
+    ):
+        predict(lambda x, e: x, data, node_type="author")
+    del data[WRITES].edge_weight
     attentive = GATConv((-1, -1), 3, edge_dim=2, add_self_loops=False)
     layer = HeteroConv({WRITES: attentive, WRITTEN: SAGEConv((-1, -1), 3)})
     with torch.no_grad():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from weights import equal, weights
 
-from cfe_faiss.models import gcn, predict
+from cfe_faiss.models import evaluate, gcn, predict
 from cfe_faiss.models.prediction import outputs
 
 
@@ -113,11 +113,34 @@ def test_equal_logits_give_the_smaller_class(patients):
     assert not predict(lambda x, edge_index: torch.ones(len(x), 3), patients).any()
 
 
+def test_one_logit_decides_between_two_classes(patients):
+    logits = torch.linspace(-1, 1, 569)[:, None]
+    np.testing.assert_array_equal(predict(lambda x, edge_index: logits, patients), (logits > 0).flatten())
+    both = torch.cat([torch.zeros_like(logits), logits], dim=1)
+    one, two = (evaluate(lambda x, edge_index, y=y: y, patients, patients.test_mask) for y in (logits, both))
+    assert one == two
+    with pytest.raises(ValueError, match=r"must be logits where there is one column, got numbers in \[0, 1\]"):
+        predict(lambda x, edge_index: logits.sigmoid(), patients)
+
+
+def test_one_logit_in_batches(patients):
+    patients = patients.clone()
+    patients.x, nodes = patients.x[:9], torch.arange(9)
+    logits = torch.linspace(-1, 1, 9)[:, None]
+    batches = [
+        patients.clone().update({"n_id": nodes[i : i + 1], "batch_size": 1, "x": logits[i : i + 1]}) for i in nodes
+    ]
+    expected = (logits > 0).flatten()
+    np.testing.assert_array_equal(predict(lambda x, edge_index: x, patients, loader=batches), expected)
+    with pytest.raises(ValueError, match="must be logits where there is one column"):
+        predict(lambda x, edge_index: x.sigmoid(), patients, loader=batches)
+
+
 @pytest.mark.parametrize(
     ("output", "error", "message"),
     [
         (LOGITS[:5], ValueError, r"\(569, C\) with C >= 2 .* got shape \(5, 3\)"),
-        (LOGITS[:, :1], ValueError, r"got shape \(569, 1\)"),
+        (torch.from_numpy(EXPECTED[:, None]), ValueError, r"got shape \(569, 1\)"),
         (LOGITS[:, 0], TypeError, "output must be integers or texts where there is one of each node, got float32"),
         (torch.from_numpy(EXPECTED[:5]), ValueError, r"got shape \(5,\)"),
         (torch.from_numpy(EXPECTED - 1), ValueError, "output must lie in 0"),
@@ -132,7 +155,7 @@ def test_equal_logits_give_the_smaller_class(patients):
     ],
     ids=[
         "nodes",
-        "one column",
+        "a column of classes",
         "float classes",
         "classes",
         "negative",

@@ -3,8 +3,10 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 import torch
+from torch_geometric.nn.models import GCN
 from weights import equal, weights
 
 from cfe_faiss.models import TrainingReport, gcn, gin, predict, train
@@ -162,8 +164,19 @@ def test_wrong_arguments_of_train(patients, arguments, error):
 def test_training_refuses_a_classifier_of_other_classes(patients):
     with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module, got function"):
         train(lambda x, edge_index: x, patients)
-    with pytest.raises(ValueError, match=r"logits of shape \(569, C\) with C >= 2, got \(569, 1\)"):
-        train(torch.nn.Bilinear(30, 1, 1), _with_second_input(patients))
+    three = _with_second_input(patients)
+    three.y = three.y + torch.arange(569) % 2
+    with pytest.raises(ValueError, match=r"logits of shape \(569, C\) with C >= 3, got \(569, 2\)"):
+        train(torch.nn.Bilinear(30, 1, 2), three)
+
+
+def test_a_model_of_one_logit_is_trained(patients):
+    model = GCN(30, 16, 2, 1)
+    report = train(model, patients, epochs=60)
+    assert report.test_accuracy > 0.85
+    with torch.no_grad():
+        logits = model(patients.x, patients.edge_index).flatten()
+    np.testing.assert_array_equal(predict(model, patients), logits > 0)
 
 
 def _with_second_input(patients):

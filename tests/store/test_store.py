@@ -399,6 +399,18 @@ def test_a_promised_recall() -> None:
         exact.evidence("doc-1", 5, recall=1.5)
 
 
+def test_evidence_above_a_threshold() -> None:
+    store = small()
+    everything = store.evidence(["a", "b"], k=4)
+    cut = float(np.float32(max(hits.similarity[0] for hits in everything)))
+    for where in (None, {"lang": ["de", "en"]}):
+        for hits, best in zip(store.evidence(["a", "b"], 4, where=where, threshold=cut), everything, strict=True):
+            assert hits.ids == [id_ for id_, one in zip(best.ids, best.similarity, strict=True) if one >= cut]
+    assert [len(hits) for hits in store.evidence(["a", "b"], 4, threshold=1)] == [0, 0]
+    with pytest.raises(ValueError, match=r"threshold must lie in \[-1, 1\]"):
+        store.evidence("a", threshold=2)
+
+
 def test_metadata_alone_can_change() -> None:
     store = small()
     assert store.count({"lang": "de"}) == 2

@@ -26,7 +26,10 @@ def value_range(metas: Iterable[_Meta], field: str) -> dict[str, Any]:
 
 def different_values(metas: Iterable[_Meta], field: str) -> list[Any]:
     """Return the distinct values under a key, ordered by their texts; 1, 1.0, "1" and True are four values."""
-    found = {(type(value).__name__, json.dumps(value, sort_keys=True)): value for value in _values(metas, field)}
+    found = {
+        (type(value).__name__, json.dumps(value, sort_keys=True, default=repr)): value
+        for value in _values(metas, field)
+    }
     return [found[key] for key in sorted(found, key=lambda key: (str(found[key]), key[0]))]
 
 

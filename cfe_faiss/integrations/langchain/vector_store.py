@@ -106,7 +106,7 @@ class EvidenceVectorStore(VectorStore):
         texts
             n texts.
         metadatas
-            One mapping of JSON values per text; the class is under ``label_key``.
+            One mapping per text, as for ``EvidenceStore.add``; the class is under ``label_key``.
         ids
             Distinct ids. None is replaced by a new id.
 
@@ -173,14 +173,18 @@ class EvidenceVectorStore(VectorStore):
 
     arelabel = in_thread(relabel)
 
-    def delete(self, ids: Ids = None, **kwargs: Any) -> bool:
-        """Delete documents by their ids; all documents if ``ids`` is None, as LangChain's interface demands.
+    def delete(self, ids: Ids = None, *, filter: Filter = None, **kwargs: Any) -> bool:
+        """Delete documents by their ids, or those that ``filter`` selects; see the notes of the class.
 
-        Unknown ids are ignored. Returns True.
+        Without both, all documents are deleted, as LangChain's interface demands. Unknown ids are ignored. Returns
+        True. TypeError if both are given.
         """
         refuse("delete", kwargs, _BATCH_SIZE)
+        if ids is not None and filter is not None:
+            raise TypeError("delete takes either ids or filter")
         if self._store is not None:
-            self._store.delete(ids, where={} if ids is None else None)
+            where = {} if filter is None else _where(filter, self.label_key, self._store)
+            self._store.delete(ids, where=where if ids is None else None)
         return True
 
     # --- searches -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,498 @@
+"""Mining with nearest rows of other groups: hard negatives, leaks, Tomek links, trust scores, balanced neighbours."""
+
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cfe_faiss.base.checks import as_count, as_ids, as_matrix, as_number, as_unit_rows
+from cfe_faiss.index.flat import IndexEvidenceFlat
+from cfe_faiss.pairs import Pairs, evidence_pairs
+from cfe_faiss.rows.topk import PADDING
+
+Metric: TypeAlias = Literal["cosine", "l2"]
+Floats: TypeAlias = NDArray[np.float64]
+Scores: TypeAlias = NDArray[np.float32]
+Rows: TypeAlias = NDArray[np.int64]
+
+__all__ = [
+    "batch_balanced_neighbors",
+    "hard_negatives",
+    "near_duplicates",
+    "nearest_enemies",
+    "tomek_links",
+    "trust_scores",
+]
+
+_SPARE = 2
+"""Candidates beyond k that are scored for each query."""
+_PAIRS = 1 << 14
+"""Positive pairs that are scored at once."""
+_BLOCK = 1 << 22
+"""Numbers per block of candidates: 32 MiB."""
+_ERROR = 16 * 2.0**-24
+"""Bound of the error of a similarity of unit vectors that were rounded to float32 twice."""
+_NO_DIVISION_BY_ZERO = 1e-12
+"""Added to the distance to the predicted class in a trust score, as in the authors' code."""
+
+
+def hard_negatives(  # noqa: PLR0913
+    anchors: ArrayLike,
+    corpus: ArrayLike,
+    positives: Any,
+    k: int,
+    range_min: int = 0,
+    range_max: int | None = None,
+    max_score: float | None = None,
+    relative_margin: float | None = None,
+    *,
+    min_score: float | None = None,
+    absolute_margin: float | None = None,
+) -> tuple[Scores, Rows]:
+    """Return the rows of a corpus that are most similar to each anchor without being its positives.
+
+    Parameters
+    ----------
+    anchors, corpus
+        Vectors, (n, d) and (m, d); normalised in copies.
+    positives
+        Rows of the corpus that belong to each anchor: (n,) integers, or n sequences of integers. Or a tuple
+        ``(anchor_groups, corpus_groups)`` of n and m numbers or texts: all corpus rows of an anchor's group are its
+        positives.
+    k
+        Number of negatives per anchor, >= 1.
+    range_min
+        Number of most similar candidates to skip, >= 0.
+    range_max
+        Number of candidates, > range_min; by default range_min + k + (largest number of listed positives), or
+        range_min + 10 k + that number with a margin or ``max_score``.
+    max_score, min_score
+        Largest and least similarity of a negative.
+    relative_margin, absolute_margin
+        A negative's similarity is at most ``s - relative_margin * |s|`` and ``s - absolute_margin``, where s is the
+        similarity of the anchor's least similar positive.
+
+    Returns
+    -------
+    D, I
+        Cosine similarities (n, k) float32 and corpus rows (n, k) int64, best first; equal similarity: smaller row
+        first. Rows with fewer negatives are padded with id -1 and FAISS's padding value.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Notes
+    -----
+    Options and results are those of ``mine_hard_negatives`` of sentence-transformers with ``sampling_strategy="top"``.
+
+    Examples
+    --------
+    >>> from cfe_faiss import mining
+    >>> D, I = mining.hard_negatives([[1, 0.1]], [[1, 0], [0.9, 0.3], [0, 1]], positives=[0], k=1)
+    >>> I
+    array([[1]])
+    """
+    C = as_unit_rows("corpus", corpus)
+    A, k = as_unit_rows("anchors", anchors, C.shape[1]), as_count("k", k)
+    range_min = as_count("range_min", range_min, 0)
+    has_margin = relative_margin is not None or absolute_margin is not None
+    known = (_GroupPositives if isinstance(positives, tuple) else _ListedPositives)(A, C, positives)
+    if range_max is None:
+        range_max = range_min + (10 * k if has_margin or max_score is not None else k) + known.most
+    if as_count("range_max", range_max) <= range_min:
+        raise ValueError(f"range_max must be above range_min, got {range_max} <= {range_min}")
+    highest = np.full((len(A), 1), _limit("max_score", max_score, np.inf))
+    if has_margin:
+        scores = known.lowest_scores().astype(np.float64)
+        has = np.isfinite(scores)  # without positives there is no margin
+        relative = _limit("relative_margin", relative_margin, -np.inf) * np.abs(scores[has])
+        margin = np.fmax(relative, _limit("absolute_margin", absolute_margin, -np.inf))
+        highest[has] = np.minimum(highest[has], (scores[has] - margin)[:, None])
+    lowest = _limit("min_score", min_score, -np.inf)
+    S, I = known.rank_negatives(range_max)
+    S[(highest < S) | (lowest > S)] = -np.inf
+    order = np.argsort(-S, axis=1, kind="stable")[:, range_min:range_max][:, :k]
+    D, rows = np.full((len(A), k), -np.inf, np.float32), np.full((len(A), k), -1)
+    D[:, : order.shape[1]] = np.take_along_axis(S, order, axis=1)
+    rows[:, : order.shape[1]] = np.take_along_axis(I, order, axis=1)
+    missing = np.isneginf(D)
+    D[missing], rows[missing] = PADDING, -1
+    return D, rows
+
+
+def _limit(name: str, value: float | None, default: float) -> float:
+    return default if value is None else as_number(name, value, -np.inf, np.inf)
+
+
+class _ListedPositives:
+    """Positives that are listed for each anchor."""
+
+    def __init__(self, A: Scores, C: Scores, positives: Any) -> None:
+        lists = [np.atleast_1d(one) for one in positives]
+        if len(lists) != len(A):
+            raise ValueError(f"positives must have one entry for each of {len(A)} anchors, got {len(lists)}")
+        counts = [len(one) for one in lists]
+        self.A, self.C, self.most = A, C, max(counts, default=0)
+        self.anchors = np.repeat(np.arange(len(A)), counts)
+        found = [one for one in lists if len(one)]
+        self.rows = as_ids("positives", np.concatenate(found) if found else [], len(C))
+
+    def rank_negatives(self, number: int) -> tuple[Scores, Rows]:
+        """Return the ``number + most`` best rows of each anchor, with a similarity of -inf for positives."""
+        S, I = _index_of(self.C, np.zeros(len(self.C), np.int64)).search_evidence(
+            self.A, np.ones(len(self.A), np.int64), number + self.most
+        )
+        pairs = self.anchors * len(self.C) + self.rows
+        S[np.isin(np.arange(len(I))[:, None] * len(self.C) + I, pairs) | (I < 0)] = -np.inf
+        return S, I
+
+    def lowest_scores(self) -> Scores:
+        """Return the least similarity of each anchor to its positives, (n,)."""
+        lowest = np.full(len(self.A), np.inf, np.float32)
+        for start in range(0, len(self.rows), _PAIRS):
+            anchors, rows = (one[start : start + _PAIRS] for one in (self.anchors, self.rows))
+            scores = np.einsum("ij,ij->i", self.A[anchors], self.C[rows], dtype=np.float64)
+            np.minimum.at(lowest, anchors, scores.astype(np.float32))
+        return lowest
+
+
+class _GroupPositives:
+    """Positives of each anchor: the rows of its group."""
+
+    most = 0
+
+    def __init__(self, A: Scores, C: Scores, groups: tuple[Any, ...]) -> None:
+        if len(groups) != 2:
+            raise ValueError(f"positives must be (anchor_groups, corpus_groups), got a tuple of {len(groups)}")
+        self.A, self.C = A, C
+        self.of_anchors, self.of_rows = _codes(
+            ("anchor_groups", groups[0], len(A)), ("corpus_groups", groups[1], len(C))
+        )
+
+    def rank_negatives(self, number: int) -> tuple[Scores, Rows]:
+        """Return the ``number`` best negatives of each anchor."""
+        S, I = _index_of(self.C, self.of_rows).search_evidence(self.A, self.of_anchors, number)
+        S[I < 0] = -np.inf
+        return S, I
+
+    def lowest_scores(self) -> Scores:
+        """Return the least similarity of each anchor to its positives, (n,); infinity without one."""
+        lowest = np.full(len(self.A), np.inf, np.float32)
+        order = np.argsort(self.of_rows, kind="stable")
+        bounds = np.searchsorted(self.of_rows[order], np.arange(self.of_anchors.max(initial=-1) + 2))
+        for group in np.unique(self.of_anchors).tolist():
+            anchors, rows = np.flatnonzero(self.of_anchors == group), order[bounds[group] : bounds[group + 1]]
+            scores = self.A[anchors].astype(np.float64) @ self.C[rows].T.astype(np.float64)
+            lowest[anchors] = scores.min(axis=1, initial=np.inf)
+        return lowest
+
+
+def near_duplicates(X: ArrayLike, groups: Any, threshold: float) -> Pairs:
+    """Return all pairs of rows of different groups with a similarity of at least ``threshold``.
+
+    With splits of a data set as groups the pairs are leaks; with labels as groups they are conflicts of labels.
+
+    Parameters
+    ----------
+    X
+        Vectors, (n, d); normalised in a copy.
+    groups
+        Group of each row, (n,), numbers or texts.
+    threshold
+        Least cosine similarity, in [-1, 1].
+
+    Returns
+    -------
+    Pairs
+        Best first; ``source`` and ``target`` are rows of X.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Examples
+    --------
+    >>> from cfe_faiss import mining
+    >>> X = [[1, 0], [0.6, 0.8], [0, 1], [0.99, 0.1]]
+    >>> pairs = mining.near_duplicates(X, ["train", "train", "test", "test"], threshold=0.9)
+    >>> pairs.source, pairs.target
+    (array([0]), array([3]))
+    """
+    vectors = as_unit_rows("X", X)
+    (codes,) = _codes(("groups", groups, len(vectors)))
+    parts = [Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))]
+    parts += evidence_pairs(_index_of(vectors, codes), threshold)
+    source, target = (np.concatenate([getattr(part, name) for part in parts]) for name in ("source", "target"))
+    similarity = np.concatenate([part.similarity for part in parts])
+    order = np.lexsort((target, source, -similarity))
+    return Pairs(source[order], target[order], similarity[order])
+
+
+def nearest_enemies(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> tuple[Floats, Rows]:
+    """Return the nearest row of another class for each row.
+
+    Parameters
+    ----------
+    X
+        Vectors, (n, d). With "cosine" they are normalised in a copy.
+    y
+        Class of each row, (n,), numbers or texts.
+    metric
+        "l2" for the Euclidean distance, "cosine" for 1 - cosine similarity.
+
+    Returns
+    -------
+    D, I
+        Distance to the nearest enemy, (n,) float64, and its row, (n,) int64; ties: smaller row. Infinity and -1 if
+        all rows are of one class.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Examples
+    --------
+    >>> from cfe_faiss import mining
+    >>> mining.nearest_enemies([[0], [1], [3], [7]], ["a", "a", "b", "b"])
+    (array([3., 2., 2., 6.]), array([2, 2, 1, 1]))
+    """
+    rows = _Rows(X, y, metric)
+    D, I = rows.nearest(rows.X, rows.groups, 1)
+    return D[:, 0], I[:, 0]
+
+
+def tomek_links(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> Rows:
+    """Return the Tomek links: pairs of rows of different classes, each the nearest row of the other.
+
+    Parameters
+    ----------
+    X, y, metric
+        As in :func:`nearest_enemies`.
+
+    Returns
+    -------
+    links
+        Pairs of rows, (m, 2) int64, the smaller row first, in ascending order.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Notes
+    -----
+    Of several rows at the same distance, the smallest row is the nearest one. Otherwise the links are those of
+    ``imblearn.under_sampling.TomekLinks``. I. Tomek, "Two modifications of CNN", IEEE Trans. Systems, Man and
+    Cybernetics, 1976.
+
+    Examples
+    --------
+    >>> from cfe_faiss import mining
+    >>> mining.tomek_links([[0], [1], [3], [3.5], [7]], ["a", "a", "b", "a", "b"])
+    array([[2, 3]])
+    """
+    rows = _Rows(X, y, metric)
+    enemies = rows.nearest(rows.X, rows.groups, 1)[1][:, 0]
+    first = np.flatnonzero(enemies > np.arange(len(enemies)))
+    first = first[enemies[enemies[first]] == first]
+    links: Rows = np.column_stack([first, enemies[first]])
+    ends = links.ravel()
+    near = rows.nearest(rows.X[ends], None, 2)[1]
+    nearest = np.where(near[:, 0] == ends, near[:, 1], near[:, 0]).reshape(-1, 2)
+    return np.asarray(links[(nearest == links[:, ::-1]).all(axis=1)])
+
+
+def trust_scores(X: ArrayLike, y: Any, Xq: ArrayLike, y_pred: Any, *, metric: Metric = "l2") -> Floats:
+    """Return the trust score of each prediction: low scores mark predictions that the data contradict.
+
+    It is the distance to the nearest row of another class than the predicted one, divided by the distance to the
+    nearest row of the predicted class (plus 1e-12).
+
+    Parameters
+    ----------
+    X, y, metric
+        Training rows and their true classes, as in :func:`nearest_enemies`.
+    Xq
+        Queries, (nq, d).
+    y_pred
+        Predicted class of each query, (nq,); each is a class of ``y``.
+
+    Returns
+    -------
+    scores
+        Trust scores, (nq,) float64, >= 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Notes
+    -----
+    H. Jiang, B. Kim, M. Guan and M. Gupta, "To trust or not to trust a classifier", NeurIPS 2018, with all rows
+    (alpha = 0). The authors' code takes the second nearest row of each class instead of the nearest.
+
+    Examples
+    --------
+    >>> from cfe_faiss import mining
+    >>> mining.trust_scores([[0], [1], [3], [7]], ["a", "a", "b", "b"], [[2], [1.5]], ["a", "b"]).round(2)
+    array([1.  , 0.33])
+    """
+    vectors = as_matrix("X", X)
+    queries = as_matrix("Xq", Xq, vectors.shape[1])
+    codes, predicted = _codes(("y", y, len(vectors)), ("y_pred", y_pred, len(queries)))
+    own = np.empty(len(queries))
+    for number in np.unique(predicted).tolist():
+        asked, members = predicted == number, codes == number
+        if not members.any():
+            raise ValueError(f"y_pred must hold classes of y, got {np.asarray(y_pred)[asked].tolist()[0]!r}")
+        own[asked] = _Rows(vectors[members], None, metric).nearest(queries[asked], None, 1)[0][:, 0]
+    other = _Rows(vectors, codes, metric).nearest(queries, predicted, 1)[0][:, 0]
+    scores: Floats = other / (own + _NO_DIVISION_BY_ZERO)
+    return scores
+
+
+def batch_balanced_neighbors(X: ArrayLike, batches: Any, k: int, *, metric: Metric = "l2") -> tuple[Floats, Rows]:
+    """Return the k nearest rows of each batch for each row.
+
+    Parameters
+    ----------
+    X, metric
+        As in :func:`nearest_enemies`.
+    batches
+        Batch of each row, (n,), numbers or texts.
+    k
+        Neighbours in each batch, >= 1. Each batch has at least k rows. In its own batch, a row is its own neighbour.
+
+    Returns
+    -------
+    D, I
+        Distances (n, batches * k) float64, ascending, and rows (n, batches * k) int64; ties: smaller row first.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Notes
+    -----
+    The graph of K. Polanski et al., "BBKNN: fast batch alignment of single cell transcriptomes", Bioinformatics 2020,
+    for ``umap.umap_.fuzzy_simplicial_set``.
+
+    Examples
+    --------
+    >>> from cfe_faiss import mining
+    >>> D, I = mining.batch_balanced_neighbors([[0], [1], [3], [7]], ["a", "a", "b", "b"], k=1)
+    >>> I
+    array([[0, 2],
+           [1, 2],
+           [2, 1],
+           [3, 1]])
+    """
+    vectors, k = as_matrix("X", X), as_count("k", k)
+    (codes,) = _codes(("batches", batches, len(vectors)))
+    distances, found = [], []
+    for batch in range(codes.max(initial=-1) + 1):
+        members = np.flatnonzero(codes == batch)
+        if len(members) < k:
+            raise ValueError(
+                f"k must be at most the number of rows of each batch, got {k} where one has {len(members)}"
+            )
+        D, I = _Rows(vectors[members], None, metric).nearest(vectors, None, k)
+        distances.append(D)
+        found.append(members[I])
+    D, I = np.hstack(distances), np.hstack(found)
+    order = np.lexsort((I, D))
+    return np.take_along_axis(D, order, axis=1), np.take_along_axis(I, order, axis=1)
+
+
+class _Rows:
+    """Rows with groups. It finds the nearest rows of other groups, exactly.
+
+    The index compares unit vectors. For "l2", rows are centred and scaled to a largest norm of 1, and
+    ``(x, -|x|^2 / 2, p)`` is stored, where p makes all norms equal. The product with ``(q, 1, 0)`` is then
+    ``(|q|^2 - |q - x|^2) / 2``, so the most similar rows are the nearest ones, except for rounding. Candidates are
+    scored in float64. A query gets more of them until a bound proves that no other row is as near.
+    """
+
+    def __init__(self, X: ArrayLike, y: Any, metric: str) -> None:
+        if metric not in ("cosine", "l2"):
+            raise ValueError(f"metric must be 'cosine' or 'l2', got {metric!r}")
+        self.X, self.metric = as_matrix("X", X), metric
+        if not len(self.X):
+            raise ValueError(f"X must have at least one row, got shape {self.X.shape}")
+        n = len(self.X)
+        (self.groups,) = _codes(("y", np.zeros(n, np.int64) if y is None else y, n))
+        self.center, self.radius = self.X.mean(axis=0, dtype=np.float64), 1.0
+        self.radius = float(np.sqrt(self._lift(self.X)[1].max())) or 1.0
+        self.index = _index_of(self.X if metric == "cosine" else self._lift_rows(), self.groups)
+
+    def _lift(self, X: Scores) -> tuple[Floats, Floats]:
+        """Return centred and scaled rows, (n, d), and their squared norms, (n,)."""
+        lifted = (X - self.center) / self.radius
+        return lifted, np.einsum("ij,ij->i", lifted, lifted)
+
+    def _lift_rows(self) -> Floats:
+        lifted, squares = self._lift(self.X)
+        padding = np.sqrt(np.maximum(1.25 - squares - squares**2 / 4, 0))
+        return np.column_stack([lifted, -squares / 2, padding])
+
+    def nearest(self, Xq: Any, groups_q: Rows | None, k: int) -> tuple[Floats, Rows]:
+        """Return distances and rows, (nq, k), for groups of queries; None for queries outside of all groups.
+
+        Missing rows have distance infinity and row -1.
+        """
+        queries = as_matrix("Xq", Xq, self.X.shape[1])
+        outside = np.full(len(queries), self.groups.max() + 1) if groups_q is None else groups_q
+        if self.metric == "cosine":
+            S, I = self.index.search_evidence(queries, outside, k)
+            return np.where(I < 0, np.inf, np.clip(1 - S.astype(np.float64), 0, 2)), I
+        D, I = np.full((len(queries), k), np.inf), np.full((len(queries), k), -1)
+        todo, depth = np.arange(len(queries)), k + _SPARE
+        while len(todo):
+            size = max(1, _BLOCK // (depth * self.X.shape[1]))
+            is_open = []
+            for start in range(0, len(todo), size):
+                part = todo[start : start + size]
+                D[part], I[part], is_complete = self._screen(queries[part], outside[part], k, depth)
+                is_open.append(~is_complete)
+            todo, depth = todo[np.concatenate(is_open)], 4 * depth
+        return np.sqrt(D), I
+
+    def _screen(self, queries: Scores, groups: Rows, k: int, depth: int) -> tuple[Floats, Rows, NDArray[np.bool_]]:
+        """Score ``depth`` candidates of each query; return squared distances, rows, and whether they are complete."""
+        lifted, squares = self._lift(queries)
+        rows = np.column_stack([lifted, np.ones(len(lifted)), np.zeros(len(lifted))])
+        S, I = self.index.search_evidence(rows, groups, depth)
+        differences = self.X[I].astype(np.float64) - queries[:, None]
+        D = np.where(I < 0, np.inf, np.einsum("ijk,ijk->ij", differences, differences))
+        order = np.lexsort((I, D))[:, :k]
+        found = np.take_along_axis(D, order, axis=1)
+        beyond = (squares - 2 * np.sqrt(1.25 * (squares + 1)) * (S[:, -1] + _ERROR)) * self.radius**2
+        return found, np.take_along_axis(I, order, axis=1), (I[:, -1] < 0) | (beyond > found[:, -1])
+
+
+def _index_of(X: Any, labels: Rows) -> IndexEvidenceFlat:
+    index = IndexEvidenceFlat(X.shape[1])
+    index.add_with_labels(X, labels)
+    return index
+
+
+def _codes(*columns: tuple[str, Any, int]) -> list[Rows]:
+    """Return groups as numbers from 0; equal groups of all columns (name, groups, length) have equal numbers."""
+    arrays = []
+    for name, groups, n in columns:
+        array = np.asarray(groups)
+        if array.shape != (n,):
+            raise ValueError(f"{name} must have shape ({n},), one group for each row, got {array.shape}")
+        if array.dtype == object:
+            array = np.array(array.tolist())
+        if array.dtype.kind not in "biufU" or (array.dtype.kind == "f" and np.isnan(array).any()):
+            raise TypeError(f"{name} must hold numbers or texts without missing values, got {array.dtype}")
+        arrays.append(array)
+    together = np.unique(np.concatenate(arrays), return_inverse=True)[1].astype(np.int64)
+    return np.split(together, np.cumsum([len(array) for array in arrays])[:-1])

@@ -1,0 +1,414 @@
+"""Mining equals float64 brute force, and the libraries that mine the same things on their own test data."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+from sklearn.datasets import load_digits, load_iris
+from sklearn.linear_model import LogisticRegression
+
+from cfe_faiss import mining
+
+METRICS = ("l2", "cosine")
+
+
+def distances(X: NDArray[np.float32], Y: NDArray[np.float32], metric: str) -> NDArray[np.float64]:
+    """Return the distance of each pair of rows in float64, (n, m)."""
+    x, y = X.astype(np.float64), Y.astype(np.float64)
+    result: NDArray[np.float64]
+    if metric == "l2":
+        result = np.sqrt(((x[:, None] - y) ** 2).sum(axis=2))
+        return result
+    x, y = (one / np.maximum(np.linalg.norm(one, axis=1, keepdims=True), 1e-300) for one in (x, y))
+    result = 1 - x @ y.T
+    return result
+
+
+def ordered(D: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.argsort(D, axis=1, kind="stable")
+
+
+@st.composite
+def rows(draw: Any) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return rows with classes: far from the origin, of large norms, of few distinct values, or almost equal."""
+    n, d, seed = draw(st.integers(1, 60)), draw(st.integers(1, 9)), draw(st.integers(0, 1000))
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    kind = draw(st.sampled_from(["normal", "offset", "norms", "grid", "near", "equal", "huge"]))
+    if kind == "offset":
+        X = 1000 + X
+    elif kind == "norms":
+        X *= np.exp(4 * rng.normal(size=(n, 1)))
+    elif kind == "grid":
+        X = np.round(X)
+    elif kind == "near":
+        X = X[rng.integers(0, n, n)] + 1e-6 * rng.normal(size=(n, d))
+        X[0] = 1000
+    elif kind == "equal":
+        X[:] = X[0]
+    elif kind == "huge":
+        X *= 1e18
+    return X.astype(np.float32), rng.integers(0, draw(st.integers(1, 4)), n)
+
+
+@given(rows())
+def test_nearest_enemies_equal_brute_force(case: Any) -> None:
+    X, y = case
+    D, I = mining.nearest_enemies(X, y)
+    expected = np.where(y[:, None] != y, distances(X, X, "l2"), np.inf)
+    assert_allclose(D, expected.min(axis=1), rtol=1e-12)
+    found = I >= 0
+    assert_array_equal(found, np.isfinite(expected).any(axis=1))
+    assert_array_equal(I[found], expected.argmin(axis=1)[found])
+
+
+@given(rows())
+def test_nearest_enemies_by_cosine_equal_brute_force(case: Any) -> None:
+    X, y = case
+    D, I = mining.nearest_enemies(X, y, metric="cosine")
+    expected = np.where(y[:, None] != y, distances(X, X, "cosine"), np.inf)
+    assert_allclose(D, expected.min(axis=1), atol=1e-6)
+    found = I >= 0
+    assert_allclose(expected[np.flatnonzero(found), I[found]], expected.min(axis=1)[found], atol=1e-6)
+
+
+def links_of(X: NDArray[np.float32], y: NDArray[Any], metric: str = "l2") -> NDArray[np.int64]:
+    """Return the Tomek links by their definition."""
+    D = distances(X, X, metric)
+    np.fill_diagonal(D, np.inf)
+    nearest, n = D.argmin(axis=1), np.arange(len(X))
+    linked = (nearest[nearest] == n) & (y[nearest] != y) & (n < nearest)
+    links: NDArray[np.int64] = np.column_stack([n, nearest])[linked]
+    return links
+
+
+@given(rows())
+def test_tomek_links_equal_brute_force(case: Any) -> None:
+    X, y = case
+    links = mining.tomek_links(X, y)
+    assert links.dtype == np.int64
+    assert_array_equal(links, links_of(X, y))
+
+
+def test_tomek_links_by_cosine() -> None:
+    X, y = load_iris(return_X_y=True)
+    X = np.unique(X, axis=0).astype(np.float32)
+    y = np.random.default_rng(0).integers(0, 3, len(X))
+    assert_array_equal(mining.tomek_links(X, y, metric="cosine"), links_of(X, y, "cosine"))
+
+
+@given(rows(), st.integers(1, 3), st.sampled_from(METRICS))
+def test_batch_balanced_neighbors_equal_brute_force(case: Any, k: int, metric: str) -> None:
+    X, batches = case
+    sizes = np.bincount(batches)
+    if sizes[sizes > 0].min() < k:
+        with pytest.raises(ValueError, match="k must be at most"):
+            mining.batch_balanced_neighbors(X, batches, k, metric=metric)  # type: ignore[arg-type]
+        return
+    D, I = mining.batch_balanced_neighbors(X, batches, k, metric=metric)  # type: ignore[arg-type]
+    assert D.shape == I.shape == (len(X), k * np.count_nonzero(sizes))
+    assert (np.diff(D, axis=1) >= 0).all()
+    full = distances(X, X, metric)
+    best = [np.sort(full[:, batches == one], axis=1)[:, :k] for one in np.unique(batches)]
+    tolerance: Any = {"rtol": 1e-12} if metric == "l2" else {"atol": 1e-6}
+    assert_allclose(D, np.sort(np.hstack(best), axis=1), **tolerance)
+    for one in np.unique(batches):
+        assert ((batches[I] == one).sum(axis=1) == k).all()
+    assert_allclose(np.take_along_axis(full, I, axis=1), D, **tolerance)
+
+
+@given(rows(), st.sampled_from(METRICS))
+def test_trust_scores_are_ratios_of_distances(case: Any, metric: str) -> None:
+    X, y = case
+    rng = np.random.default_rng(len(X))
+    queries = (X[rng.integers(0, len(X), 7)] + 0.1 * rng.normal(size=(7, X.shape[1]))).astype(np.float32)
+    predicted = rng.choice(y, 7)
+    full = distances(queries, X, metric)
+    own = np.where(predicted[:, None] == y, full, np.inf).min(axis=1)
+    other = np.where(predicted[:, None] != y, full, np.inf).min(axis=1)
+    scores = mining.trust_scores(X, y, queries, predicted, metric=metric)  # type: ignore[arg-type]
+    if metric == "l2":
+        assert_allclose(scores, other / (own + 1e-12), rtol=1e-9)
+    else:
+        sure = own > 1e-3
+        assert_allclose(scores[sure], other[sure] / own[sure], rtol=2e-3, atol=1e-5)
+
+
+def test_trust_scores_of_a_classifier_equal_those_of_trees_by_class() -> None:
+    """The authors build one k-d tree for each class, and divide the least two distances."""
+    X, y = load_iris(return_X_y=True)
+    train = np.arange(len(X)) % 3 != 0
+    predicted = LogisticRegression(max_iter=1000).fit(X[train][:, :2], y[train]).predict(X[~train][:, :2])
+    X = X.astype(np.float32)
+    trees = [cKDTree(X[train & (y == one)]) for one in range(3)]
+    D = np.column_stack([tree.query(X[~train])[0] for tree in trees])
+    own = D[np.arange(len(D)), predicted]
+    D[np.arange(len(D)), predicted] = np.inf
+    scores = mining.trust_scores(X[train], y[train], X[~train], predicted)
+    assert_allclose(scores, D.min(axis=1) / (own + 1e-12), rtol=1e-9)
+    wrong = predicted != y[~train]
+    assert np.median(scores[wrong]) < np.median(scores[~wrong])
+
+
+def test_texts_are_classes() -> None:
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    for one in (names, names.tolist(), names.astype(object)):
+        assert_array_equal(mining.tomek_links(X, one), mining.tomek_links(X, y))
+        assert_array_equal(mining.trust_scores(X, one, X[:5], names[-5:]), mining.trust_scores(X, y, X[:5], y[-5:]))
+
+
+# --- near duplicates --------------------------------------------------------------------------------------------------
+
+
+@given(rows(), st.floats(-1, 1))
+def test_near_duplicates_equal_brute_force(case: Any, threshold: float) -> None:
+    X, groups = case
+    pairs = mining.near_duplicates(X, groups, threshold)
+    similarity = 1 - distances(X, X, "cosine")
+    assert_allclose(pairs.similarity, similarity[pairs.source, pairs.target], atol=1e-6)
+    assert (np.diff(pairs.similarity) <= 0).all()
+    assert (groups[pairs.source] != groups[pairs.target]).all()
+    wanted = (groups[:, None] != groups) & np.triu(np.ones((len(X), len(X)), bool), 1)
+    found = set(zip(pairs.source.tolist(), pairs.target.tolist(), strict=True))
+    assert len(found) == len(pairs)
+    found |= {(two, one) for one, two in found}
+    for sure, name in ((threshold + 1e-6, "least"), (threshold - 1e-6, "most")):
+        there = set(zip(*np.nonzero(wanted & (similarity >= sure)), strict=True))
+        assert there <= found if name == "least" else len(pairs) <= len(there)
+
+
+def test_a_copied_row_is_a_leak() -> None:
+    X, _ = load_digits(return_X_y=True)
+    X = np.vstack([X, X[[3, 7]]])
+    splits = np.where(np.arange(len(X)) < 1500, "train", "test")
+    pairs = mining.near_duplicates(X, splits, 1 - 1e-6)
+    assert {(3, len(X) - 2), (7, len(X) - 1)} <= {
+        (int(min(pair)), int(max(pair))) for pair in zip(pairs.source, pairs.target, strict=True)
+    }
+
+
+# --- hard negatives ---------------------------------------------------------------------------------------------------
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"range_min": 2},
+    {"range_min": 1, "range_max": 9},
+    {"max_score": 0.5},
+    {"min_score": 0.3},
+    {"max_score": 0.6, "min_score": 0.1, "range_min": 1, "range_max": 20},
+    {"relative_margin": 0.05},
+    {"absolute_margin": 0.1},
+    {"absolute_margin": -0.1},
+    {"relative_margin": 0.2, "absolute_margin": 0.1, "max_score": 0.7},
+    {"relative_margin": 0.0, "range_max": 4},
+]
+
+
+def texts(n: int, positives: int) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
+    """Return vectors of n questions, of a corpus with ``positives`` answers to each, and the answers' rows."""
+    rng = np.random.default_rng(n)
+    topics = rng.normal(size=(n, 12))
+    answers = np.repeat(topics, positives, axis=0) + 0.9 * rng.normal(size=(n * positives, 12))
+    others = topics[rng.integers(0, n, 3 * n)] + 1.2 * rng.normal(size=(3 * n, 12))
+    A, C = (
+        one / np.linalg.norm(one, axis=1, keepdims=True)
+        for one in (topics + 0.5 * rng.normal(size=topics.shape), np.vstack([others, answers]))
+    )
+    rows = 3 * n + np.arange(n * positives).reshape(n, positives)
+    return A.astype(np.float32), C.astype(np.float32), rows
+
+
+def negatives(
+    A: NDArray[np.float32], C: NDArray[np.float32], positives: Any, k: int, **options: Any
+) -> list[list[int]]:
+    """Return the negatives by the documented rules, one anchor at a time."""
+    most = max(map(len, positives))
+    is_cut = bool({"max_score", "relative_margin", "absolute_margin"} & options.keys())
+    first = options.get("range_min", 0)
+    last = options.get("range_max", first + (10 * k if is_cut else k) + most)
+    found = []
+    for a, own in zip(A, positives, strict=True):
+        S = C.astype(np.float64) @ a
+        s = S[own].min()
+        kept = [
+            row
+            for row in np.argsort(-S, kind="stable")[: last + most].tolist()
+            if row not in own
+            and S[row] <= options.get("max_score", 2)
+            and S[row] >= options.get("min_score", -2)
+            and ("relative_margin" not in options or S[row] <= s - abs(s) * options["relative_margin"])
+            and ("absolute_margin" not in options or S[row] <= s - options["absolute_margin"])
+        ]
+        found.append(kept[first:last][:k])
+    return found
+
+
+def listed(I: NDArray[np.int64]) -> list[list[int]]:
+    return [[row for row in rows if row >= 0] for rows in I.tolist()]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("positives", [1, 2])
+def test_hard_negatives_follow_the_rules(options: dict[str, Any], positives: int) -> None:
+    A, C, own = texts(40, positives)
+    D, I = mining.hard_negatives(A, C, own, 3, **options)
+    assert (D.dtype, D.shape) == (np.dtype(np.float32), (40, 3))
+    assert (I.dtype, I.shape) == (np.dtype(np.int64), (40, 3))
+    assert listed(I) == negatives(A, C, own, 3, **options)
+    assert (D[I < 0] == np.finfo(np.float32).min).all()
+    row, place = np.nonzero(I >= 0)
+    assert_allclose(D[row, place], np.einsum("ij,ij->i", A[row], C[I[row, place]]), atol=1e-6)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("positives", [1, 2])
+def test_hard_negatives_equal_sentence_transformers(options: dict[str, Any], positives: int) -> None:
+    datasets = pytest.importorskip("datasets")
+    original = pytest.importorskip("sentence_transformers.util").mine_hard_negatives
+    torch = pytest.importorskip("torch")
+    A, C, own = texts(40, positives)
+    vectors = {f"question {i}": one for i, one in enumerate(A)} | {f"text {i}": one for i, one in enumerate(C)}
+
+    def encode(names: list[str], **_: Any) -> NDArray[np.float32]:
+        return np.stack([vectors[name] for name in names])
+
+    stub = SimpleNamespace(
+        device="cpu",
+        encode_query=encode,
+        encode_document=encode,
+        similarity=lambda x, y: torch.as_tensor(x) @ torch.as_tensor(y).T,
+        similarity_pairwise=lambda x, y: (torch.as_tensor(x) * torch.as_tensor(y)).sum(dim=1),
+    )
+    pairs = [(f"question {i}", f"text {row}") for i, rows in enumerate(own.tolist()) for row in rows]
+    data = datasets.Dataset.from_list([{"anchor": one, "positive": two} for one, two in pairs])
+    corpus = [f"text {i}" for i in range(len(C))]
+    mined = original(data, stub, corpus=corpus, num_negatives=3, verbose=False, output_format="triplet", **options)
+    theirs: dict[str, list[int]] = {f"question {i}": [] for i in range(len(A))}
+    for row in mined:
+        number = int(row["negative"].split()[1])
+        if number not in theirs[row["anchor"]]:
+            theirs[row["anchor"]].append(number)
+    assert listed(mining.hard_negatives(A, C, own, 3, **options)[1]) == list(theirs.values())
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_positives_by_group(options: dict[str, Any]) -> None:
+    A, C, own = texts(30, 3)
+    groups = np.full(len(C), "other")
+    groups[own] = np.array([f"g{i}" for i in range(30)])[:, None]
+    asked = [f"g{i}" for i in range(30)]
+    options = {"range_max": options.get("range_min", 0) + 30} | options
+    D, I = mining.hard_negatives(A, C, (asked, groups), 3, **options)
+    # Listed positives take places in the pool of candidates, where they are ranked high enough.
+    expected = negatives(A, C, own, len(C), **(options | {"range_max": len(C)}))
+    last = options["range_max"]
+    for i, found in enumerate(listed(I)):
+        pool = [row for row in np.argsort(-(C.astype(np.float64) @ A[i])).tolist() if row not in own[i]][:last]
+        first = options.get("range_min", 0)
+        kept = [row for row in pool if row in negatives(A[i : i + 1], C, own[i : i + 1], len(C), **_cut(options))[0]]
+        assert found == kept[first:][:3]
+    assert len(expected) == len(D)
+
+
+def _cut(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: one for name, one in options.items() if name not in ("range_min", "range_max")} | {"range_max": 10**6}
+
+
+def test_anchors_without_positives() -> None:
+    A, C, _ = texts(5, 1)
+    D, I = mining.hard_negatives(A, C, [[], [1], [], [2, 3], []], 2, relative_margin=0.1)
+    assert (I[[0, 2, 4]] >= 0).all()
+    far = mining.hard_negatives(A, C, (["a"] * 5, ["b"] * len(C)), 2, absolute_margin=0.1)
+    assert_array_equal(far[1], np.argsort(-(A @ C.T), axis=1)[:, :2])
+    assert D.shape == (5, 2)
+
+
+# --- the libraries ----------------------------------------------------------------------------------------------------
+
+
+def test_tomek_links_equal_imbalanced_learn() -> None:
+    pytest.importorskip("imblearn")
+    from imblearn.under_sampling import TomekLinks
+    from imblearn.under_sampling._prototype_selection.tests.test_tomek_links import X, Y
+
+    rng = np.random.default_rng(0)
+    for data, classes in ((X, Y), load_iris(return_X_y=True), load_digits(return_X_y=True)):
+        if data is not X:  # without equal distances, for which the result depends on the algorithm
+            data, classes = data + 0.01 * rng.normal(size=data.shape), rng.permutation(classes)
+        data = data.astype(np.float32)
+        sampler = TomekLinks(sampling_strategy="all")
+        sampler.fit_resample(data, classes)
+        removed = np.setdiff1d(np.arange(len(data)), sampler.sample_indices_)
+        assert len(removed)
+        assert_array_equal(np.sort(mining.tomek_links(data, classes).ravel()), removed)
+
+
+def test_edited_nearest_neighbours_take_ours() -> None:
+    pytest.importorskip("imblearn")
+    from imblearn.under_sampling import EditedNearestNeighbours
+    from imblearn.under_sampling._prototype_selection.tests.test_edited_nearest_neighbours import X, Y
+
+    import cfe_faiss as cfe
+
+    ours = cfe.EvidenceNeighbors(4, neighbors="any")  # the first one is the sample itself
+    for data, classes in ((X, Y), load_iris(return_X_y=True)):
+        units = np.unique(data, axis=0)  # Euclidean and cosine distances of unit vectors have the same order
+        units = units / np.linalg.norm(units, axis=1, keepdims=True)
+        classes = np.random.default_rng(1).permutation(classes[: len(units)])
+        for kind in ("all", "mode"):
+            expected = EditedNearestNeighbours(kind_sel=kind).fit_resample(units, classes)
+            found = EditedNearestNeighbours(n_neighbors=ours, kind_sel=kind, n_jobs=1).fit_resample(units, classes)
+            for one, two in zip(found, expected, strict=True):
+                assert_array_equal(one, two)
+
+
+def test_balanced_neighbors_equal_bbknn() -> None:
+    matrix = pytest.importorskip("bbknn.matrix")
+    X, _ = load_iris(return_X_y=True)
+    X = np.unique(X, axis=0).astype(np.float32)
+    batches = np.random.default_rng(0).integers(0, 3, len(X))
+    parameters = {"computation": "cKDTree", "neighbors_within_batch": 3, "n_pcs": 4, "metric": "euclidean"}
+    theirs, rows = matrix.get_graph(X, batches.astype(str), parameters)
+    D, I = mining.batch_balanced_neighbors(X, batches, 3)
+    assert_allclose(D, np.sort(theirs, axis=1), rtol=1e-9)
+    clear = np.diff(np.sort(theirs, axis=1), axis=1).min(axis=1) > 1e-9
+    assert_array_equal(I[clear], np.take_along_axis(rows, ordered(theirs), axis=1)[clear])
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+X3 = np.eye(3, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: mining.nearest_enemies(X3, [0, 1, 1], metric="ip"), "metric must be"),  # type: ignore[arg-type]
+        (lambda: mining.nearest_enemies(X3, [0, 1]), "y must have shape"),
+        (lambda: mining.nearest_enemies(X3[:0], []), "X must have at least one row"),
+        (lambda: mining.tomek_links(X3, [0, 1, np.nan]), "y must hold"),
+        (lambda: mining.tomek_links(X3, [0, None, 1]), "y must hold"),
+        (lambda: mining.trust_scores(X3, [0, 1, 1], X3, [0, 1, 2]), "y_pred must hold classes of y, got 2"),
+        (lambda: mining.trust_scores(X3, [0, 1, 1], X3[:, :2], [0, 1, 1]), "Xq must have shape"),
+        (lambda: mining.batch_balanced_neighbors(X3, [0, 1, 1], 2), "k must be at most"),
+        (lambda: mining.near_duplicates(X3, [0, 1, 1], 2), "threshold must lie in"),
+        (lambda: mining.near_duplicates(X3, [0, 1], 0.5), "groups must have shape"),
+        (lambda: mining.hard_negatives(X3, X3, [0, 1], 1), "positives must have one entry"),
+        (lambda: mining.hard_negatives(X3, X3, [0, 1, 3], 1), "positives must lie in"),
+        (lambda: mining.hard_negatives(X3, X3, ([0, 1, 2],), 1), "positives must be"),
+        (lambda: mining.hard_negatives(X3, X3, ([0, 1], [0, 1, 2]), 1), "anchor_groups must have shape"),
+        (lambda: mining.hard_negatives(X3, X3, [0, 1, 2], 0), "k must be at least 1"),
+        (lambda: mining.hard_negatives(X3, X3, [0, 1, 2], 1, 3, 3), "range_max must be above range_min"),
+        (lambda: mining.hard_negatives(X3, X3, [0, 1, 2], 1, max_score="a"), "max_score must be"),  # type: ignore[arg-type]
+    ],
+)
+def test_bad_arguments_are_named(call: Any, said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=said):
+        call()
