@@ -5,7 +5,8 @@
 #   demo, test    the first steps of README
 #   slow          the tests that the default run excludes, and property-based tests with more examples
 #   check         formats, lints and types of Python and C++, and directions of imports
-#   docs          the documentation site in build/docs/html, and a check of its links and pages
+#   docs          the documentation site in build/docs/html, and a check of its links and pages; with TESTED=ON without
+#                 the tests of its pages, which `make test` runs, too
 #   levels        the tests of all numerical code, once at each instruction set of this processor
 #   asan, tsan    the core's own tests under the address and undefined-behaviour sanitizers, and under the thread sanitizer
 #   asan-python   the tests of the index with the extension under the address sanitizer
@@ -84,7 +85,7 @@ docs: $(TESTS)
 	rm -rf docs/reference/generated
 	$(BIN)/python -m sphinx -q -W --keep-going -d build/docs/doctrees docs build/docs/html
 	$(BIN)/python docs/check_site.py build/docs/html
-	$(BIN)/pytest -q tests/test_docs.py
+	$(if $(TESTED),,$(BIN)/pytest -q tests/test_docs.py)
 
 levels: $(TESTS)
 	set -e; for level in $(or $(LEVELS),$$($(BIN)/python -c \

@@ -1,5 +1,5 @@
-"""Run FAISS's tests of one module in this process, and print lines of JSON: before and after each test, and for each
-stock class that the test replaces, so that nothing is lost if the process crashes.
+"""Run FAISS's tests of one module in this process, and print lines of JSON: the names of all tests, then a line before
+and after each test, and for each stock class that the test replaces, so that nothing is lost if the process crashes.
 
     python child.py FOLDER MODULE KIND DATA [TEST ...]
 
@@ -157,10 +157,11 @@ def main(folder: str, name: str, kind: str, data: str, wanted: set[str]) -> None
     found = [test for test in every if can_reach(test)]
     with contextlib.redirect_stdout(sys.stderr):
         result = Recorder(out)
+        result.say(test="", state="found", tests=[test.id() for test in found])
         for test in found:
             if not wanted or test.id() in wanted:
                 test.run(result)
-    result.say(test="", state="finished", tests=[test.id() for test in found])
+    result.say(test="", state="finished")
 
 
 if __name__ == "__main__":

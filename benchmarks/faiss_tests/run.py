@@ -63,7 +63,7 @@ def run_module(
             return outcomes
         message = f"the process ended or took more than {seconds:g} s"
         outcomes[at] = Outcome("not finished", message, made=tuple(sorted(made)))
-        left = [test for test in wanted or every or _names(checkout, name) if test not in outcomes]
+        left = [test for test in wanted or every if test not in outcomes]
         if not left:
             return outcomes
 
@@ -71,10 +71,10 @@ def run_module(
 def _run_until_it_stops(
     checkout: Path, arguments: list[str], outcomes: dict[str, Outcome], seconds: float
 ) -> tuple[str | None, set[str], list[str]]:
-    """Return the test that ended the process, if any, its replaced classes, and the names of all tests if known."""
+    """Return the test that ended the process, if any, its replaced classes, and the names of all tests."""
     env = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}  # the tests ask for more threads than there may be cores
     command = [sys.executable, str(HERE / "child.py"), str(checkout / "tests"), *arguments]
-    at, made = None, set[str]()
+    at, made, every = None, set[str](), list[str]()
     with (
         tempfile.TemporaryDirectory() as folder,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder, env=env) as process,
@@ -82,8 +82,10 @@ def _run_until_it_stops(
         for text in _lines(process, seconds):
             line = json.loads(text)
             if line["state"] == "finished":
-                return None, set(), line["tests"]
-            if line["state"] == "started":
+                return None, set(), every
+            if line["state"] == "found":
+                every = line["tests"]
+            elif line["state"] == "started":
                 at, made = line["test"], set()
             elif line["state"] == "made":
                 made.add(line["made"])
@@ -91,7 +93,7 @@ def _run_until_it_stops(
                 outcomes[line["test"]] = Outcome(line["state"], line["message"], line["trace"], tuple(line["made"]))
                 at = None
         process.kill()
-    return at, made, []
+    return at, made, every
 
 
 def _lines(process: Any, seconds: float) -> Any:
@@ -108,12 +110,6 @@ def _lines(process: Any, seconds: float) -> Any:
             *lines, rest = (rest + block).split(b"\n")
             yield from lines
             since = time.monotonic()
-
-
-def _names(checkout: Path, name: str) -> list[str]:
-    """Return the names of all tests of a module."""
-    outcomes: dict[str, Outcome] = {}
-    return _run_until_it_stops(checkout, [name, "stock", "raw", "none"], outcomes, SECONDS)[2]
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -50,6 +51,18 @@ def folder(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("engine") / "short" / "tiny" / "graph"
     engine("graphs").write(path, "tiny", X, labels * 3 + 5, "random clusters")
     return path
+
+
+@pytest.fixture
+def in_process(engine: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run the modules that the command starts in this process, which has loaded the packages once."""
+
+    def child(module: str, *arguments: str, timeout: float | None = None) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", [module, *arguments])
+            engine(module).main()
+
+    return lambda: monkeypatch.setattr(engine("run"), "child", child)
 
 
 def peer_named(engine: Any, name: str) -> Any:
@@ -248,11 +261,11 @@ def test_the_summary_is_that_of_the_results(engine: Any) -> None:
 
 
 def test_one_command_writes_json_pictures_and_page_and_resumes(
-    engine: Any, folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    engine: Any, folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], in_process: Any
 ) -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     names = ["ours", "IVFFlat, bitmap"]
-    command = ["short", "--graphs", "tiny", "--budget", "0.5", "--peers", *names]
+    command = ["short", "--graphs", "tiny", "--budget", "0.3", "--peers", *names]
     command += ["--work", str(folder.parents[2]), "--results", str(tmp_path)]
     engine("run").main(command)
     result = json.loads((tmp_path / "engine_short.json").read_text())
@@ -272,6 +285,7 @@ def test_one_command_writes_json_pictures_and_page_and_resumes(
     engine("run").main(command)
     assert "tiny | " not in capfd.readouterr().out
     assert json.loads((tmp_path / "engine_short.json").read_text())["graphs"] == [graph]
+    in_process()
     engine("run").main([*command, "--again", "ours"])
     out = capfd.readouterr().out
     assert "tiny | ours" in out
@@ -329,9 +343,10 @@ def test_an_index_per_class_is_not_tried_where_its_copies_are_too_large(engine: 
 
 
 def test_settings_not_tried_are_on_the_page(
-    engine: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_process: Any
 ) -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+    in_process()
     monkeypatch.setattr(engine("others"), "_MEMORY", 0)
     command = [
         "short",

@@ -67,8 +67,14 @@ def test_mining_gives_what_the_originals_give(script: Any) -> None:
     assert all(row["same_results"] and min(row["seconds"].values()) > 0 for row in functions.values())
 
 
-def test_changes_give_the_results_of_a_copy(script: Any) -> None:
+def test_changes_give_the_results_of_a_copy(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = script("changes").measure(1200, 8, 1.0, 5)
+    (tmp_path / "changes.json").write_text(json.dumps({"runs": [found]}))
+    report = script("report")
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    section = report.changes()
+    assert "| 1,200 x 8, upsert |" in section
+    assert "the same results as" in section
     assert found["same_results_as_a_copy"]
     assert set(found["changes"]) == {"relabel", "remove", "add", "upsert"}
     for row in found["changes"].values():

@@ -68,7 +68,9 @@ def problems(draw):
     return x, np.array(pairs).T
 
 
-@pytest.mark.parametrize("name", ["german", "bail", "cora", "facebook"])
+@pytest.mark.parametrize(
+    "name", ["german", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bail", "facebook")), "cora"]
+)
 def test_real_graphs_match_the_reference(name, data_root):
     data = load(name, root=data_root)
     X = ks_vectors(data.x, data.edge_index)

@@ -137,15 +137,15 @@ def can_be_entered(index: Any) -> bool:
     return bool(entered)
 
 
-def assert_survives(kind: str, name: str, errors: tuple[type[BaseException], ...]) -> None:
-    """Raise errors in turn, one at each line of a change."""
-    case = CASES[name]
+def assert_survives(kind: str, name: str, errors: tuple[type[BaseException], ...], step: int) -> None:
+    """Raise errors in turn, one at each line of a change, or at every few lines; cases begin at different lines."""
+    case, first = CASES[name], 1 + ALL.index((kind, name)) % step
     indexes = case.make(kind)
     before = [contents(index) for index in indexes]
     changed = case.make(kind)
     case.change(*changed)
     after = [contents(index) for index in changed]
-    for line in itertools.count(1):
+    for line in itertools.count(first, step):
         if not raises_at(line, errors[line % len(errors)], partial(case.change, *indexes)):
             break
         assert all(can_be_entered(index) for index in indexes), f"line {line}: the lock is closed"
@@ -168,16 +168,18 @@ ALL = [*((kind, name) for kind in KINDS for name in CASES if applies(kind, name)
 
 
 @pytest.mark.parametrize(
-    "errors",
+    ("errors", "step"),
     [
-        pytest.param((KeyboardInterrupt, MemoryError), id="in turn"),
-        pytest.param((KeyboardInterrupt,), id="interrupts", marks=pytest.mark.slow),
-        pytest.param((MemoryError,), id="no memory", marks=pytest.mark.slow),
+        pytest.param((KeyboardInterrupt, MemoryError), 3, id="in turn"),
+        pytest.param((KeyboardInterrupt,), 1, id="interrupts", marks=pytest.mark.slow),
+        pytest.param((MemoryError,), 1, id="no memory", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize(("kind", "name"), ALL)
-def test_an_error_at_any_line_of_any_change(kind: str, name: str, errors: tuple[type[BaseException], ...]) -> None:
-    assert_survives(kind, name, errors)
+def test_an_error_at_any_line_of_any_change(
+    kind: str, name: str, errors: tuple[type[BaseException], ...], step: int
+) -> None:
+    assert_survives(kind, name, errors, step)
 
 
 # --- in a separate process --------------------------------------------------------------------------------------------
@@ -241,13 +243,15 @@ for _ in range(3):
     index.relabel(np.roll(more_labels, 1), new)
     index.remove_ids(new)
     took = min(took, time.perf_counter() - start)
-for delay in rng.uniform(1e-4, took, 24):
+for share in rng.uniform(0, 1, 24):
     try:
-        signal.setitimer(signal.ITIMER_REAL, delay)
+        start = time.perf_counter()
+        signal.setitimer(signal.ITIMER_REAL, max(1e-4, share * took))
         index.add_with_labels(more, more_labels, new)
         index.relabel(np.roll(more_labels, 1), new)
         index.remove_ids(new)
         signal.setitimer(signal.ITIMER_REAL, 0)
+        took = min(took, time.perf_counter() - start)  # a busy machine may have been slow at first
     except KeyboardInterrupt:
         errors += 1
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -303,7 +307,7 @@ def test_a_real_limit_of_memory(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF20,Flat", "EvidenceIVF20,PQ8,RFlat"])
 def test_real_signals(kind: str) -> None:
-    assert_survives_alone(SIGNALS, 20_000, kind)
+    assert_survives_alone(SIGNALS, 12_000, kind)
 
 
 @pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF20,Flat"])

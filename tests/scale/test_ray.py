@@ -144,7 +144,7 @@ def test_a_job_on_a_cluster_has_the_files_of_a_local_one(cluster: None, tmp_path
 
 def test_replicas_answer_as_the_index_does_and_outlive_being_killed(cluster: None, tmp_path: Path) -> None:
     made = index()
-    write_shards(made, tmp_path, 3)
+    write_shards(made, tmp_path, 2)
     with ServedEvidenceIndex(tmp_path, replicas=2) as served:
         for _ in range(3):
             for found, expected in zip(

@@ -22,7 +22,7 @@ using tests::Found;
 using tests::Means;
 using tests::Sample;
 
-constexpr std::size_t kLargest = 16;  // as core/grouped.cpp has it
+constexpr std::size_t kLargest = 16;  // as core/searcher.cpp has it
 
 void check_groups(const NearGroups& made, std::span<const std::int64_t> borders, std::size_t largest) {
   std::vector<std::size_t> sizes(borders.size() - 1);
