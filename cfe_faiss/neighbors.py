@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from numbers import Real
 from typing import Any, Literal, Self, overload
 
-import faiss
 import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.threads import limit_faiss_threads
 from cfe_faiss.finder import empty_index
 from cfe_faiss.search.query import Effort
 
@@ -538,15 +538,8 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return csr_array((values, indices, lims), shape=(len(lims) - 1, self.n_samples_fit_))
 
 
-@contextmanager
-def _threads(n_jobs: int | None) -> Iterator[None]:
-    """Set the number of threads of FAISS for the calling thread."""
-    before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(before if n_jobs is None else effective_n_jobs(n_jobs))
-    try:
-        yield
-    finally:
-        faiss.omp_set_num_threads(before)
+def _threads(n_jobs: int | None) -> AbstractContextManager[None]:
+    return nullcontext() if n_jobs is None else limit_faiss_threads(effective_n_jobs(n_jobs))
 
 
 def _without_itself(D: Distances, I: Indices) -> tuple[Distances, Indices]:

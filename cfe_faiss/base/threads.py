@@ -9,7 +9,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from itertools import count
 from typing import Any, TypeVar
@@ -58,15 +58,20 @@ def use_threads(number: int) -> None:
         library.set_num_threads(number)
 
 
-@contextmanager
-def faiss_threads(work: float) -> Iterator[None]:
+def faiss_threads(work: float) -> AbstractContextManager[None]:
     """Limit the calling thread's FAISS calls to ``num_threads(work)`` threads.
 
     One thread is much faster for little work on a busy machine: FAISS's OpenMP threads wait actively between two
     parallel steps, and each step waits for the slowest thread.
     """
+    return limit_faiss_threads(num_threads(work))
+
+
+@contextmanager
+def limit_faiss_threads(number: int) -> Iterator[None]:
+    """Set the number of threads of the calling thread's FAISS calls inside the block."""
     before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(num_threads(work))
+    faiss.omp_set_num_threads(number)
     try:
         yield
     finally:
