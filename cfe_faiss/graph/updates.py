@@ -1,0 +1,408 @@
+"""KS vectors of a graph that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cfe_faiss import _native
+from cfe_faiss.base.checks import as_array, as_count, as_dense, as_ids, as_matrix, as_number
+from cfe_faiss.graph import Graph, as_graph
+from cfe_faiss.graph.adjacency import Adjacency, Ints, Links, is_among
+from cfe_faiss.graph.edges import as_weights
+from cfe_faiss.graph.ks import Propagation
+
+_SPARE = 8  # matrices that must grow get room for this fraction of their rows more
+
+Floats = NDArray[np.float32]
+_NO_LINKS = Links(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _State:
+    """Graph, features and vectors of one version.
+
+    Attributes
+    ----------
+    incoming, outgoing
+        N(v) of each node, and the nodes whose lists hold it.
+    largest
+        The largest norm of a feature row, by which all lengths are divided.
+    norms, removed
+        Norm of each node's features, and whether the node was removed, (capacity,).
+    units, lengths
+        For each stored layer the unit rows, (capacity, d), and the lengths, (capacity,), of x^l; layer 0 first.
+    vectors
+        The KS vectors, (capacity, d).
+    pending
+        Rows that have still to be written: the array, the row numbers and the values.
+    """
+
+    incoming: Adjacency
+    outgoing: Adjacency
+    largest: float
+    norms: NDArray[np.float64]
+    removed: NDArray[np.bool_]
+    units: tuple[Floats, ...]
+    lengths: tuple[Floats, ...]
+    vectors: Floats
+    pending: tuple[tuple[NDArray[Any], Any, NDArray[Any]], ...] = ()
+
+    @property
+    def n(self) -> int:
+        """Number of nodes, removed ones included."""
+        return self.incoming.num_nodes
+
+
+class _Change(NamedTuple):
+    """A checked change: new features of some nodes, ascending, and entries of neighbour lists, both ways."""
+
+    num_nodes: int
+    removed_nodes: Ints
+    rows: Ints
+    features: Floats
+    removed: Links
+    added: Links
+
+
+class _Layers(NamedTuple):
+    """Unit rows and lengths of some nodes in each stored layer, and their KS vectors."""
+
+    units: tuple[Floats, ...]
+    lengths: tuple[Floats, ...]
+    vectors: Floats
+
+
+class KSVectors:
+    """KS vectors of a graph whose edges, features and nodes change.
+
+    :meth:`update` computes only the vectors that can have changed. They equal those of
+    :func:`cfe_faiss.ks_vectors` for the new graph, bit for bit.
+
+    Parameters
+    ----------
+    x, edge_index, num_layers, alpha, edge_weight, directed
+        As in :func:`cfe_faiss.ks_vectors`.
+    store_layers
+        Whether to keep the rows of every step: ``num_layers`` + 1 matrices of 4 * n * d bytes. False: two matrices.
+        An update then reads the surroundings of ``2 * num_layers`` hops instead of ``num_layers``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`cfe_faiss.ks_vectors` does.
+
+    Notes
+    -----
+    An update of rows R costs what ``num_layers`` steps cost for the nodes of R and their edges. R are the nodes at most
+    ``num_layers`` hops from a change. All rows change if the largest norm of a feature row changes, since lengths are
+    divided by it. An update needs temporary memory for R and their neighbours. One thread at a time may use an object.
+
+    Examples
+    --------
+    >>> ks = KSVectors([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]], [[0], [1]], num_layers=1)
+    >>> ks.update(add_edges=[[1], [2]])
+    array([1, 2])
+    >>> ks.vectors.round(3)
+    array([[0.982, 0.187],
+           [0.701, 0.713],
+           [0.128, 0.992]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        x: Any,
+        edge_index: Any,
+        num_layers: int = 3,
+        alpha: float = 0.5,
+        *,
+        edge_weight: ArrayLike | bool | None = None,
+        directed: bool = False,
+        store_layers: bool = True,
+    ) -> None:
+        self._num_layers = as_count("num_layers", num_layers, 0)
+        self._alpha = as_number("alpha", alpha, 0.0, 1.0)
+        self._stores_layers = bool(store_layers)
+        features = as_matrix("x", as_dense("x", x))
+        n, d = features.shape
+        if n == 0:
+            raise ValueError(f"x must have shape (n, d) with n, d >= 1, got {features.shape}")
+        graph = as_graph(edge_index, n, edge_weight=edge_weight, directed=directed)
+        adjacency = Adjacency(graph, n)
+        # All features are zero at first; those of x replace them.
+        rows = np.zeros((n, d), np.float32)
+        zero = _State(
+            adjacency, adjacency.transposed(), 0.0, np.zeros(n), np.zeros(n, bool), (rows,), (rows[:, 0],), rows
+        )
+        self._state, _ = self._recompute(
+            zero, _Change(n, _NO_LINKS.nodes, np.arange(n), features, _NO_LINKS, _NO_LINKS)
+        )
+
+    @property
+    def vectors(self) -> Floats:
+        """KS vectors, (n, d) float32, one row per node; zero for removed nodes. A read-only view: updates change it."""
+        state = self._settle()
+        view = state.vectors[: state.n]
+        view.flags.writeable = False
+        return view
+
+    @property
+    def graph(self) -> Graph:
+        """The current graph; removed nodes are in it, without edges. O(number of edges) after a change."""
+        incoming = self._settle().incoming
+        return incoming.to_graph(directed=incoming.graph.directed)
+
+    @property
+    def removed(self) -> Ints:
+        """The ids of removed nodes, ascending."""
+        state = self._settle()
+        return np.flatnonzero(state.removed[: state.n])
+
+    def __len__(self) -> int:
+        return self._settle().n
+
+    def __repr__(self) -> str:
+        n, d = self.vectors.shape
+        return f"KSVectors({n:,} nodes, d={d}, num_layers={self._num_layers}, alpha={self._alpha:g})"
+
+    def update(
+        self,
+        *,
+        add_edges: Any = None,
+        remove_edges: Any = None,
+        x: Mapping[int, ArrayLike] | None = None,
+        add_nodes: Any = None,
+        remove_nodes: ArrayLike | None = None,
+        edge_weight: ArrayLike | None = None,
+    ) -> Ints:
+        """Change the graph or the features, and compute the vectors that this can change.
+
+        A refused update changes nothing. The parts of an update apply in the order: remove edges and nodes, add nodes,
+        add edges.
+
+        Parameters
+        ----------
+        add_edges, remove_edges
+            Edges, sources above targets, (2, m). Without weights, edges that exist may be added again.
+        x
+            New features of some nodes: id to row, (d,).
+        add_nodes
+            Features of new nodes, (m, d). Their ids follow the largest id so far.
+        remove_nodes
+            Ids of nodes that leave with all their edges. Other nodes keep their ids. The ids of removed nodes are
+            never used again, and their vectors are zero.
+        edge_weight
+            Weights of ``add_edges``, (m,), if the graph has weights. To change a weight, remove and add the edge.
+
+        Returns
+        -------
+        ndarray
+            Ids of the nodes whose vectors differ from those before, ascending, (c,) int64. New nodes are among them,
+            removed nodes are not.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a node or an edge to remove does not exist, a weighted edge exists already, an array has another shape,
+            or a value is NaN or infinite.
+        """
+        state = self._settle()
+        new, changed = self._recompute(
+            state, _check(state, add_edges, remove_edges, x, add_nodes, remove_nodes, edge_weight)
+        )
+        # One assignment: before it, everything is as it was. The rows below are written now or, after an interrupt,
+        # at the next call.
+        self._state = new
+        self._settle()
+        return changed
+
+    def _settle(self) -> _State:
+        """Write the pending rows of the last update. Repeating it does no harm."""
+        state = self._state
+        if state.pending:
+            for array, rows, values in state.pending:
+                array[rows] = values
+            self._state = state = replace(state, pending=())
+        return state
+
+    def _recompute(self, state: _State, change: _Change) -> tuple[_State, Ints]:
+        """Return the state after a change, and the ids whose vectors differ."""
+        n, rows = change.num_nodes, change.rows
+        incoming, outgoing = state.incoming, state.outgoing
+        if change.removed.nodes.size or change.added.nodes.size or n > state.n:
+            is_directed = outgoing is not incoming
+            incoming = incoming.replace(change.removed, change.added, n)
+            outgoing = outgoing.replace(*map(_swap, (change.removed, change.added)), n) if is_directed else incoming
+        unit, norms = change.features.copy(), np.empty(len(rows))
+        _native.normalise_rows(unit, norms, 1)
+        largest = _largest(state, rows, norms)
+        if largest != state.largest:
+            region = np.arange(n)
+        else:
+            region = outgoing.reach(rows, np.union1d(change.removed.nodes, change.added.nodes), self._num_layers)
+        grown = [_grow(array, n) for array in (state.norms, state.removed, *state.units, *state.lengths, state.vectors)]
+        count = len(state.units)
+        new = _State(
+            incoming, outgoing, largest, *grown[:2], tuple(grown[2:-1][:count]), tuple(grown[2:-1][count:]), grown[-1]
+        )
+        pending = [(new.norms, rows, norms), (new.removed, change.removed_nodes, np.ones((), bool))]
+        layers = self._layers_of(new, region, (rows, unit, norms))
+        if len(region) == n:
+            new = replace(new, units=layers.units, lengths=layers.lengths, vectors=layers.vectors)
+        else:
+            stored, values = (*new.units, *new.lengths, new.vectors), (*layers.units, *layers.lengths, layers.vectors)
+            pending += [(array, region, own) for array, own in zip(stored, values, strict=True)]
+        before = np.full((len(region), unit.shape[1]), np.nan, np.float32)
+        is_old = region < state.n
+        before[is_old] = state.vectors[region[is_old]]
+        differs = (before != layers.vectors).any(axis=1) & ~np.isin(region, change.removed_nodes)
+        return replace(new, pending=tuple(pending)), region[differs]
+
+    def _layers_of(self, state: _State, rows: Ints, features: tuple[Ints, Floats, NDArray[np.float64]]) -> _Layers:
+        """Return the layers and vectors of some nodes; ``features`` are new rows of layer 0: ids, unit rows, norms."""
+        hops = 0 if self._stores_layers else self._num_layers - 1
+        listed = state.incoming.reach(rows, rows[:0], hops)  # the nodes that take a step
+        lists = state.incoming.take(listed)
+        nodes = np.union1d(listed, lists.indices)
+        counts = np.zeros(len(nodes), np.int64)
+        counts[np.searchsorted(nodes, listed)] = np.diff(lists.indptr)
+        indices = np.searchsorted(nodes, lists.indices).astype(np.int32)
+        graph = Graph(np.concatenate([[0], np.cumsum(counts)]), indices, lists.weights, True)
+        is_all = len(rows) == len(nodes)
+        at: Any = slice(None) if is_all else np.searchsorted(nodes, rows)
+
+        unit, lengths = self._first_layer(state, nodes, features)
+        aggregate = unit * lengths[:, None]
+        propagation = Propagation(graph, unit.shape[1], self._alpha)
+        units, all_lengths = [unit[at]], [lengths[at]]
+        for layer in range(1, self._num_layers + 1):
+            new_unit = np.empty_like(unit)
+            lengths = propagation.step(unit, lengths, aggregate, new_unit)
+            unit = new_unit
+            if layer < self._num_layers and self._stores_layers:
+                units.append(unit[at])
+                all_lengths.append(lengths[at])
+                if not is_all:
+                    unit, lengths = state.units[layer][nodes], state.lengths[layer][nodes]
+                    unit[at], lengths[at] = units[-1], all_lengths[-1]
+        vectors = aggregate[at]
+        _native.normalise_rows(vectors, np.empty(len(vectors)), 1)
+        return _Layers(tuple(units), tuple(all_lengths), vectors)
+
+    def _first_layer(
+        self, state: _State, nodes: Ints, features: tuple[Ints, Floats, NDArray[np.float64]]
+    ) -> tuple[Floats, Floats]:
+        """Return the unit rows and lengths of x^0 for some nodes, ascending."""
+        rows, new_unit, new_norms = features
+        unit, norms = state.units[0][nodes], state.norms[nodes]
+        _, at, own = np.intersect1d(nodes, rows, assume_unique=True, return_indices=True)
+        unit[at], norms[at] = new_unit[own], new_norms[own]
+        return unit, (norms / (state.largest or 1.0)).astype(np.float32)
+
+
+def _swap(links: Links) -> Links:
+    return Links(links.neighbors, links.nodes)
+
+
+def _grow(array: NDArray[Any], n: int) -> NDArray[Any]:
+    """Return an array of at least n rows, with the same first rows and zeros after them."""
+    if len(array) >= n:
+        return array
+    grown = np.zeros((n + n // _SPARE if len(array) else n, *array.shape[1:]), array.dtype)
+    grown[: len(array)] = array
+    return grown
+
+
+def _largest(state: _State, rows: Ints, norms: NDArray[np.float64]) -> float:
+    """Return the largest norm after a change of some rows."""
+    old = rows[rows < state.n]
+    if state.n and state.norms[old].max(initial=0) < state.largest:
+        return max(state.largest, float(norms.max(initial=0)))
+    unchanged = np.delete(state.norms[: state.n], old)
+    return float(max(unchanged.max(initial=0), norms.max(initial=0)))
+
+
+def _check(
+    state: _State, add_edges: Any, remove_edges: Any, x: Any, add_nodes: Any, remove_nodes: Any, edge_weight: Any
+) -> _Change:
+    """Check the arguments of an update and return the change."""
+    d, before = state.vectors.shape[1], state.n
+    removed_nodes = np.unique(
+        _nodes("remove_nodes", [] if remove_nodes is None else remove_nodes, state.removed[:before])
+    )
+    gone = state.removed[:before].copy()
+    gone[removed_nodes] = True
+    fresh = np.empty((0, d), np.float32)
+    if add_nodes is not None:
+        fresh = as_matrix("add_nodes", as_dense("add_nodes", add_nodes), d)
+    changed = _nodes("x", list(x or ()), gone)
+    n = before + len(fresh)
+    ids = np.concatenate([removed_nodes, changed, np.arange(before, n)])
+    values = np.concatenate([np.zeros((len(removed_nodes), d), np.float32), _features(x or {}, d), fresh])
+    order = np.argsort(ids)
+    removed = _removed_links(state, _edges("remove_edges", remove_edges, state.removed[:before]), removed_nodes)
+    is_gone = np.concatenate([gone, np.zeros(len(fresh), bool)])
+    added = _added_links(state, _edges("add_edges", add_edges, is_gone), edge_weight, removed)
+    return _Change(n, removed_nodes, ids[order], values[order], removed, added)
+
+
+def _features(x: Mapping[int, ArrayLike], d: int) -> Floats:
+    rows = [as_dense("x", row) for row in x.values()]
+    for node, row in zip(x, rows, strict=True):
+        if row.shape != (d,):
+            raise ValueError(f"x must have rows of shape ({d},), got {row.shape} for node {node}")
+    return as_matrix("x", np.stack(rows), d) if rows else np.empty((0, d), np.float32)
+
+
+def _nodes(name: str, values: Any, removed: NDArray[np.bool_]) -> Ints:
+    """Return node numbers; ValueError if a node does not exist or was removed."""
+    nodes = as_ids(name, values, len(removed))
+    if removed[nodes].any():
+        raise ValueError(f"{name} must name nodes of the graph, got {nodes[removed[nodes]][0]}, which was removed")
+    return nodes
+
+
+def _edges(name: str, edges: Any, removed: NDArray[np.bool_]) -> Ints:
+    """Return edges, sources above targets, (2, m)."""
+    array = as_array(name, np.empty((2, 0), np.int64) if edges is None else edges)
+    if array.ndim != 2 or len(array) != 2:
+        raise ValueError(f"{name} must have shape (2, m), got {array.shape}")
+    return _nodes(name, array.ravel(), removed).reshape(2, -1)
+
+
+def _removed_links(state: _State, edges: Ints, nodes: Ints) -> Links:
+    """Return the entries of edges to remove, and of all edges of removed nodes, each once."""
+    given = Links(edges[1], edges[0])
+    missing = ~state.incoming.holds(given)
+    if missing.any():
+        raise ValueError(f"remove_edges must hold edges of the graph, got {tuple(edges[:, missing][:, 0].tolist())}")
+    is_directed = state.outgoing is not state.incoming
+    own, others = state.incoming.take(nodes), state.outgoing.take(nodes)
+    pairs = [given, Links(nodes[own.owners], own.indices), Links(others.indices, nodes[others.owners])]
+    pairs += [] if is_directed else [_swap(given)]
+    both = np.stack([np.concatenate(side).astype(np.int64) for side in zip(*(pair[:2] for pair in pairs), strict=True)])
+    return Links(*np.unique(both, axis=1))
+
+
+def _added_links(state: _State, edges: Ints, edge_weight: Any, removed: Links) -> Links:
+    """Return the entries of edges to add. Loops are dropped and repeated edges merged, as in a new graph."""
+    is_weighted, is_directed = state.incoming.graph.weights is not None, state.outgoing is not state.incoming
+    if (edge_weight is not None) != (is_weighted and edges.shape[1] > 0):
+        needed = "given for add_edges of a graph with weights" if is_weighted else "None for a graph without weights"
+        raise ValueError(f"edge_weight must be {needed}, got {edge_weight!r}")
+    if not edges.shape[1]:
+        return _NO_LINKS
+    nodes, local = np.unique(edges, return_inverse=True)
+    weights = as_weights("edge_weight", edge_weight, edges.shape[1]) if is_weighted else None
+    graph = as_graph(local.reshape(2, -1), len(nodes), edge_weight=weights, directed=is_directed)
+    added = Links(np.repeat(nodes, np.diff(graph.indptr)), nodes[graph.indices], graph.weights if is_weighted else None)
+    if is_weighted:
+        again = state.incoming.holds(added) & ~is_among(added, removed)
+        if again.any():
+            edge = int(added.neighbors[again][0]), int(added.nodes[again][0])
+            raise ValueError(f"add_edges must hold new edges of a graph with weights, got {edge}: remove it first")
+    return added
