@@ -148,7 +148,8 @@ class BlockStep:
         The neighbours of node ``first + i`` are ``indices[indptr[i]:indptr[i + 1]]``, as in a :class:`CsrGraph`:
         (m + 1,) from 0 on, and (E,). Both are referenced, not copied.
     first, num_nodes
-        Number of the first of the nodes, and how many the graph has.
+        Number of the first of the nodes, and how many the graph has. If both are equal, the nodes are any nodes of the
+        graph, and it is not checked that none is its own neighbour.
     own
         Unit rows of the nodes, (m, d); copied.
     threads

@@ -58,6 +58,16 @@ class Adjacency:
     num_nodes: int
     rows: Mapping[int, tuple[NDArray[np.int32], NDArray[np.float32] | None]] = field(default_factory=dict)
 
+    @property
+    def num_edges(self) -> int:
+        """Number of entries of the graph before the latest changes."""
+        return self.graph.num_edges
+
+    def count(self, nodes: Ints) -> int:
+        """Return about the number of neighbours of some nodes: as before the latest changes."""
+        old, indptr = nodes[nodes < self.graph.num_nodes], self.graph.indptr
+        return int((indptr[old + 1] - indptr[old]).sum())
+
     def take(self, nodes: Ints) -> Lists:
         """Return the neighbours of some nodes, in O(their number) time."""
         graph, rows = self.graph, self.rows
@@ -134,12 +144,15 @@ class Adjacency:
 
     def reach(self, first: Ints, later: Ints, hops: int) -> Ints:
         """Return the nodes at most ``hops`` steps away from ``first``, or one step fewer from ``later``, ascending."""
-        found, new = first, first
+        found = np.zeros(self.num_nodes, bool)
+        found[first], new = True, first
         for hop in range(hops):
-            new = np.union1d(self.take(new).indices.astype(np.int64), later if hop == 0 else new[:0])
-            new = np.setdiff1d(new, found, assume_unique=True)
-            found = np.union1d(found, new)
-        return found
+            near = np.zeros(self.num_nodes, bool)
+            near[self.take(new).indices] = True
+            near[later if hop == 0 else later[:0]] = True
+            new = np.flatnonzero(near & ~found)
+            found |= near
+        return np.flatnonzero(found)
 
 
 def is_among(links: Links, others: Links) -> NDArray[np.bool_]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss import _native
+from cfe_faiss.base import threads
 from cfe_faiss.base.checks import as_array, as_count, as_dense, as_ids, as_matrix, as_number
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.adjacency import Adjacency, Ints, Links, is_among
@@ -17,6 +18,7 @@ from cfe_faiss.graph.edges import as_weights
 from cfe_faiss.graph.ks import Propagation
 
 _SPARE = 8  # matrices that must grow get room for this fraction of their rows more
+_FULL = 0.75  # share of the edges above which all rows are computed: there is no list to gather then
 
 Floats = NDArray[np.float32]
 _NO_LINKS = Links(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -38,8 +40,8 @@ class _State:
         For each stored layer the unit rows, (capacity, d), and the lengths, (capacity,), of x^l; layer 0 first.
     vectors
         The KS vectors, (capacity, d).
-    pending
-        Rows that have still to be written: the array, the row numbers and the values.
+    undo
+        Rows that an unfinished update has replaced: the array, the row numbers and the old values.
     """
 
     incoming: Adjacency
@@ -50,7 +52,7 @@ class _State:
     units: tuple[Floats, ...]
     lengths: tuple[Floats, ...]
     vectors: Floats
-    pending: tuple[tuple[NDArray[Any], Any, NDArray[Any]], ...] = ()
+    undo: tuple[tuple[NDArray[Any], Ints, NDArray[Any]], ...] = ()
 
     @property
     def n(self) -> int:
@@ -67,14 +69,6 @@ class _Change(NamedTuple):
     features: Floats
     removed: Links
     added: Links
-
-
-class _Layers(NamedTuple):
-    """Unit rows and lengths of some nodes in each stored layer, and their KS vectors."""
-
-    units: tuple[Floats, ...]
-    lengths: tuple[Floats, ...]
-    vectors: Floats
 
 
 class KSVectors:
@@ -134,13 +128,12 @@ class KSVectors:
         graph = as_graph(edge_index, n, edge_weight=edge_weight, directed=directed)
         adjacency = Adjacency(graph, n)
         # All features are zero at first; those of x replace them.
-        rows = np.zeros((n, d), np.float32)
-        zero = _State(
-            adjacency, adjacency.transposed(), 0.0, np.zeros(n), np.zeros(n, bool), (rows,), (rows[:, 0],), rows
+        rows, zeros = np.zeros((2, n, d), np.float32), np.zeros(n, np.float32)
+        norms, removed = np.zeros(n), np.zeros(n, bool)
+        self._state = _State(
+            adjacency, adjacency.transposed(), 0.0, norms, removed, (rows[0],), (zeros,), vectors=rows[1]
         )
-        self._state, _ = self._recompute(
-            zero, _Change(n, _NO_LINKS.nodes, np.arange(n), features, _NO_LINKS, _NO_LINKS)
-        )
+        self._change(self._state, _Change(n, _NO_LINKS.nodes, np.arange(n), features, _NO_LINKS, _NO_LINKS))
 
     @property
     def vectors(self) -> Floats:
@@ -211,97 +204,122 @@ class KSVectors:
             or a value is NaN or infinite.
         """
         state = self._settle()
-        new, changed = self._recompute(
-            state, _check(state, add_edges, remove_edges, x, add_nodes, remove_nodes, edge_weight)
-        )
-        # One assignment: before it, everything is as it was. The rows below are written now or, after an interrupt,
-        # at the next call.
-        self._state = new
-        self._settle()
-        return changed
+        change = _check(state, add_edges, remove_edges, x, add_nodes, remove_nodes, edge_weight)
+        return self._change(state, change)
 
     def _settle(self) -> _State:
-        """Write the pending rows of the last update. Repeating it does no harm."""
+        """Return the current state. Undo an update that was interrupted first; repeating this does no harm."""
         state = self._state
-        if state.pending:
-            for array, rows, values in state.pending:
+        if state.undo:
+            for array, rows, values in state.undo:
                 array[rows] = values
-            self._state = state = replace(state, pending=())
+            self._state = state = replace(state, undo=())
         return state
 
-    def _recompute(self, state: _State, change: _Change) -> tuple[_State, Ints]:
-        """Return the state after a change, and the ids whose vectors differ."""
+    def _write(self, array: NDArray[Any], rows: Ints, values: NDArray[Any]) -> None:
+        """Replace rows of an array of the next state, so that :meth:`_settle` can undo it."""
+        state = self._state
+        self._state = replace(state, undo=(*state.undo, (array, rows, array[rows])))
+        array[rows] = values
+
+    def _change(self, state: _State, change: _Change) -> Ints:
+        """Apply a change and return the ids whose vectors differ."""
         n, rows = change.num_nodes, change.rows
-        incoming, outgoing = state.incoming, state.outgoing
-        if change.removed.nodes.size or change.added.nodes.size or n > state.n:
-            is_directed = outgoing is not incoming
-            incoming = incoming.replace(change.removed, change.added, n)
-            outgoing = outgoing.replace(*map(_swap, (change.removed, change.added)), n) if is_directed else incoming
         unit, norms = change.features.copy(), np.empty(len(rows))
         _native.normalise_rows(unit, norms, 1)
-        largest = _largest(state, rows, norms)
-        if largest != state.largest:
-            region = np.arange(n)
-        else:
-            region = outgoing.reach(rows, np.union1d(change.removed.nodes, change.added.nodes), self._num_layers)
-        grown = [_grow(array, n) for array in (state.norms, state.removed, *state.units, *state.lengths, state.vectors)]
-        count = len(state.units)
-        new = _State(
-            incoming, outgoing, largest, *grown[:2], tuple(grown[2:-1][:count]), tuple(grown[2:-1][count:]), grown[-1]
-        )
-        pending = [(new.norms, rows, norms), (new.removed, change.removed_nodes, np.ones((), bool))]
-        layers = self._layers_of(new, region, (rows, unit, norms))
-        if len(region) == n:
-            new = replace(new, units=layers.units, lengths=layers.lengths, vectors=layers.vectors)
-        else:
-            stored, values = (*new.units, *new.lengths, new.vectors), (*layers.units, *layers.lengths, layers.vectors)
-            pending += [(array, region, own) for array, own in zip(stored, values, strict=True)]
+        new = _next_state(state, change, _largest(state, rows, norms))
+        self._write(new.norms, rows, norms)
+        self._write(new.removed, change.removed_nodes, np.ones(len(change.removed_nodes), bool))
+        self._write(new.units[0], rows, unit)
+        everything = region = np.arange(n)
+        if new.largest == state.largest:
+            linked = np.union1d(change.removed.nodes, change.added.nodes)
+            region = new.outgoing.reach(rows, linked, self._num_layers)
+            self._write(new.lengths[0], rows, _divide(norms, new.largest))
+        steps = self._rows_of_steps(new, region)
+        num_edges = sum(new.incoming.count(some) for some in steps)
+        is_full = len(region) == n or num_edges > _FULL * self._num_layers * new.incoming.num_edges
+        region = everything if is_full else region
         before = np.full((len(region), unit.shape[1]), np.nan, np.float32)
-        is_old = region < state.n
-        before[is_old] = state.vectors[region[is_old]]
-        differs = (before != layers.vectors).any(axis=1) & ~np.isin(region, change.removed_nodes)
-        return replace(new, pending=tuple(pending)), region[differs]
+        before[region < state.n] = state.vectors[region[region < state.n]]
+        if is_full:
+            new = self._compute_all(new)
+        else:
+            self._compute_some(new, region, steps)
+        self._state = new  # the update is complete: nothing is undone from here on
+        differs = (before != new.vectors[region]).any(axis=1)
+        return region[differs & ~np.isin(region, change.removed_nodes)]
 
-    def _layers_of(self, state: _State, rows: Ints, features: tuple[Ints, Floats, NDArray[np.float64]]) -> _Layers:
-        """Return the layers and vectors of some nodes; ``features`` are new rows of layer 0: ids, unit rows, norms."""
-        hops = 0 if self._stores_layers else self._num_layers - 1
-        listed = state.incoming.reach(rows, rows[:0], hops)  # the nodes that take a step
-        lists = state.incoming.take(listed)
-        nodes = np.union1d(listed, lists.indices)
-        counts = np.zeros(len(nodes), np.int64)
-        counts[np.searchsorted(nodes, listed)] = np.diff(lists.indptr)
-        indices = np.searchsorted(nodes, lists.indices).astype(np.int32)
-        graph = Graph(np.concatenate([[0], np.cumsum(counts)]), indices, lists.weights, True)
-        is_all = len(rows) == len(nodes)
-        at: Any = slice(None) if is_all else np.searchsorted(nodes, rows)
+    def _rows_of_steps(self, state: _State, region: Ints) -> list[Ints]:
+        """Return the rows that each step computes, for the vectors of a region."""
+        steps = [region] * self._num_layers
+        if not self._stores_layers:
+            for layer in reversed(range(self._num_layers - 1)):
+                steps[layer] = state.incoming.reach(steps[layer + 1], region[:0], 1)
+        return steps
 
-        unit, lengths = self._first_layer(state, nodes, features)
-        aggregate = unit * lengths[:, None]
+    def _compute_some(self, state: _State, region: Ints, steps: list[Ints]) -> None:
+        """Write the vectors of a region, and its rows of the stored layers."""
+        n, unit, lengths = state.n, state.units[0], state.lengths[0]
+        rows = steps[0] if steps else region
+        aggregate = unit[rows] * lengths[rows, None]
+        lists = state.incoming.take(rows)
+        for layer, of_step in enumerate(steps, 1):
+            if len(of_step) < len(rows):
+                aggregate = aggregate[np.isin(rows, of_step, assume_unique=True)]
+                rows, lists = of_step, state.incoming.take(of_step)
+            # Rows count from n on, as no node is its own neighbour: the lists were checked when they were made.
+            step = _native.BlockStep(
+                lists.indptr, lists.indices, n, unit[rows], n, threads.num_threads(), lists.weights
+            )
+            step.gather(unit[:n], 0, lengths[:n])
+            new_unit, new_lengths = np.empty_like(aggregate), np.empty(len(rows), np.float32)
+            step.finish(self._alpha, lengths[rows], aggregate, new_unit, new_lengths)
+            if layer == self._num_layers:
+                break
+            if self._stores_layers:
+                unit, lengths = state.units[layer], state.lengths[layer]
+                self._write(unit, rows, new_unit)
+                self._write(lengths, rows, new_lengths)
+            else:  # only the rows that the next step reads are ever written: memory pages of others stay unused
+                unit, lengths = np.empty((n, unit.shape[1]), np.float32), np.empty(n, np.float32)
+                unit[rows], lengths[rows] = new_unit, new_lengths
+        _native.normalise_rows(aggregate, np.empty(len(aggregate)), threads.num_threads(aggregate.size))
+        self._write(state.vectors, region, aggregate)
+
+    def _compute_all(self, state: _State) -> _State:
+        """Return a state with all vectors and layers computed, from the rows of layer 0."""
+        n = state.n
+        unit, lengths = state.units[0][:n], _divide(state.norms[:n], state.largest)
+        units, all_lengths = [state.units[0]], [lengths]
+        vectors = unit * lengths[:, None]
+        graph = state.incoming.to_graph(directed=state.incoming.graph.directed)
         propagation = Propagation(graph, unit.shape[1], self._alpha)
-        units, all_lengths = [unit[at]], [lengths[at]]
         for layer in range(1, self._num_layers + 1):
             new_unit = np.empty_like(unit)
-            lengths = propagation.step(unit, lengths, aggregate, new_unit)
+            lengths = propagation.step(unit, lengths, vectors, new_unit)
             unit = new_unit
             if layer < self._num_layers and self._stores_layers:
-                units.append(unit[at])
-                all_lengths.append(lengths[at])
-                if not is_all:
-                    unit, lengths = state.units[layer][nodes], state.lengths[layer][nodes]
-                    unit[at], lengths[at] = units[-1], all_lengths[-1]
-        vectors = aggregate[at]
-        _native.normalise_rows(vectors, np.empty(len(vectors)), 1)
-        return _Layers(tuple(units), tuple(all_lengths), vectors)
+                units.append(unit)
+                all_lengths.append(lengths)
+        _native.normalise_rows(vectors, np.empty(n), threads.num_threads(vectors.size))
+        return replace(state, units=tuple(units), lengths=tuple(all_lengths), vectors=vectors)
 
-    def _first_layer(
-        self, state: _State, nodes: Ints, features: tuple[Ints, Floats, NDArray[np.float64]]
-    ) -> tuple[Floats, Floats]:
-        """Return the unit rows and lengths of x^0 for some nodes, ascending."""
-        rows, new_unit, new_norms = features
-        unit, norms = state.units[0][nodes], state.norms[nodes]
-        _, at, own = np.intersect1d(nodes, rows, assume_unique=True, return_indices=True)
-        unit[at], norms[at] = new_unit[own], new_norms[own]
-        return unit, (norms / (state.largest or 1.0)).astype(np.float32)
+
+def _next_state(state: _State, change: _Change, largest: float) -> _State:
+    """Return the state after a change, before its rows are written. Arrays that are long enough are shared."""
+    n, incoming, outgoing = change.num_nodes, state.incoming, state.outgoing
+    if change.removed.nodes.size or change.added.nodes.size or n > state.n:
+        is_directed = outgoing is not incoming
+        incoming = incoming.replace(change.removed, change.added, n)
+        outgoing = outgoing.replace(*map(_swap, (change.removed, change.added)), n) if is_directed else incoming
+    grown = [tuple(_grow(array, n) for array in arrays) for arrays in (state.units, state.lengths)]
+    others = [_grow(array, n) for array in (state.norms, state.removed)]
+    return _State(incoming, outgoing, largest, *others, *grown, _grow(state.vectors, n))
+
+
+def _divide(norms: NDArray[np.float64], largest: float) -> Floats:
+    return (norms / (largest or 1.0)).astype(np.float32)
 
 
 def _swap(links: Links) -> Links:

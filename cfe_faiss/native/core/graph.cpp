@@ -117,7 +117,7 @@ CsrGraph::CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::in
                    const Watch& watch) {
   check_offsets(indptr, indices.size());
   const std::size_t count = indptr.size() - 1;
-  if (first > all_nodes || count > all_nodes - first) refuse("nodes must lie in 0..", all_nodes - 1);
+  if (first > all_nodes || (first < all_nodes && count > all_nodes - first)) refuse("nodes must lie in 0..", all_nodes - 1);
   if (!weights.empty()) {
     check_number(weights, indices.size());
     largest_.resize(count);

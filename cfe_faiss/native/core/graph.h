@@ -54,7 +54,8 @@ class CsrGraph : Fixed {
   CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices, std::span<const float> weights,
            int threads, const Watch& watch)
       : CsrGraph(indptr, indices, weights, 0, indptr.size() - 1, threads, watch) {}
-  // Nodes first, first + 1, ... of a graph with `all_nodes`.
+  // Nodes first, first + 1, ... of a graph with `all_nodes`. If `first` is all_nodes, they are any nodes, and it is not
+  // checked that none is its own neighbour.
   CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices, std::span<const float> weights,
            std::size_t first, std::size_t all_nodes, int threads, const Watch& watch);
 

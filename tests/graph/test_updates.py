@@ -1,0 +1,217 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from interrupts import raises_at
+from numpy.testing import assert_array_equal
+
+import cfe_faiss as cfe
+from cfe_faiss.graph import adjacency, as_graph
+from cfe_faiss.graph.updates import KSVectors
+
+N, D = 12, 3
+
+
+class Mirror:
+    """A graph as plain lists, changed beside a KSVectors object and computed from scratch after each change."""
+
+    def __init__(self, seed: int, *, directed: bool, weighted: bool, **options: Any) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.directed, self.weighted = directed, weighted
+        self.x = self.rng.normal(size=(N, D)).astype(np.float32)
+        self.edges: dict[tuple[int, int], np.float32] = {}
+        self.gone: set[int] = set()
+        self.link(20)
+        self.options = options
+        self.ks = KSVectors(self.x, self.edge_index, edge_weight=self.weights, directed=directed, **options)
+
+    @property
+    def edge_index(self) -> np.ndarray:
+        return np.array(list(self.edges), np.int64).reshape(-1, 2).T
+
+    @property
+    def weights(self) -> np.ndarray | None:
+        return np.array(list(self.edges.values()), np.float32) if self.weighted else None
+
+    @property
+    def nodes(self) -> np.ndarray:
+        return np.setdiff1d(np.arange(len(self.x)), list(self.gone))
+
+    def link(self, count: int) -> dict[tuple[int, int], np.float32]:
+        """Add random edges, and return them."""
+        pairs = self.rng.choice(self.nodes, (count, 2))
+        pairs = pairs if self.directed else np.sort(pairs, axis=1)
+        new = {(int(s), int(t)): np.float32(self.rng.random() + 0.1) for s, t in pairs if s != t}
+        new = {pair: weight for pair, weight in new.items() if pair not in self.edges}
+        self.edges |= new
+        return new
+
+    def change(self) -> dict[str, Any]:
+        """Change the lists at random, and return the arguments of the same update."""
+        arguments: dict[str, Any] = {}
+        edges = list(self.edges)
+        chosen = [edges[i] for i in self.rng.choice(len(edges), min(2, len(edges)), replace=False)]
+        arguments["remove_edges"] = np.array(chosen, np.int64).reshape(-1, 2).T
+        for pair in chosen:
+            del self.edges[pair]
+        if self.rng.random() < 0.4 and len(self.nodes) > 4:
+            leaving = self.rng.choice(self.nodes, 1)
+            arguments["remove_nodes"] = leaving
+            self.gone |= set(leaving.tolist())
+            self.x[leaving] = 0
+            self.edges = {pair: weight for pair, weight in self.edges.items() if not self.gone & set(pair)}
+        if self.rng.random() < 0.5:
+            rows = {int(v): self.rng.normal(size=D).astype(np.float32) for v in self.rng.choice(self.nodes, 2)}
+            arguments["x"] = rows
+            for node, row in rows.items():
+                self.x[node] = row
+        if self.rng.random() < 0.4:
+            arguments["add_nodes"] = self.rng.normal(size=(2, D)).astype(np.float32)
+            self.x = np.concatenate([self.x, arguments["add_nodes"]])
+        new = self.link(3)
+        arguments["add_edges"] = np.array(list(new), np.int64).reshape(-1, 2).T
+        if self.weighted and new:
+            arguments["edge_weight"] = list(new.values())
+        return arguments
+
+    def expected(self) -> np.ndarray:
+        options = {name: value for name, value in self.options.items() if name != "store_layers"}
+        return cfe.ks_vectors(self.x, self.edge_index, edge_weight=self.weights, directed=self.directed, **options)
+
+
+@given(
+    st.integers(0, 10**6), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 3), st.sampled_from([0, 0.4, 1])
+)
+def test_every_version_equals_recomputation_bit_for_bit(seed, directed, weighted, store_layers, num_layers, alpha):
+    options = {"num_layers": num_layers, "alpha": alpha, "store_layers": store_layers}
+    mirror = Mirror(seed, directed=directed, weighted=weighted, **options)
+    assert_array_equal(mirror.ks.vectors, mirror.expected())
+    for _ in range(4):
+        before = mirror.ks.vectors.copy()
+        gone = mirror.gone.copy()
+        changed = mirror.ks.update(**mirror.change())
+        after = mirror.expected()
+        assert_array_equal(mirror.ks.vectors, after)
+        graph = as_graph(mirror.edge_index, len(mirror.x), edge_weight=mirror.weights, directed=directed)
+        for name in ("indptr", "indices", "weights"):
+            assert_array_equal(getattr(mirror.ks.graph, name), getattr(graph, name))
+        differs = np.ones(len(after), bool)
+        differs[: len(before)] = (before != after[: len(before)]).any(axis=1)
+        differs[list(mirror.gone - gone)] = False
+        assert_array_equal(changed, np.flatnonzero(differs))
+        assert_array_equal(mirror.ks.removed, sorted(mirror.gone))
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_many_changed_rows_are_merged_into_the_graph(directed, monkeypatch):
+    monkeypatch.setattr(adjacency, "_FEW_ROWS", 3)
+    mirror = Mirror(1, directed=directed, weighted=True)
+    for _ in range(10):
+        mirror.ks.update(**mirror.change())
+        assert_array_equal(mirror.ks.vectors, mirror.expected())
+
+
+def test_only_the_surroundings_of_a_change_are_returned():
+    n = 100
+    path = np.stack([np.arange(n - 1), np.arange(1, n)])
+    x = np.random.default_rng(0).normal(size=(n, D))
+    ks = KSVectors(x, path, num_layers=2)
+    assert_array_equal(ks.update(x={50: x[50] / 2}), np.arange(48, 53))
+    assert_array_equal(ks.update(add_edges=[[10], [90]]), [9, 10, 11, 89, 90, 91])
+    assert_array_equal(ks.update(remove_edges=[[90], [10]]), [9, 10, 11, 89, 90, 91])
+    assert_array_equal(ks.update(add_edges=[[20], [21]]), [])  # the edge is there
+    assert_array_equal(ks.update(), [])
+
+
+def test_messages_of_a_directed_graph_reach_the_targets_only():
+    x = np.random.default_rng(0).normal(size=(4, D))
+    ks = KSVectors(x, [[0, 1], [1, 2]], num_layers=2, directed=True)
+    assert_array_equal(ks.update(add_edges=[[3], [0]]), [0, 1])
+    assert_array_equal(ks.update(remove_nodes=[1]), [2])
+    assert_array_equal(ks.removed, [1])
+    assert not ks.vectors[1].any()
+
+
+def test_a_longer_feature_row_changes_the_scale_of_all_lengths():
+    mirror = Mirror(2, directed=False, weighted=False)
+    for row in (np.full(D, 1e3, np.float32), np.zeros(D, np.float32)):
+        mirror.ks.update(x={0: row})
+        mirror.x[0] = row
+        assert_array_equal(mirror.ks.vectors, mirror.expected())
+
+
+def test_vectors_are_read_only():
+    ks = KSVectors(np.eye(3), [[0], [1]])
+    with pytest.raises(ValueError, match="read-only"):
+        ks.vectors[0] = 0
+    assert len(ks) == 3
+    assert repr(ks) == "KSVectors(3 nodes, d=3, num_layers=3, alpha=0.5)"
+
+
+X = np.random.default_rng(3).normal(size=(5, D))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"remove_edges": [[0], [3]]}, ValueError, r"remove_edges must hold edges of the graph, got \(0, 3\)"),
+        ({"remove_edges": [[0, 1, 2]]}, ValueError, r"remove_edges must have shape \(2, m\), got \(1, 3\)"),
+        ({"add_edges": [[0], [6]]}, ValueError, r"add_edges must lie in 0..5, got 6"),
+        ({"add_edges": [[0.5], [1.0]]}, TypeError, "add_edges must be integers"),
+        ({"add_edges": [[0], [4]]}, ValueError, "add_edges must name nodes of the graph, got 4, which was removed"),
+        ({"x": {4: X[0]}}, ValueError, "x must name nodes of the graph, got 4, which was removed"),
+        ({"x": {0: [1.0, 2.0]}}, ValueError, r"x must have rows of shape \(3,\), got \(2,\) for node 0"),
+        ({"x": {0: [1.0, 2.0, np.nan]}}, ValueError, "x must be finite"),
+        ({"x": {9: X[0]}}, ValueError, "x must lie in 0..4, got 9"),
+        ({"add_nodes": [[1.0, 2.0]]}, ValueError, r"add_nodes must have shape \(n, 3\)"),
+        ({"add_nodes": [[1.0, 2.0, np.inf]]}, ValueError, "add_nodes must be finite"),
+        ({"remove_nodes": [4]}, ValueError, "remove_nodes must name nodes of the graph, got 4, which was removed"),
+        ({"remove_nodes": [0], "x": {0: X[0]}}, ValueError, "x must name nodes of the graph, got 0, which was removed"),
+        ({"add_edges": [[0], [2]], "edge_weight": [1.0]}, ValueError, "edge_weight must be None for a graph without"),
+    ],
+)
+def test_a_refused_update_changes_nothing(arguments, error, message):
+    ks = KSVectors(X, [[0, 1, 2, 3], [1, 2, 3, 4]])
+    ks.update(remove_nodes=[4])
+    before, graph = ks.vectors.copy(), ks.graph
+    good = {"x": {1: X[0]}, "add_nodes": X[:1]}
+    with pytest.raises(error, match=message):
+        ks.update(**(good | arguments))
+    assert_array_equal(ks.vectors, before)
+    assert_array_equal(ks.graph.indices, graph.indices)
+
+
+def test_weights_are_required_and_edges_with_weights_are_added_once():
+    ks = KSVectors(X, [[0, 1], [1, 2]], edge_weight=[1.0, 2.0])
+    with pytest.raises(ValueError, match="edge_weight must be given for add_edges of a graph with weights, got None"):
+        ks.update(add_edges=[[0], [2]])
+    with pytest.raises(ValueError, match=r"add_edges must hold new edges .*, got \(1, 0\): remove it first"):
+        ks.update(add_edges=[[0], [1]], edge_weight=[3.0])
+    with pytest.raises(ValueError, match="edge_weight must be 0 or positive"):
+        ks.update(add_edges=[[0], [3]], edge_weight=[-3.0])
+    ks.update(remove_edges=[[0], [1]], add_edges=[[0], [1]], edge_weight=[3.0])
+    assert_array_equal(ks.vectors, cfe.ks_vectors(X, [[0, 1], [1, 2]], edge_weight=[3.0, 2.0]))
+
+
+@pytest.mark.parametrize("store_layers", [True, False])
+def test_an_error_at_any_line_leaves_the_old_or_the_new_version(store_layers):
+    arguments = {"x": {1: X[0]}, "add_nodes": X[:1], "add_edges": [[5, 0], [0, 3]], "remove_edges": [[2], [3]]}
+    x, edges = np.concatenate([X, X[:1]]), [[0, 1, 3, 5, 0], [1, 2, 4, 0, 3]]
+    x[1] = X[0]
+    old, new = cfe.ks_vectors(X, [[0, 1, 2, 3], [1, 2, 3, 4]]), cfe.ks_vectors(x, edges)
+    line, seen = 1, set()
+    while True:
+        ks = KSVectors(X, [[0, 1, 2, 3], [1, 2, 3, 4]], store_layers=store_layers)
+        raised = raises_at(line, KeyboardInterrupt, lambda ks=ks: ks.update(**arguments), where="graph")
+        is_old = len(ks) == len(X)
+        assert_array_equal(ks.vectors, old if is_old else new)
+        assert ks.graph.num_edges == (8 if is_old else 10)
+        ks.update(**(arguments if is_old else {}))
+        assert_array_equal(ks.vectors, new)
+        seen.add(is_old)
+        if not raised:
+            break
+        line += 1
+    assert seen == {True, False}
