@@ -49,6 +49,8 @@ class CsrGraph:
 
     Parameters
     ----------
+    nodes, num_nodes
+        For some nodes of a graph with ``num_nodes``: their numbers, (m,). The other arrays have their neighbours.
     indptr, indices
         The neighbours of v are ``indices[indptr[v]:indptr[v + 1]]``: ascending, without v itself.
     threads
@@ -64,6 +66,7 @@ class CsrGraph:
         If the arrays do not describe a graph.
     """
 
+    @overload
     def __init__(
         self,
         indptr: NDArray[np.int64],
@@ -71,6 +74,16 @@ class CsrGraph:
         threads: int,
         weights: NDArray[np.float32] | None = None,
         release: Callable[[], object] | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        nodes: NDArray[np.int64],
+        indptr: NDArray[np.int64],
+        indices: NDArray[np.int32],
+        num_nodes: int,
+        threads: int,
+        weights: NDArray[np.float32] | None = None,
     ) -> None: ...
 
 class GraphBuilder:
@@ -148,8 +161,7 @@ class BlockStep:
         The neighbours of node ``first + i`` are ``indices[indptr[i]:indptr[i + 1]]``, as in a :class:`CsrGraph`:
         (m + 1,) from 0 on, and (E,). Both are referenced, not copied.
     first, num_nodes
-        Number of the first of the nodes, and how many the graph has. If both are equal, the nodes are any nodes of the
-        graph, and it is not checked that none is its own neighbour.
+        Number of the first of the nodes, and how many the graph has.
     own
         Unit rows of the nodes, (m, d); copied.
     threads

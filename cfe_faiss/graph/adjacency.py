@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from itertools import pairwise
+import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -13,23 +12,10 @@ from numpy.typing import NDArray
 from cfe_faiss.graph import Graph
 
 _SPAN = 1 << 32  # above every node number
-_FEW_ROWS = 1024
-_SHARE = 8  # replaced rows are merged into the graph above this fraction of its nodes, so a merge costs O(1) per row
+_FEW = 1 << 14
+_MERGED = 16  # replaced lists join the graph above this number times the square root of its edges
 
 Ints = NDArray[np.int64]
-
-
-class Lists(NamedTuple):
-    """Neighbours of some nodes in compressed rows, as in :class:`cfe_faiss.graph.Graph`."""
-
-    indptr: Ints
-    indices: NDArray[np.int32]
-    weights: NDArray[np.float32] | None
-
-    @property
-    def owners(self) -> Ints:
-        """The position of the node that each entry belongs to, (num_entries,)."""
-        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
 
 
 class Links(NamedTuple):
@@ -39,113 +25,159 @@ class Links(NamedTuple):
     neighbors: Ints
     weights: NDArray[np.float32] | None = None
 
+    @classmethod
+    def of(cls, keys: Ints) -> Links:
+        """Return the entries with the given keys, without weights."""
+        return cls(keys // _SPAN, keys % _SPAN)
+
+    def reversed(self) -> Links:
+        """Return the entries in the lists of the neighbours, without weights."""
+        return Links(self.neighbors, self.nodes)
+
+    @property
+    def keys(self) -> Ints:
+        """A number for each entry, ascending by node and neighbour, (m,)."""
+        keys: Ints = np.asarray(self.nodes, np.int64) * _SPAN + self.neighbors
+        return keys
+
+
+class Lists(NamedTuple):
+    """Neighbour lists of some nodes, ascending: ``indices[indptr[i]:indptr[i + 1]]`` are those of ``nodes[i]``."""
+
+    nodes: Ints
+    indptr: Ints
+    indices: NDArray[np.int32]
+    weights: NDArray[np.float32] | None
+
+    @property
+    def links(self) -> Links:
+        """All entries."""
+        return Links(np.repeat(self.nodes, np.diff(self.indptr)), self.indices, self.weights)
+
+    def entries(self, places: Ints) -> tuple[Ints, Ints]:
+        """Return the length of the lists at some places, (m,), and the places of their entries."""
+        first = self.indptr[places]
+        counts = self.indptr[places + 1] - first
+        ends = np.cumsum(counts)
+        return counts, np.repeat(first - ends + counts, counts) + np.arange(counts.sum())
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adjacency:
-    """Neighbours of every node: those of a graph, unless a row replaces them. It never changes itself.
+    """Neighbours of every node: those of a graph, unless later lists replace them. It never changes itself.
 
     Attributes
     ----------
     graph
         The graph before the latest changes.
     num_nodes
-        Number of nodes; nodes that ``graph`` lacks have the neighbours of their row, or none.
-    rows
-        New neighbours, ascending, and weights of the nodes that changed.
+        Number of nodes. Nodes that ``graph`` lacks have a later list, or no neighbours.
+    later
+        The lists of nodes that have changed.
     """
 
     graph: Graph
     num_nodes: int
-    rows: Mapping[int, tuple[NDArray[np.int32], NDArray[np.float32] | None]] = field(default_factory=dict)
+    later: Lists
 
-    @property
-    def num_edges(self) -> int:
-        """Number of entries of the graph before the latest changes."""
-        return self.graph.num_edges
+    @classmethod
+    def of(cls, graph: Graph) -> Adjacency:
+        """Return the neighbours in a graph."""
+        no_weights = None if graph.weights is None else graph.weights[:0]
+        none = Lists(np.empty(0, np.int64), np.zeros(1, np.int64), graph.indices[:0], no_weights)
+        return cls(graph, graph.num_nodes, none)
 
     def count(self, nodes: Ints) -> int:
-        """Return about the number of neighbours of some nodes: as before the latest changes."""
+        """Return about how many neighbours some nodes have: those before the latest changes."""
         old, indptr = nodes[nodes < self.graph.num_nodes], self.graph.indptr
         return int((indptr[old + 1] - indptr[old]).sum())
 
     def take(self, nodes: Ints) -> Lists:
-        """Return the neighbours of some nodes, in O(their number) time."""
-        graph, rows = self.graph, self.rows
-        is_replaced = np.isin(nodes, np.fromiter(rows, np.int64, len(rows))) if rows else np.zeros(len(nodes), bool)
-        is_old = ~is_replaced & (nodes < graph.num_nodes)
-        first, counts = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.int64)
-        first[is_old], stop = graph.indptr[nodes[is_old]], graph.indptr[nodes[is_old] + 1]
-        counts[is_old] = stop - first[is_old]
-        places = np.flatnonzero(is_replaced)
-        replaced = [rows[node] for node in nodes[places].tolist()]
-        counts[places] = [len(neighbors) for neighbors, _ in replaced]
+        """Return the lists of some nodes, ascending, in O(length of the lists) time."""
+        graph, later = self.graph, self.later
+        is_later = np.isin(nodes, later.nodes)
+        is_old = ~is_later & (nodes < graph.num_nodes)
+        base = Lists(nodes, graph.indptr, graph.indices, graph.weights)
+        counts = np.zeros(len(nodes), np.int64)
+        counts[is_old], entries = base.entries(nodes[is_old])
+        counts[is_later], later_entries = later.entries(np.searchsorted(later.nodes, nodes[is_later]))
         indptr = np.concatenate([[0], np.cumsum(counts)])
-        # Entry i of the result is entry i + shift of the graph. Entries of replaced rows are overwritten below.
-        shift = np.repeat(np.where(is_old, first - indptr[:-1], -indptr[:-1]), counts)
-        entries = np.arange(indptr[-1]) + shift
-        entries[np.repeat(is_replaced, counts)] = 0
-        indices = graph.indices[entries] if graph.num_edges else np.empty(len(entries), np.int32)
+        if not is_later.any():
+            weights = None if graph.weights is None else graph.weights[entries]
+            return Lists(nodes, indptr, graph.indices[entries], weights)
+        from_later = np.repeat(is_later, counts)
+
+        def merge(old: NDArray[np.generic], new: NDArray[np.generic]) -> NDArray[np.generic]:
+            merged = np.empty(indptr[-1], old.dtype)
+            merged[~from_later], merged[from_later] = old[entries], new[later_entries]
+            return merged
+
         weights = None
-        if graph.weights is not None:
-            weights = graph.weights[entries] if graph.num_edges else np.empty(len(entries), np.float32)
-        for place, (neighbors, own) in zip(places.tolist(), replaced, strict=True):
-            some = slice(indptr[place], indptr[place + 1])
-            indices[some] = neighbors
-            if weights is not None:
-                weights[some] = own
-        return Lists(indptr, indices, weights)
+        if graph.weights is not None and later.weights is not None:
+            weights = merge(graph.weights, later.weights)
+        return Lists(nodes, indptr, merge(graph.indices, later.indices), weights)
 
     def holds(self, links: Links) -> NDArray[np.bool_]:
-        """Return whether each entry is in the neighbour list of its node, (m,)."""
-        nodes = np.unique(links.nodes)
-        lists = self.take(nodes)
-        return is_among(links, Links(nodes[lists.owners], lists.indices))
+        """Return whether each entry exists, (m,)."""
+        return np.isin(links.keys, self.take(np.unique(links.nodes)).links.keys)
 
     def replace(self, removed: Links, added: Links, num_nodes: int) -> Adjacency:
-        """Return the neighbour lists after a change. Removed entries exist; with weights, added ones do not."""
-        grown = Adjacency(self.graph, num_nodes, self.rows)
-        nodes = np.unique(np.concatenate([removed.nodes, added.nodes]))
-        before = grown.take(nodes)
-        old, new = _keys_of(before), _keys(nodes, added)
-        kept = ~np.isin(old, _keys(nodes, removed))
-        fresh = ~np.isin(new, old[kept])
-        keys = np.concatenate([old[kept], new[fresh]])
-        order = np.argsort(keys)
-        neighbors = (keys[order] % _SPAN).astype(np.int32)
-        weights = None
-        if before.weights is not None and added.weights is not None:
-            weights = np.concatenate([before.weights[kept], added.weights[fresh]])[order]
-        cuts = np.searchsorted(keys[order], np.arange(len(nodes) + 1) * _SPAN).tolist()
-        parts = [slice(first, stop) for first, stop in pairwise(cuts)]
-        rows = {**self.rows} | {
-            node: (neighbors[part], None if weights is None else weights[part])
-            for node, part in zip(nodes.tolist(), parts, strict=True)
-        }
-        changed = Adjacency(self.graph, num_nodes, rows)
-        if len(rows) <= max(_FEW_ROWS, num_nodes // _SHARE):
+        """Return the lists after a change. Removed entries exist; with weights, added ones do not."""
+        nodes = np.union1d(removed.nodes, added.nodes)
+        before = self.take(nodes).links
+        kept = ~np.isin(before.keys, removed.keys)
+        fresh = ~np.isin(added.keys, before.keys[kept])
+        parts = [(before, kept), (added, fresh)]
+        others = self.later.nodes[~np.isin(self.later.nodes, nodes)]
+        if len(others):
+            others_links = self.take(others).links
+            parts.append((others_links, np.ones(len(others_links.nodes), bool)))
+        later = _sorted(np.union1d(nodes, others), parts)
+        changed = Adjacency(self.graph, num_nodes, later)
+        if len(later.indices) <= max(_FEW, _MERGED * math.isqrt(self.graph.num_edges)):
             return changed
-        return Adjacency(changed.to_graph(directed=self.graph.directed), num_nodes)
+        return Adjacency.of(changed.to_graph())
 
-    def to_graph(self, *, directed: bool) -> Graph:
+    def to_graph(self) -> Graph:
         """Return all neighbours as a graph; O(number of edges)."""
-        if not self.rows and self.num_nodes == self.graph.num_nodes:
-            return self.graph
-        return Graph(*self.take(np.arange(self.num_nodes)), directed)
+        graph, later = self.graph, self.later
+        if not len(later.nodes) and self.num_nodes == graph.num_nodes:
+            return graph
+        counts = np.zeros(self.num_nodes, np.int64)
+        counts[: graph.num_nodes] = np.diff(graph.indptr)
+        counts[later.nodes] = np.diff(later.indptr)
+        # Runs of lists of the graph, with a later list after each.
+        places = np.minimum(later.nodes, graph.num_nodes)
+        first = graph.indptr[np.concatenate([[0], np.minimum(places + 1, graph.num_nodes)])].tolist()
+        stop = [*graph.indptr[places].tolist(), graph.num_edges]
+        cuts = later.indptr.tolist()
+
+        def join(old: NDArray[np.generic], new: NDArray[np.generic]) -> NDArray[np.generic]:
+            pieces = [old[first[0] : stop[0]]]
+            for i in range(len(places)):
+                pieces += [new[cuts[i] : cuts[i + 1]], old[first[i + 1] : stop[i + 1]]]
+            return np.concatenate(pieces)
+
+        weights = None
+        if graph.weights is not None and later.weights is not None:
+            weights = join(graph.weights, later.weights)
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        return Graph(indptr, join(graph.indices, later.indices), weights, graph.directed)
 
     def transposed(self) -> Adjacency:
         """Return the nodes that each node is a neighbour of, without weights: itself if the graph is undirected."""
-        if not self.graph.directed:
+        graph = self.to_graph()
+        if not graph.directed:
             return self
-        lists = self.take(np.arange(self.num_nodes))
-        order = np.argsort(lists.indices, kind="stable")
-        counts = np.bincount(lists.indices, minlength=self.num_nodes)
-        indptr = np.concatenate([[0], np.cumsum(counts)])
-        return Adjacency(Graph(indptr, lists.owners[order].astype(np.int32), None, True), self.num_nodes)
+        order = np.argsort(graph.indices, kind="stable")
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(graph.indices, minlength=graph.num_nodes))])
+        owners = np.repeat(np.arange(graph.num_nodes, dtype=np.int32), np.diff(graph.indptr))
+        return Adjacency.of(Graph(indptr, owners[order], None, True))
 
     def reach(self, first: Ints, later: Ints, hops: int) -> Ints:
         """Return the nodes at most ``hops`` steps away from ``first``, or one step fewer from ``later``, ascending."""
         found = np.zeros(self.num_nodes, bool)
-        found[first], new = True, first
+        found[first], new = True, np.unique(first)
         for hop in range(hops):
             near = np.zeros(self.num_nodes, bool)
             near[self.take(new).indices] = True
@@ -155,16 +187,12 @@ class Adjacency:
         return np.flatnonzero(found)
 
 
-def is_among(links: Links, others: Links) -> NDArray[np.bool_]:
-    """Return whether each entry is one of the others, (m,)."""
-    return np.isin(links.nodes * _SPAN + links.neighbors, others.nodes * _SPAN + others.neighbors)
-
-
-def _keys(nodes: Ints, links: Links) -> Ints:
-    """Return a number for each entry, ascending by node and neighbour. ``nodes`` are ascending and have all nodes."""
-    keys: Ints = np.searchsorted(nodes, links.nodes) * _SPAN + links.neighbors
-    return keys
-
-
-def _keys_of(lists: Lists) -> Ints:
-    return lists.owners * _SPAN + lists.indices
+def _sorted(nodes: Ints, parts: list[tuple[Links, NDArray[np.bool_]]]) -> Lists:
+    """Return the lists of nodes, ascending, from the chosen entries of several sources."""
+    keys = np.concatenate([links.keys[chosen] for links, chosen in parts])
+    order = np.argsort(keys)
+    keys = keys[order]
+    weights = [links.weights[chosen] for links, chosen in parts if links.weights is not None]
+    indptr = np.searchsorted(keys, np.concatenate([nodes, nodes[-1:] + 1]) * _SPAN)
+    indices = (keys % _SPAN).astype(np.int32)
+    return Lists(nodes, indptr, indices, np.concatenate(weights)[order] if weights else None)

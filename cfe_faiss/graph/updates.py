@@ -13,7 +13,7 @@ from cfe_faiss import _native
 from cfe_faiss.base import threads
 from cfe_faiss.base.checks import as_array, as_count, as_dense, as_ids, as_matrix, as_number
 from cfe_faiss.graph import Graph, as_graph
-from cfe_faiss.graph.adjacency import Adjacency, Ints, Links, is_among
+from cfe_faiss.graph.adjacency import Adjacency, Ints, Links
 from cfe_faiss.graph.edges import as_weights
 from cfe_faiss.graph.ks import Propagation
 
@@ -126,7 +126,7 @@ class KSVectors:
         if n == 0:
             raise ValueError(f"x must have shape (n, d) with n, d >= 1, got {features.shape}")
         graph = as_graph(edge_index, n, edge_weight=edge_weight, directed=directed)
-        adjacency = Adjacency(graph, n)
+        adjacency = Adjacency.of(graph)
         # All features are zero at first; those of x replace them.
         rows, zeros = np.zeros((2, n, d), np.float32), np.zeros(n, np.float32)
         norms, removed = np.zeros(n), np.zeros(n, bool)
@@ -147,7 +147,7 @@ class KSVectors:
     def graph(self) -> Graph:
         """The current graph; removed nodes are in it, without edges. O(number of edges) after a change."""
         incoming = self._settle().incoming
-        return incoming.to_graph(directed=incoming.graph.directed)
+        return incoming.to_graph()
 
     @property
     def removed(self) -> Ints:
@@ -231,24 +231,25 @@ class KSVectors:
         self._write(new.norms, rows, norms)
         self._write(new.removed, change.removed_nodes, np.ones(len(change.removed_nodes), bool))
         self._write(new.units[0], rows, unit)
-        everything = region = np.arange(n)
+        region = np.arange(n)
         if new.largest == state.largest:
             linked = np.union1d(change.removed.nodes, change.added.nodes)
             region = new.outgoing.reach(rows, linked, self._num_layers)
             self._write(new.lengths[0], rows, _divide(norms, new.largest))
         steps = self._rows_of_steps(new, region)
         num_edges = sum(new.incoming.count(some) for some in steps)
-        is_full = len(region) == n or num_edges > _FULL * self._num_layers * new.incoming.num_edges
-        region = everything if is_full else region
-        before = np.full((len(region), unit.shape[1]), np.nan, np.float32)
-        before[region < state.n] = state.vectors[region[region < state.n]]
-        if is_full:
-            new = self._compute_all(new)
+        if len(region) == n or num_edges > _FULL * self._num_layers * new.incoming.graph.num_edges:
+            region, new = np.arange(n), self._compute_all(new)
+            before = state.vectors[: state.n]
         else:
-            self._compute_some(new, region, steps)
+            before = self._compute_some(new, region, steps)
         self._state = new  # the update is complete: nothing is undone from here on
-        differs = (before != new.vectors[region]).any(axis=1)
-        return region[differs & ~np.isin(region, change.removed_nodes)]
+        differs = np.ones(len(region), bool)
+        is_old = region < state.n
+        differs[is_old] = (before[: is_old.sum()] != new.vectors[region[is_old]]).any(axis=1)
+        if len(change.removed_nodes):
+            differs &= ~np.isin(region, change.removed_nodes)
+        return region[differs]
 
     def _rows_of_steps(self, state: _State, region: Ints) -> list[Ints]:
         """Return the rows that each step computes, for the vectors of a region."""
@@ -258,8 +259,8 @@ class KSVectors:
                 steps[layer] = state.incoming.reach(steps[layer + 1], region[:0], 1)
         return steps
 
-    def _compute_some(self, state: _State, region: Ints, steps: list[Ints]) -> None:
-        """Write the vectors of a region, and its rows of the stored layers."""
+    def _compute_some(self, state: _State, region: Ints, steps: list[Ints]) -> Floats:
+        """Write the vectors of a region, and its rows of the stored layers; return the vectors before."""
         n, unit, lengths = state.n, state.units[0], state.lengths[0]
         rows = steps[0] if steps else region
         aggregate = unit[rows] * lengths[rows, None]
@@ -268,13 +269,11 @@ class KSVectors:
             if len(of_step) < len(rows):
                 aggregate = aggregate[np.isin(rows, of_step, assume_unique=True)]
                 rows, lists = of_step, state.incoming.take(of_step)
-            # Rows count from n on, as no node is its own neighbour: the lists were checked when they were made.
-            step = _native.BlockStep(
-                lists.indptr, lists.indices, n, unit[rows], n, threads.num_threads(), lists.weights
-            )
-            step.gather(unit[:n], 0, lengths[:n])
             new_unit, new_lengths = np.empty_like(aggregate), np.empty(len(rows), np.float32)
-            step.finish(self._alpha, lengths[rows], aggregate, new_unit, new_lengths)
+            count = threads.num_native_threads(2.0 * unit.shape[1] * len(lists.indices))
+            graph = _native.CsrGraph(rows, lists.indptr, lists.indices, n, count, lists.weights)
+            step = _native.Propagation(graph, self._alpha, 0, count)
+            step.step(unit[:n], lengths[:n], aggregate, new_unit, new_lengths)
             if layer == self._num_layers:
                 break
             if self._stores_layers:
@@ -286,15 +285,17 @@ class KSVectors:
                 unit[rows], lengths[rows] = new_unit, new_lengths
         _native.normalise_rows(aggregate, np.empty(len(aggregate)), threads.num_threads(aggregate.size))
         self._write(state.vectors, region, aggregate)
+        before: Floats = self._state.undo[-1][2]
+        return before
 
     def _compute_all(self, state: _State) -> _State:
         """Return a state with all vectors and layers computed, from the rows of layer 0."""
-        n = state.n
+        n, incoming = state.n, Adjacency.of(state.incoming.to_graph())
+        state = replace(state, incoming=incoming, outgoing=state.outgoing if incoming.graph.directed else incoming)
         unit, lengths = state.units[0][:n], _divide(state.norms[:n], state.largest)
         units, all_lengths = [state.units[0]], [lengths]
         vectors = unit * lengths[:, None]
-        graph = state.incoming.to_graph(directed=state.incoming.graph.directed)
-        propagation = Propagation(graph, unit.shape[1], self._alpha)
+        propagation = Propagation(state.incoming.graph, unit.shape[1], self._alpha)
         for layer in range(1, self._num_layers + 1):
             new_unit = np.empty_like(unit)
             lengths = propagation.step(unit, lengths, vectors, new_unit)
@@ -310,9 +311,9 @@ def _next_state(state: _State, change: _Change, largest: float) -> _State:
     """Return the state after a change, before its rows are written. Arrays that are long enough are shared."""
     n, incoming, outgoing = change.num_nodes, state.incoming, state.outgoing
     if change.removed.nodes.size or change.added.nodes.size or n > state.n:
-        is_directed = outgoing is not incoming
+        is_directed = incoming.graph.directed
         incoming = incoming.replace(change.removed, change.added, n)
-        outgoing = outgoing.replace(*map(_swap, (change.removed, change.added)), n) if is_directed else incoming
+        outgoing = outgoing.replace(change.removed.reversed(), change.added.reversed(), n) if is_directed else incoming
     grown = [tuple(_grow(array, n) for array in arrays) for arrays in (state.units, state.lengths)]
     others = [_grow(array, n) for array in (state.norms, state.removed)]
     return _State(incoming, outgoing, largest, *others, *grown, _grow(state.vectors, n))
@@ -320,10 +321,6 @@ def _next_state(state: _State, change: _Change, largest: float) -> _State:
 
 def _divide(norms: NDArray[np.float64], largest: float) -> Floats:
     return (norms / (largest or 1.0)).astype(np.float32)
-
-
-def _swap(links: Links) -> Links:
-    return Links(links.neighbors, links.nodes)
 
 
 def _grow(array: NDArray[Any], n: int) -> NDArray[Any]:
@@ -398,17 +395,14 @@ def _removed_links(state: _State, edges: Ints, nodes: Ints) -> Links:
     missing = ~state.incoming.holds(given)
     if missing.any():
         raise ValueError(f"remove_edges must hold edges of the graph, got {tuple(edges[:, missing][:, 0].tolist())}")
-    is_directed = state.outgoing is not state.incoming
-    own, others = state.incoming.take(nodes), state.outgoing.take(nodes)
-    pairs = [given, Links(nodes[own.owners], own.indices), Links(others.indices, nodes[others.owners])]
-    pairs += [] if is_directed else [_swap(given)]
-    both = np.stack([np.concatenate(side).astype(np.int64) for side in zip(*(pair[:2] for pair in pairs), strict=True)])
-    return Links(*np.unique(both, axis=1))
+    own, others = state.incoming.take(nodes).links, state.outgoing.take(nodes).links.reversed()
+    parts = [given, own, others] if state.incoming.graph.directed else [given, given.reversed(), own, others]
+    return Links.of(np.unique(np.concatenate([links.keys for links in parts])))
 
 
 def _added_links(state: _State, edges: Ints, edge_weight: Any, removed: Links) -> Links:
     """Return the entries of edges to add. Loops are dropped and repeated edges merged, as in a new graph."""
-    is_weighted, is_directed = state.incoming.graph.weights is not None, state.outgoing is not state.incoming
+    is_weighted, is_directed = state.incoming.graph.weights is not None, state.incoming.graph.directed
     if (edge_weight is not None) != (is_weighted and edges.shape[1] > 0):
         needed = "given for add_edges of a graph with weights" if is_weighted else "None for a graph without weights"
         raise ValueError(f"edge_weight must be {needed}, got {edge_weight!r}")
@@ -419,7 +413,7 @@ def _added_links(state: _State, edges: Ints, edge_weight: Any, removed: Links) -
     graph = as_graph(local.reshape(2, -1), len(nodes), edge_weight=weights, directed=is_directed)
     added = Links(np.repeat(nodes, np.diff(graph.indptr)), nodes[graph.indices], graph.weights if is_weighted else None)
     if is_weighted:
-        again = state.incoming.holds(added) & ~is_among(added, removed)
+        again = state.incoming.holds(added) & ~np.isin(added.keys, removed.keys)
         if again.any():
             edge = int(added.neighbors[again][0]), int(added.nodes[again][0])
             raise ValueError(f"add_edges must hold new edges of a graph with weights, got {edge}: remove it first")

@@ -21,6 +21,13 @@ void make_graph(CsrGraph* graph, Ints indptr, Labels indices, int threads, Float
   new (graph) CsrGraph(indptr, indices, weights, threads, call.watch);
 }
 
+void make_part_of_graph(CsrGraph* graph, Ints nodes, Ints indptr, Labels indices, std::size_t num_nodes, int threads,
+                        Floats weights) {
+  check_weights(weights, indices);
+  const LongCall call;
+  new (graph) CsrGraph(nodes, indptr, indices, weights, num_nodes, threads, call.watch);
+}
+
 nb::tuple finish_graph(GraphBuilder& builder, int threads) {
   GraphBuilder::Csr csr;
   {
@@ -96,7 +103,10 @@ void divide_by_norms(Matrix<float> rows, std::span<double> norms, int threads, c
 void bind_graph(nb::module_& module) {
   nb::class_<CsrGraph>(module, "CsrGraph")
       .def("__init__", make_graph, "indptr"_a, "indices"_a, "threads"_a, "weights"_a = nb::none(),
-           "release"_a = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>());
+           "release"_a = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>())
+      .def("__init__", make_part_of_graph, "nodes"_a, "indptr"_a, "indices"_a, "num_nodes"_a, "threads"_a,
+           "weights"_a = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(),
+           nb::keep_alive<1, 7>());
   nb::class_<GraphBuilder>(module, "GraphBuilder")
       .def(nb::init<std::size_t, bool, bool>(), "num_nodes"_a, "directed"_a, "weighted"_a = false, without_gil)
       .def_prop_ro("num_counted", &GraphBuilder::num_counted, without_gil)

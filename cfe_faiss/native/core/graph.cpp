@@ -114,33 +114,50 @@ std::vector<std::int64_t> offsets(std::span<const std::int64_t> counts) {
 
 CsrGraph::CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices,
                    std::span<const float> weights, std::size_t first, std::size_t all_nodes, int threads,
-                   const Watch& watch) {
+                   const Watch& watch)
+    : all_nodes_(all_nodes), nodes_{indptr, indices, weights, {}, {}} {
   check_offsets(indptr, indices.size());
-  const std::size_t count = indptr.size() - 1;
-  if (first > all_nodes || (first < all_nodes && count > all_nodes - first)) refuse("nodes must lie in 0..", all_nodes - 1);
-  if (!weights.empty()) {
-    check_number(weights, indices.size());
+  if (first > all_nodes || num_nodes() > all_nodes - first) refuse("nodes must lie in 0..", all_nodes - 1);
+  check(first, threads, watch);
+}
+
+CsrGraph::CsrGraph(std::span<const std::int64_t> numbers, std::span<const std::int64_t> indptr,
+                   std::span<const std::int32_t> indices, std::span<const float> weights, std::size_t all_nodes,
+                   int threads, const Watch& watch)
+    : all_nodes_(all_nodes), nodes_{indptr, indices, weights, {}, {}, numbers} {
+  check_offsets(indptr, indices.size());
+  if (numbers.size() != num_nodes()) refuse("nodes must have length ", num_nodes(), ", got ", numbers.size());
+  if (!all_below(numbers, all_nodes)) refuse("nodes must lie in 0..", all_nodes - 1);
+  check(0, threads, watch);
+}
+
+// Checks the neighbours of all nodes and sums their weights.
+void CsrGraph::check(std::size_t first, int threads, const Watch& watch) {
+  const std::size_t count = num_nodes();
+  if (!nodes_.weights.empty()) {
+    check_number(nodes_.weights, num_edges());
     largest_.resize(count);
     totals_.resize(count);
+    nodes_.largest = largest_, nodes_.totals = totals_;
   }
-  nodes_ = {indptr, indices, weights, largest_, totals_};
   std::atomic<std::size_t> wrong{count};  // the first node that is wrong
-  const auto check = [&](std::size_t v) {
-    if (v > wrong.load(std::memory_order_relaxed) || (is_right(v, first + v, all_nodes) && sum_weights(v))) return;
+  const auto check_node = [&](std::size_t v) {
+    if (v > wrong.load(std::memory_order_relaxed) || (is_right(v, first + nodes_.number(v)) && sum_weights(v))) return;
     for (std::size_t before = wrong; v < before && !wrong.compare_exchange_weak(before, v);) {
     }
   };
-  for_each_node(indptr, threads, check, watch);
+  for_each_node(nodes_.indptr, threads, check_node, watch);
   if (wrong == count) return;
-  if (!is_right(wrong, first + wrong, all_nodes)) refuse_neighbors(first + wrong, neighbors(wrong), all_nodes);
-  refuse("weights must be positive and finite, which those for node ", first + wrong, " are not");
+  const std::size_t number = first + nodes_.number(wrong);
+  if (!is_right(wrong, number)) refuse_neighbors(number, neighbors(wrong), all_nodes_);
+  refuse("weights must be positive and finite, which those for node ", number, " are not");
 }
 
 // Whether the neighbours of node v, whose number in the graph is given, are valid.
-bool CsrGraph::is_right(std::size_t v, std::size_t number, std::size_t all_nodes) const {
+bool CsrGraph::is_right(std::size_t v, std::size_t number) const {
   std::int64_t before = -1;
   for (const std::int32_t u : neighbors(v)) {
-    if (u <= before || u >= static_cast<std::int64_t>(all_nodes) || u == static_cast<std::int64_t>(number))
+    if (u <= before || u >= static_cast<std::int64_t>(all_nodes_) || u == static_cast<std::int64_t>(number))
       return false;
     before = u;
   }

@@ -35,10 +35,14 @@ struct Nodes {
   std::span<const float> weights;  // of each neighbour
   std::span<const float> largest;  // of each node, the largest weight
   std::span<const double> totals;  // of each node, the sum of all weights divided by the largest
+  std::span<const std::int64_t> numbers = {};  // of each node in its graph, if they are not consecutive
 
   std::size_t size() const { return indptr.size() - 1; }
   CFE_INLINE std::size_t first(std::size_t v) const { return static_cast<std::size_t>(indptr[v]); }
   CFE_INLINE std::size_t stop(std::size_t v) const { return static_cast<std::size_t>(indptr[v + 1]); }
+  CFE_INLINE std::size_t number(std::size_t v) const {
+    return numbers.empty() ? v : static_cast<std::size_t>(numbers[v]);
+  }
   Nodes part(std::size_t begin, std::size_t end) const {
     const auto cut = [&](auto values) { return values.empty() ? values : values.subspan(begin, end - begin); };
     return {indptr.subspan(begin, end - begin + 1), indices, weights, cut(largest), cut(totals)};
@@ -54,24 +58,30 @@ class CsrGraph : Fixed {
   CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices, std::span<const float> weights,
            int threads, const Watch& watch)
       : CsrGraph(indptr, indices, weights, 0, indptr.size() - 1, threads, watch) {}
-  // Nodes first, first + 1, ... of a graph with `all_nodes`. If `first` is all_nodes, they are any nodes, and it is not
-  // checked that none is its own neighbour.
+  // Nodes first, first + 1, ... of a graph with `all_nodes`.
   CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices, std::span<const float> weights,
            std::size_t first, std::size_t all_nodes, int threads, const Watch& watch);
+  // Any nodes of a graph with `all_nodes`, by their numbers, which must outlive this object.
+  CsrGraph(std::span<const std::int64_t> numbers, std::span<const std::int64_t> indptr,
+           std::span<const std::int32_t> indices, std::span<const float> weights, std::size_t all_nodes, int threads,
+           const Watch& watch);
 
   const Nodes& nodes() const { return nodes_; }
   std::size_t num_nodes() const { return nodes_.size(); }
+  std::size_t all_nodes() const { return all_nodes_; }  // of the graph that the nodes belong to
   std::size_t num_edges() const { return nodes_.indices.size(); }
   std::span<const std::int32_t> neighbors(std::size_t v) const {
     return nodes_.indices.subspan(nodes_.first(v), nodes_.stop(v) - nodes_.first(v));
   }
 
  private:
-  bool is_right(std::size_t v, std::size_t number, std::size_t all_nodes) const;
+  void check(std::size_t first, int threads, const Watch& watch);
+  bool is_right(std::size_t v, std::size_t number) const;
   bool sum_weights(std::size_t v);  // false if a weight is not positive and finite
 
   std::vector<float> largest_;
   std::vector<double> totals_;
+  std::size_t all_nodes_;
   Nodes nodes_;
 };
 

@@ -102,7 +102,7 @@ CFE_INLINE Neighbors some_neighbors(const Nodes& nodes, std::size_t v, std::size
 
 CFE_INLINE NewRow new_row(const Nodes& nodes, double alpha, const StepRows& rows, std::size_t v) {
   const double total = nodes.weights.empty() ? static_cast<double>(nodes.stop(v) - nodes.first(v)) : nodes.totals[v];
-  return {alpha * static_cast<double>(rows.lengths[v]), (1.0 - alpha) / (total > 0 ? total : 1.0), rows.aggregate[v],
+  return {alpha * static_cast<double>(rows.lengths[nodes.number(v)]), (1.0 - alpha) / (total > 0 ? total : 1.0), rows.aggregate[v],
           rows.new_unit[v]};
 }
 
@@ -133,9 +133,9 @@ class Propagation {
   Propagation(std::shared_ptr<const CsrGraph> graph, double alpha, std::size_t memory, int threads)
       : graph_(std::move(graph)), alpha_(alpha), memory_(memory), threads_(threads) {}
 
-  // Takes a step of all nodes from their unit rows, with the same bits for any memory and number of threads. The watch
-  // gets the number of entries of the graph's indices read so far. Throws std::invalid_argument if the matrices do not
-  // fit the graph.
+  // Takes a step of the nodes from the unit rows and lengths of all nodes of their graph, with the same bits for any
+  // memory and number of threads. The other rows are those of the nodes. The watch gets the number of entries of the
+  // graph's indices read so far. Throws std::invalid_argument if the matrices do not fit the graph.
   void step(const Matrix<const float>& unit, const StepRows& rows, const Watch& watch) const;
 
  private:

@@ -354,7 +354,7 @@ void step_some(const Matrix<const float> unit, const Nodes nodes, const Range ra
   for (std::size_t v = range.first; v < range.stop; ++v) {
     const NewRow to = new_row(nodes, alpha, rows, v);
     const Neighbors neighbors = some_neighbors(nodes, v, nodes.first(v), nodes.stop(v));
-    rows.new_lengths[v] = step<Row>(others, unit[v], neighbors, scratch, true, &to);
+    rows.new_lengths[v] = step<Row>(others, unit[nodes.number(v)], neighbors, scratch, true, &to);
   }
 }
 
