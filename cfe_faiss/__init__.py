@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cfe_faiss.base.versions import show_versions
     from cfe_faiss.finder import EvidenceFinder, InputWarning
     from cfe_faiss.graph.metapath import metapath_graph
+    from cfe_faiss.graph.updates import KSVectors
     from cfe_faiss.neighbors import EvidenceNeighbors
     from cfe_faiss.store import EvidenceStore
     from cfe_faiss.tuning import Tuning, tune
@@ -47,6 +48,7 @@ __all__ = [
     "IndexEvidenceIVFPQ",
     "IndexEvidenceIVFScalarQuantizer",
     "InputWarning",
+    "KSVectors",
     "Pairs",
     "Tuning",
     "__version__",
@@ -73,6 +75,7 @@ _LOADED_AT_FIRST_USE = {
     "EvidenceNeighbors": "neighbors",
     "EvidenceStore": "store",
     "InputWarning": "finder",
+    "KSVectors": "graph.updates",
     "Tuning": "tuning",
     "metapath_graph": "graph.metapath",
     "show_versions": "base.versions",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,14 @@ _FEW = 1 << 14
 _MERGED = 16  # replaced lists join the graph above this number times the square root of its edges
 
 Ints = NDArray[np.int64]
+_T = TypeVar("_T", bound=np.generic)
 
 
 class Links(NamedTuple):
     """Entries of neighbour lists: the node, its neighbour, and the weight of each, (m,)."""
 
-    nodes: Ints
-    neighbors: Ints
+    nodes: NDArray[np.signedinteger]
+    neighbors: NDArray[np.signedinteger]
     weights: NDArray[np.float32] | None = None
 
     @classmethod
@@ -95,7 +96,7 @@ class Adjacency:
     def take(self, nodes: Ints) -> Lists:
         """Return the lists of some nodes, ascending, in O(length of the lists) time."""
         graph, later = self.graph, self.later
-        is_later = np.isin(nodes, later.nodes)
+        is_later = among(nodes, later.nodes)
         is_old = ~is_later & (nodes < graph.num_nodes)
         base = Lists(nodes, graph.indptr, graph.indices, graph.weights)
         counts = np.zeros(len(nodes), np.int64)
@@ -107,7 +108,7 @@ class Adjacency:
             return Lists(nodes, indptr, graph.indices[entries], weights)
         from_later = np.repeat(is_later, counts)
 
-        def merge(old: NDArray[np.generic], new: NDArray[np.generic]) -> NDArray[np.generic]:
+        def merge(old: NDArray[_T], new: NDArray[_T]) -> NDArray[_T]:
             merged = np.empty(indptr[-1], old.dtype)
             merged[~from_later], merged[from_later] = old[entries], new[later_entries]
             return merged
@@ -119,16 +120,17 @@ class Adjacency:
 
     def holds(self, links: Links) -> NDArray[np.bool_]:
         """Return whether each entry exists, (m,)."""
-        return np.isin(links.keys, self.take(np.unique(links.nodes)).links.keys)
+        return among(links.keys, self.take(np.unique(links.nodes)).links.keys)
 
     def replace(self, removed: Links, added: Links, num_nodes: int) -> Adjacency:
         """Return the lists after a change. Removed entries exist; with weights, added ones do not."""
         nodes = np.union1d(removed.nodes, added.nodes)
         before = self.take(nodes).links
-        kept = ~np.isin(before.keys, removed.keys)
-        fresh = ~np.isin(added.keys, before.keys[kept])
+        old = before.keys
+        kept = ~among(old, np.sort(removed.keys))
+        fresh = ~among(added.keys, old[kept])
         parts = [(before, kept), (added, fresh)]
-        others = self.later.nodes[~np.isin(self.later.nodes, nodes)]
+        others = self.later.nodes[~among(self.later.nodes, nodes)]
         if len(others):
             others_links = self.take(others).links
             parts.append((others_links, np.ones(len(others_links.nodes), bool)))
@@ -152,7 +154,7 @@ class Adjacency:
         stop = [*graph.indptr[places].tolist(), graph.num_edges]
         cuts = later.indptr.tolist()
 
-        def join(old: NDArray[np.generic], new: NDArray[np.generic]) -> NDArray[np.generic]:
+        def join(old: NDArray[_T], new: NDArray[_T]) -> NDArray[_T]:
             pieces = [old[first[0] : stop[0]]]
             for i in range(len(places)):
                 pieces += [new[cuts[i] : cuts[i + 1]], old[first[i + 1] : stop[i + 1]]]
@@ -174,8 +176,11 @@ class Adjacency:
         owners = np.repeat(np.arange(graph.num_nodes, dtype=np.int32), np.diff(graph.indptr))
         return Adjacency.of(Graph(indptr, owners[order], None, True))
 
-    def reach(self, first: Ints, later: Ints, hops: int) -> Ints:
-        """Return the nodes at most ``hops`` steps away from ``first``, or one step fewer from ``later``, ascending."""
+    def reach(self, first: Ints, later: Ints, hops: int, most: float = math.inf) -> Ints:
+        """Return the nodes at most ``hops`` steps away from ``first``, or one step fewer from ``later``, ascending.
+
+        Return all nodes if those have more than ``most`` neighbours together: it takes less time than to count on.
+        """
         found = np.zeros(self.num_nodes, bool)
         found[first], new = True, np.unique(first)
         for hop in range(hops):
@@ -184,7 +189,18 @@ class Adjacency:
             near[later if hop == 0 else later[:0]] = True
             new = np.flatnonzero(near & ~found)
             found |= near
+            if self.count(np.flatnonzero(found)) > most:
+                return np.arange(self.num_nodes)
         return np.flatnonzero(found)
+
+
+def among(values: Ints, ascending: Ints) -> NDArray[np.bool_]:
+    """Return whether each value is among others, which ascend, (m,). Faster here than ``numpy.isin``."""
+    if not len(ascending):
+        return np.zeros(len(values), bool)
+    places = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    found: NDArray[np.bool_] = ascending[places] == values
+    return found
 
 
 def _sorted(nodes: Ints, parts: list[tuple[Links, NDArray[np.bool_]]]) -> Lists:

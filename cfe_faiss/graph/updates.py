@@ -13,7 +13,7 @@ from cfe_faiss import _native
 from cfe_faiss.base import threads
 from cfe_faiss.base.checks import as_array, as_count, as_dense, as_ids, as_matrix, as_number
 from cfe_faiss.graph import Graph, as_graph
-from cfe_faiss.graph.adjacency import Adjacency, Ints, Links
+from cfe_faiss.graph.adjacency import Adjacency, Ints, Links, among
 from cfe_faiss.graph.edges import as_weights
 from cfe_faiss.graph.ks import Propagation
 
@@ -234,7 +234,7 @@ class KSVectors:
         region = np.arange(n)
         if new.largest == state.largest:
             linked = np.union1d(change.removed.nodes, change.added.nodes)
-            region = new.outgoing.reach(rows, linked, self._num_layers)
+            region = new.outgoing.reach(rows, linked, self._num_layers, _FULL * new.incoming.graph.num_edges)
             self._write(new.lengths[0], rows, _divide(norms, new.largest))
         steps = self._rows_of_steps(new, region)
         num_edges = sum(new.incoming.count(some) for some in steps)
@@ -248,15 +248,15 @@ class KSVectors:
         is_old = region < state.n
         differs[is_old] = (before[: is_old.sum()] != new.vectors[region[is_old]]).any(axis=1)
         if len(change.removed_nodes):
-            differs &= ~np.isin(region, change.removed_nodes)
+            differs &= ~among(region, change.removed_nodes)
         return region[differs]
 
     def _rows_of_steps(self, state: _State, region: Ints) -> list[Ints]:
         """Return the rows that each step computes, for the vectors of a region."""
-        steps = [region] * self._num_layers
+        steps, most = [region] * self._num_layers, _FULL * state.incoming.graph.num_edges
         if not self._stores_layers:
             for layer in reversed(range(self._num_layers - 1)):
-                steps[layer] = state.incoming.reach(steps[layer + 1], region[:0], 1)
+                steps[layer] = state.incoming.reach(steps[layer + 1], region[:0], 1, most)
         return steps
 
     def _compute_some(self, state: _State, region: Ints, steps: list[Ints]) -> Floats:
@@ -267,7 +267,7 @@ class KSVectors:
         lists = state.incoming.take(rows)
         for layer, of_step in enumerate(steps, 1):
             if len(of_step) < len(rows):
-                aggregate = aggregate[np.isin(rows, of_step, assume_unique=True)]
+                aggregate = aggregate[among(rows, of_step)]
                 rows, lists = of_step, state.incoming.take(of_step)
             new_unit, new_lengths = np.empty_like(aggregate), np.empty(len(rows), np.float32)
             count = threads.num_native_threads(2.0 * unit.shape[1] * len(lists.indices))
@@ -314,9 +314,9 @@ def _next_state(state: _State, change: _Change, largest: float) -> _State:
         is_directed = incoming.graph.directed
         incoming = incoming.replace(change.removed, change.added, n)
         outgoing = outgoing.replace(change.removed.reversed(), change.added.reversed(), n) if is_directed else incoming
-    grown = [tuple(_grow(array, n) for array in arrays) for arrays in (state.units, state.lengths)]
-    others = [_grow(array, n) for array in (state.norms, state.removed)]
-    return _State(incoming, outgoing, largest, *others, *grown, _grow(state.vectors, n))
+    units, lengths = (tuple(_grow(array, n) for array in arrays) for arrays in (state.units, state.lengths))
+    norms, removed, vectors = (_grow(array, n) for array in (state.norms, state.removed, state.vectors))
+    return _State(incoming, outgoing, largest, norms, removed, units, lengths, vectors)
 
 
 def _divide(norms: NDArray[np.float64], largest: float) -> Floats:
@@ -413,7 +413,7 @@ def _added_links(state: _State, edges: Ints, edge_weight: Any, removed: Links) -
     graph = as_graph(local.reshape(2, -1), len(nodes), edge_weight=weights, directed=is_directed)
     added = Links(np.repeat(nodes, np.diff(graph.indptr)), nodes[graph.indices], graph.weights if is_weighted else None)
     if is_weighted:
-        again = state.incoming.holds(added) & ~np.isin(added.keys, removed.keys)
+        again = state.incoming.holds(added) & ~among(added.keys, removed.keys)
         if again.any():
             edge = int(added.neighbors[again][0]), int(added.nodes[again][0])
             raise ValueError(f"add_edges must hold new edges of a graph with weights, got {edge}: remove it first")
