@@ -43,7 +43,7 @@ class Links(NamedTuple):
 
 
 class Lists(NamedTuple):
-    """Neighbour lists of some nodes, ascending: ``indices[indptr[i]:indptr[i + 1]]`` are those of ``nodes[i]``."""
+    """Neighbour lists of some ascending nodes: node ``nodes[i]`` has ``indices[indptr[i]:indptr[i + 1]]``."""
 
     nodes: Ints
     indptr: Ints
@@ -65,7 +65,7 @@ class Lists(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adjacency:
-    """Neighbours of every node: those of a graph, unless later lists replace them. It never changes itself.
+    """Neighbours of every node: the lists of a graph, some of them replaced by later lists. It never changes itself.
 
     Attributes
     ----------

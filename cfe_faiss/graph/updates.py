@@ -74,7 +74,7 @@ class _Change(NamedTuple):
 class KSVectors:
     """KS vectors of a graph whose edges, features and nodes change.
 
-    :meth:`update` computes only the vectors that can have changed. They equal those of
+    :meth:`update` computes only the vectors that can have changed. They equal the result of
     :func:`cfe_faiss.ks_vectors` for the new graph, bit for bit.
 
     Parameters
@@ -103,8 +103,8 @@ class KSVectors:
     array([1, 2])
     >>> ks.vectors.round(3)
     array([[0.982, 0.187],
-           [0.701, 0.713],
-           [0.128, 0.992]], dtype=float32)
+           [0.671, 0.742],
+           [0.105, 0.994]], dtype=float32)
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class KSVectors:
             raise ValueError(f"x must have shape (n, d) with n, d >= 1, got {features.shape}")
         graph = as_graph(edge_index, n, edge_weight=edge_weight, directed=directed)
         adjacency = Adjacency.of(graph)
-        # All features are zero at first; those of x replace them.
+        # All features are zero at first, then x replaces them.
         rows, zeros = np.zeros((2, n, d), np.float32), np.zeros(n, np.float32)
         norms, removed = np.zeros(n), np.zeros(n, bool)
         self._state = _State(
@@ -280,7 +280,7 @@ class KSVectors:
                 unit, lengths = state.units[layer], state.lengths[layer]
                 self._write(unit, rows, new_unit)
                 self._write(lengths, rows, new_lengths)
-            else:  # only the rows that the next step reads are ever written: memory pages of others stay unused
+            else:  # the next step reads these rows only, so the memory pages of other rows stay unused
                 unit, lengths = np.empty((n, unit.shape[1]), np.float32), np.empty(n, np.float32)
                 unit[rows], lengths[rows] = new_unit, new_lengths
         _native.normalise_rows(aggregate, np.empty(len(aggregate)), threads.num_threads(aggregate.size))

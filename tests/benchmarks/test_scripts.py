@@ -67,6 +67,23 @@ def test_mining_gives_what_the_originals_give(script: Any) -> None:
     assert all(row["same_results"] and min(row["seconds"].values()) > 0 for row in functions.values())
 
 
+def test_updates_of_ks_vectors_equal_full_computations(
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    updates = script("ks_updates")
+    monkeypatch.setattr(updates, "SIZES", (1, 3))
+    rng = np.random.default_rng(0)
+    data = SimpleNamespace(x=rng.normal(size=(60, 4)), edge_index=rng.integers(0, 60, (2, 90)))
+    monkeypatch.setattr(updates, "load", lambda name: data)
+    found = updates.measure("small", 3)
+    assert len(found["runs"]) == 12
+    assert all(run["same_bits"] for run in found["runs"])
+    (tmp_path / "ks_updates.json").write_text(json.dumps({"graphs": [found]}))
+    report = script("report")
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    assert "the same, bit for bit" in report.ks_updates()
+
+
 def test_changes_give_the_results_of_a_copy(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = script("changes").measure(1200, 8, 1.0, 5)
     (tmp_path / "changes.json").write_text(json.dumps({"runs": [found]}))

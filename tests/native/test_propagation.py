@@ -175,3 +175,37 @@ def test_norms_that_do_not_fit_are_refused():
         _native.unit_rows(np.ones((3, 2), np.float32), np.ones((2, 2), np.float32))
     with pytest.raises(ValueError, match="each row of unit must have length 2, got 3"):
         _native.unit_rows(np.ones((3, 2), np.float32), np.ones((3, 3), np.float32))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("d", [1, 18, 65])
+def test_some_nodes_take_the_step_of_all(d, weighted):
+    graph, unit, lengths = problem(d=d, weighted=weighted)
+    all_rows = step(graph, unit, lengths)
+    nodes = np.array([3, 4, 17, 39])
+    indptr, indices, weights = graph
+    entries = np.concatenate([np.arange(indptr[v], indptr[v + 1]) for v in nodes])
+    own_indptr = np.concatenate([[0], np.cumsum(np.diff(indptr)[nodes])])
+    own_weights = None if weights is None else weights[entries]
+    some = _native.CsrGraph(nodes, own_indptr, indices[entries], len(unit), 1, own_weights)
+    aggregate, new_unit, new_lengths = (
+        np.ones((4, d), np.float32),
+        np.empty((4, d), np.float32),
+        np.empty(4, np.float32),
+    )
+    _native.Propagation(some, 0.5, 0, 1).step(unit, lengths, aggregate, new_unit, new_lengths)
+    for own, expected in zip((aggregate, new_unit, new_lengths), all_rows, strict=True):
+        np.testing.assert_array_equal(own, expected[nodes])
+    with pytest.raises(ValueError, match="some nodes take a step in memory only"):
+        _native.Propagation(some, 0.5, 1000, 1).step(unit, lengths, aggregate, new_unit, new_lengths)
+
+
+def test_some_nodes_of_a_graph_are_checked():
+    indptr, indices = np.array([0, 1]), np.array([2], np.int32)
+    _native.CsrGraph(np.array([1]), indptr, indices, 3, 1)
+    with pytest.raises(ValueError, match="for node 2"):
+        _native.CsrGraph(np.array([2]), indptr, indices, 3, 1)
+    with pytest.raises(ValueError, match=r"nodes must lie in 0\.\.2"):
+        _native.CsrGraph(np.array([3]), indptr, indices, 3, 1)
+    with pytest.raises(ValueError, match="nodes must have length 1, got 2"):
+        _native.CsrGraph(np.array([0, 1]), indptr, indices, 3, 1)

@@ -32,9 +32,9 @@ void for_each_node(std::span<const std::int64_t> indptr, int threads, const Task
 struct Nodes {
   std::span<const std::int64_t> indptr;
   std::span<const std::int32_t> indices;
-  std::span<const float> weights;  // of each neighbour
-  std::span<const float> largest;  // of each node, the largest weight
-  std::span<const double> totals;  // of each node, the sum of all weights divided by the largest
+  std::span<const float> weights;              // of each neighbour
+  std::span<const float> largest;              // of each node, the largest weight
+  std::span<const double> totals;              // of each node, the sum of all weights divided by the largest
   std::span<const std::int64_t> numbers = {};  // of each node in its graph, if they are not consecutive
 
   std::size_t size() const { return indptr.size() - 1; }

@@ -70,8 +70,8 @@ void BlockStep::finish(double alpha, const StepRows& rows, int threads, const Wa
 void Propagation::check(const Matrix<const float>& unit, const StepRows& rows) const {
   const std::size_t n = graph_->num_nodes(), all = graph_->all_nodes(), d = unit.columns;
   require(d > 0, "unit must have at least one column");
-  require(unit.rows == all && rows.lengths.size() == all, "unit and lengths must have a row for each node");
-  require(rows.new_lengths.size() == n, "new_lengths must have a number for each node that takes the step");
+  require(unit.rows == all && rows.lengths.size() == all && rows.new_lengths.size() == n,
+          "unit and both lengths must have a row for each node");
   require(rows.aggregate.rows == n && rows.aggregate.columns == d, "aggregate must have the shape of unit");
   require(rows.new_unit.rows == n && rows.new_unit.columns == d, "new_unit must have the shape of unit");
   require(memory_ == 0 || n == all, "some nodes take a step in memory only");

@@ -102,8 +102,8 @@ CFE_INLINE Neighbors some_neighbors(const Nodes& nodes, std::size_t v, std::size
 
 CFE_INLINE NewRow new_row(const Nodes& nodes, double alpha, const StepRows& rows, std::size_t v) {
   const double total = nodes.weights.empty() ? static_cast<double>(nodes.stop(v) - nodes.first(v)) : nodes.totals[v];
-  return {alpha * static_cast<double>(rows.lengths[nodes.number(v)]), (1.0 - alpha) / (total > 0 ? total : 1.0), rows.aggregate[v],
-          rows.new_unit[v]};
+  return {alpha * static_cast<double>(rows.lengths[nodes.number(v)]), (1.0 - alpha) / (total > 0 ? total : 1.0),
+          rows.aggregate[v], rows.new_unit[v]};
 }
 
 // A step of some nodes that receives the rows of all nodes in blocks, one after the other. It gives the same bits as
