@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 _Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
+INTERFACE: str
+"""SHA-256 of this file when the core was compiled, in hexadecimal digits."""
+
 # --- instruction sets ---
 
 def level() -> str:

@@ -3,12 +3,15 @@
 import re
 import sys
 import warnings
+from hashlib import sha256
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 # NumPy imports it at the first call of np.unique. A fork at that moment would leave the child waiting for the import.
 import numpy.ma  # noqa: F401
 
+_STUB = Path(__file__).parents[1] / "_native.pyi"
 _FAISS = re.compile(r"(faiss(?:[-_][cg]pu\w*)?)-\d.*\.(?:dist|egg)-info")
 
 
@@ -21,10 +24,10 @@ def load_core() -> None:
     Raises
     ------
     ImportError
-        If the core is missing, or this machine cannot run the level in ``CFE_SIMD``.
+        If the core is missing or compiled from another version, or this machine cannot run the level in ``CFE_SIMD``.
     """
     try:
-        import cfe_faiss._native  # noqa: F401
+        check_interface(getattr(import_module("cfe_faiss._native"), "INTERFACE", ""), _STUB)
     except ImportError as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "cfe_faiss._native":
             text = "the compiled core of cfe_faiss is missing: install the package, from a clone by `pip install .`"
@@ -33,6 +36,19 @@ def load_core() -> None:
             raise error from None
         sys.stderr.write(f"cfe-faiss: error: {error}\n")
         raise SystemExit(2) from None
+
+
+def check_interface(compiled: str, stub: Path) -> None:
+    """Raise ImportError if the core was compiled for another description of its functions, ``_native.pyi``.
+
+    Such a core may take other arguments, or return other results, without an error.
+    """
+    if stub.exists() and sha256(stub.read_bytes()).hexdigest() != compiled:
+        raise ImportError(
+            "the compiled core of cfe_faiss is of another version than its Python code: install the package again, "
+            "from a clone by `pip install .`",
+            name="cfe_faiss._native",
+        )
 
 
 def _is_command_line() -> bool:

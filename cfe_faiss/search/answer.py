@@ -23,6 +23,11 @@ from cfe_faiss.search.query import Calibration, Certified, Effort, Plan, Queries
 _QUERIES_PER_LIST = 4
 _FEW = 4  # up to this number of queries, scan the rows in place; above it, use matrix products
 _FEW_TO_CALIBRATE = 2000  # an exact search of this number of queries takes about as long as a calibration
+# An exact search of all rows multiplies each pair once. It is faster than a search of the lists if these hold at least a
+# certain share of the rows: see `_pays_exactly`.
+_LEAST_SHARE = 0.4
+_SCANNED = 1.08  # rows of an exact search that take as long as a row of the lists
+_OVERHEAD, _OVERHEAD_PER_DIMENSION = 400, 0.8  # grouping and rotating a query, in rows of an exact search
 _PASSES = 8  # passes of one query over all rows take about as long as building their blocks
 
 
@@ -129,6 +134,9 @@ def choose_by_size(
         few = single.scan if nq <= _FEW else exact.search
         return Plan(exact.search_stored if every and nq > _FEW else few, 0, effort)
     calibration = calibration_for(snapshot, nq, k, effort, allowed, stored=stored)
+    may_be_exact = calibration is not None and every and effort.class_aware and effort.memory is None
+    if calibration is not None and may_be_exact and _pays_exactly(snapshot, calibration):
+        return Plan(exact.search_stored, snapshot.lists, effort)
     if calibration is not None:
         nprobe, calibration = calibration.most, calibration if calibration.least < snapshot.lists else None
     elif effort.exact or effort.recall is not None:
@@ -143,6 +151,18 @@ def choose_by_size(
         calibration is None or _in_groups(snapshot, nq, effort, stored)
     )
     return Plan(grouped.search if batched else single.search, nprobe, effort, calibration)
+
+
+def _pays_exactly(snapshot: Snapshot, calibration: Calibration) -> bool:
+    """Return whether an exact search of all rows is faster than a search of as many lists as their recall needs.
+
+    The numbers are those of n = 1,000 to 20,000 and d = 27 to 1433, and rather too large than too small.
+    """
+    classes, counts = snapshot.class_counts
+    scanned = [snapshot.scanned(nprobe) for nprobe in calibration.look_up(classes).tolist()]
+    rows = float(counts @ np.array(scanned)) / max(1, int(counts.sum()))
+    overhead = _OVERHEAD + _OVERHEAD_PER_DIMENSION * snapshot.d
+    return rows >= _LEAST_SHARE * snapshot.n and _SCANNED * rows + overhead >= snapshot.n
 
 
 def calibration_for(

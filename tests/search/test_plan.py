@@ -75,6 +75,18 @@ def test_new_queries_at_a_recall_are_searched_alone(index: cfe.IndexEvidenceIVF)
     assert plan(snapshot, 900, arguments(nprobe=5), stored=False).engine is grouped.search
 
 
+def test_all_rows_are_searched_exactly_if_their_recall_needs_many_lists(index: cfe.IndexEvidenceIVF) -> None:
+    snapshot, many = index.storage(), {"recall": 0.9999}
+    made = plan(snapshot, 900, arguments(**many), every=True)
+    assert (made.engine, made.nprobe, made.calibration) == (exact.search_stored, snapshot.lists, None)
+    assert plan(snapshot, 900, arguments(recall=0.3), every=True).engine is grouped.search
+    assert plan(snapshot, 900, arguments(nprobe=19), every=True).engine is grouped.search
+    assert plan(snapshot, 900, arguments(**many)).engine is grouped.search  # some rows
+    assert plan(snapshot, 900, arguments(memory=1 << 20, **many), every=True).engine is grouped.search
+    for expected, found in zip(index.search_stored(k=10, exact=True), index.search_stored(k=10, **many), strict=True):
+        assert_array_equal(found, expected)
+
+
 def test_every_pair_is_multiplied_once_where_bytes_are_not(
     index: cfe.IndexEvidenceIVF, monkeypatch: pytest.MonkeyPatch
 ) -> None:

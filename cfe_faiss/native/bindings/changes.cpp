@@ -4,7 +4,6 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <exception>
 #include <functional>
 
@@ -189,14 +188,6 @@ nb::object vectors(Table& table) {
 
 // --- changes ---
 
-// Arrays of new rows. An array that the change does not need is None.
-struct NewRows {
-  std::optional<Array2<const std::uint8_t>> codes;
-  std::optional<Array1<const std::int64_t>> ids;
-  std::optional<Array2<const std::int32_t>> homes;
-  std::optional<Array2<const float>> vectors;
-};
-
 template <class Array>
 const std::byte* checked(const char* name, const std::optional<Array>& array, std::size_t rows, std::size_t row_size) {
   const std::size_t got = array ? array->size() * sizeof(*array->data()) : 0;
@@ -204,17 +195,18 @@ const std::byte* checked(const char* name, const std::optional<Array>& array, st
   return array ? reinterpret_cast<const std::byte*>(array->data()) : nullptr;
 }
 
-Fresh checked(const Table& table, const Change& change, const NewRows& rows) {
-  return {checked("codes", rows.codes, change.fresh, table.code_size()),
-          checked("ids", rows.ids, change.fresh, sizeof(std::int64_t)),
-          checked("homes", rows.homes, change.fresh, table.further() * sizeof(std::int32_t)),
-          checked("vectors", rows.vectors, change.fresh, table.vector_size())};
-}
-
-// Applies a change as a whole. Everything that can fail comes first and leaves the index unchanged.
-void commit(Table& table, Change& change, const FaissLists& lists, const NewRows& rows, const Steps& before,
-            const Steps& undo, const Steps& after, int threads) {
-  const Fresh fresh = checked(table, change, rows);
+// Applies a change as a whole. Everything that can fail comes first and leaves the index unchanged. An array of new
+// rows that the change does not need is None.
+void commit(Table& table, Change& change, const FaissLists& lists,
+            const std::optional<Array2<const std::uint8_t>>& codes,
+            const std::optional<Array1<const std::int64_t>>& ids,
+            const std::optional<Array2<const std::int32_t>>& homes, const std::optional<Array2<const float>>& vectors,
+            const nb::list& before, const nb::list& undo, const nb::list& after, int threads) {
+  const Fresh fresh{checked("codes", codes, change.fresh, table.code_size()),
+                    checked("ids", ids, change.fresh, sizeof(std::int64_t)),
+                    checked("homes", homes, change.fresh, table.further() * sizeof(std::int32_t)),
+                    checked("vectors", vectors, change.fresh, table.vector_size())};
+  const Steps first = as_steps(before), back = as_steps(undo), last = as_steps(after);
   Steps grow, shrink, shrink_again;
   for (const ListChange& one : change.lists) {
     if (one.after > one.before) {
@@ -231,12 +223,12 @@ void commit(Table& table, Change& change, const FaissLists& lists, const NewRows
   }
   table.forget_places();
   try {
-    call_all(before);
+    call_all(first);
     call_all(grow);
     table.locate(lists, change);
   } catch (...) {
     call_each(shrink_again);
-    call_each(undo);
+    call_each(back);
     throw;
   }
   {
@@ -244,17 +236,18 @@ void commit(Table& table, Change& change, const FaissLists& lists, const NewRows
     table.apply(change, fresh);
   }
   std::exception_ptr error = call_each(shrink);
-  const std::exception_ptr later = call_each(after);
+  const std::exception_ptr later = call_each(last);
   if (error || later) std::rethrow_exception(error ? error : later);
 }
 
 // Calls functions of FAISS one after the other; if one fails, calls `undo`.
-void call_steps(const Steps& steps, const Steps& undo) {
+void call_steps(const nb::list& steps, const nb::list& undo) {
+  const Steps all = as_steps(steps), back = as_steps(undo);
   const WithGil section;
   try {
-    call_all(steps);
+    call_all(all);
   } catch (...) {
-    call_each(undo);
+    call_each(back);
     throw;
   }
 }
@@ -330,43 +323,31 @@ auto relabelling(const Table& table, Ints rows, Labels labels, bool sorted) {
 void bind_changes(nb::module_& module) {
   nb::class_<FaissLists>(module, "FaissLists")
       .def(nb::init<const nb::tuple&, const nb::tuple&, const nb::tuple&, const std::optional<nb::tuple>&, bool>(),
-           nb::arg("size"), nb::arg("codes"), nb::arg("ids"), nb::arg("resize").none(), nb::arg("numbered"));
+           "size"_a, "codes"_a, "ids"_a, "resize"_a.none(), "numbered"_a);
   nb::class_<Change>(module, "Change")
       .def_ro("fresh", &Change::fresh)
       .def_ro("removed", &Change::removed)
       .def("lists", lists_of);
   nb::class_<Table>(module, "Table")
-      .def("__init__", make_table, as_is("sizes"), nb::arg("further"), nb::arg("d"), nb::arg("code_size"),
-           as_is("labels").none(), as_is("vectors").none(), nb::arg("references").none())
+      .def("__init__", make_table, as_is("sizes"), "further"_a, "d"_a, "code_size"_a, as_is("labels").none(),
+           as_is("vectors").none(), "references"_a.none())
       .def("__len__", &Table::size)
-      .def("rows", rows, nb::arg("lists"), nb::arg("d"), nb::arg("codec"), as_is("levels"), nb::rv_policy::move)
-      .def("unsorted_rows", unsorted_rows, nb::arg("lists"), nb::arg("d"), nb::rv_policy::move)
+      .def("rows", rows, "lists"_a, "d"_a, "codec"_a, as_is("levels"), nb::rv_policy::move)
+      .def("unsorted_rows", unsorted_rows, "lists"_a, "d"_a, nb::rv_policy::move)
       .def("references", references)
       .def("vectors", vectors)
-      .def("is_as_left", is_as_left, nb::arg("lists"))
-      .def("is_as_left", changes_as_left, nb::arg("lists"), nb::arg("change"))
-      .def("greatest_id", greatest_id, nb::arg("lists"))
-      .def("first_stored", first_stored, nb::arg("lists"), as_is("ids"))
+      .def("is_as_left", is_as_left, "lists"_a)
+      .def("is_as_left", changes_as_left, "lists"_a, "change"_a)
+      .def("greatest_id", greatest_id, "lists"_a)
+      .def("first_stored", first_stored, "lists"_a, as_is("ids"))
       .def("insertion", insertion, as_is("lists"), as_is("labels"))
       .def("appending", appending, as_is("labels"))
-      .def("rows_of", rows_of, nb::arg("lists"), as_is("ids"))
+      .def("rows_of", rows_of, "lists"_a, as_is("ids"))
       .def("removal", removal, as_is("rows"))
-      .def("relabelling", relabelling, as_is("rows"), as_is("labels"), nb::arg("sorted") = true);
-  module.def(
-      "commit",
-      [](Table& table, Change& change, const FaissLists& lists, const std::optional<Array2<const std::uint8_t>>& codes,
-         const std::optional<Array1<const std::int64_t>>& ids, const std::optional<Array2<const std::int32_t>>& homes,
-         const std::optional<Array2<const float>>& vectors, const nb::list& before, const nb::list& undo,
-         const nb::list& after, int threads) {
-        commit(table, change, lists, {codes, ids, homes, vectors}, as_steps(before), as_steps(undo), as_steps(after),
-               threads);
-      },
-      nb::arg("table"), nb::arg("change"), nb::arg("lists"), as_is("codes").none(), as_is("ids").none(),
-      as_is("homes").none(), as_is("vectors").none(), nb::arg("before"), nb::arg("undo"), nb::arg("after"),
-      nb::arg("threads"));
-  module.def(
-      "call_steps", [](const nb::list& steps, const nb::list& undo) { call_steps(as_steps(steps), as_steps(undo)); },
-      nb::arg("steps"), nb::arg("undo"));
+      .def("relabelling", relabelling, as_is("rows"), as_is("labels"), "sorted"_a = true);
+  module.def("commit", commit, "table"_a, "change"_a, "lists"_a, as_is("codes").none(), as_is("ids").none(),
+             as_is("homes").none(), as_is("vectors").none(), "before"_a, "undo"_a, "after"_a, "threads"_a);
+  module.def("call_steps", call_steps, "steps"_a, "undo"_a);
 }
 
 }  // namespace cfe

@@ -91,8 +91,8 @@ nb::class_<Token> bind_token(nb::module_& module, const char* name) {
   return nb::class_<Token>(module, name)
       .def("__enter__", &Token::enter_now)
       .def(
-          "__exit__", [](Token& token, nb::handle, nb::handle, nb::handle) { token.leave_now(); },
-          nb::arg("kind").none(), nb::arg("value").none(), nb::arg("traceback").none());
+          "__exit__", [](Token& token, nb::handle, nb::handle, nb::handle) { token.leave_now(); }, "kind"_a.none(),
+          "value"_a.none(), "traceback"_a.none());
 }
 
 }  // namespace
@@ -115,10 +115,10 @@ void bind_locks(nb::module_& module) {
       .def(nb::init<>())
       .def(
           "reading", [](const SharedLock& shared, nb::object make) { return Reading(shared.lock, std::move(make)); },
-          nb::arg("make") = nb::none())
+          "make"_a = nb::none())
       .def(
           "writing", [](const SharedLock& shared, nb::object make) { return Writing(shared.lock, std::move(make)); },
-          nb::arg("make") = nb::none());
+          "make"_a = nb::none());
 }
 
 }  // namespace cfe

@@ -9,6 +9,7 @@ NB_MODULE(_native, module) {
   // Indexes that live until the interpreter ends, as in a notebook, are not leaks.
   nanobind::set_leak_warnings(false);
   cfe::choose_level();
+  module.attr("INTERFACE") = CFE_INTERFACE;
   module.def("level", &cfe::level);
   module.def("available_levels", &cfe::available_levels);
   cfe::bind_changes(module);

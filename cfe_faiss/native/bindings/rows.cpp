@@ -35,8 +35,8 @@ void make(Rows* place, std::size_t d, int codec, Floats levels, const Arrays<std
           std::size_t pq_code_size) {
   std::vector<std::int64_t> starts{0};
   for (const auto& list : ids) starts.push_back(starts.back() + static_cast<std::int64_t>(list.size()));
-  const Rows rows(d, static_cast<Codec>(codec), levels, starts, addresses_of(codes), addresses_of(ids), labels,
-                  addresses_of(pq_codes), pq_code_size);
+  const Rows rows({d, static_cast<Codec>(codec), levels},
+                  {starts, addresses_of(codes), addresses_of(ids), addresses_of(pq_codes), pq_code_size}, labels);
   check_codes(codes, ids, rows.row_size());
   if (pq_code_size > 0) check_codes(pq_codes, ids, pq_code_size);
   new (place) Rows(rows);

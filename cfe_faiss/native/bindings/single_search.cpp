@@ -88,13 +88,9 @@ class SingleSearch {
   }
 
  private:
-  struct Reading {
+  struct Reading : Fixed {
     explicit Reading(ReadWriteLock& entered) : lock(entered) { enter_reading(lock); }
     ~Reading() { lock.leave_reading(); }
-    Reading(const Reading&) = delete;
-    Reading(Reading&&) = delete;
-    Reading& operator=(const Reading&) = delete;
-    Reading& operator=(Reading&&) = delete;
     ReadWriteLock& lock;
   };
 
@@ -116,12 +112,11 @@ bool is_single(nb::handle xq, nb::handle labels_q, nb::handle k, std::size_t d) 
 
 void bind_single_search(nb::module_& module) {
   if (_import_array() < 0) throw nb::python_error();
-  module.def("is_single", is_single, nb::arg("xq").none(), nb::arg("labels_q").none(), nb::arg("k").none(),
-             nb::arg("d"));
+  module.def("is_single", is_single, "xq"_a.none(), "labels_q"_a.none(), "k"_a.none(), "d"_a);
   nb::class_<SingleSearch>(module, "SingleSearch")
-      .def(nb::init<const SharedLock&, const Searcher&>(), nb::arg("lock"), nb::arg("searcher"), nb::keep_alive<1, 3>())
-      .def("search", &SingleSearch::search, nb::arg("xq").none(), nb::arg("labels_q").none(), nb::arg("k").none(),
-           nb::arg("nprobe").none(), nb::arg("complete"), nb::arg("ntotal"));
+      .def(nb::init<const SharedLock&, const Searcher&>(), "lock"_a, "searcher"_a, nb::keep_alive<1, 3>())
+      .def("search", &SingleSearch::search, "xq"_a.none(), "labels_q"_a.none(), "k"_a.none(), "nprobe"_a.none(),
+           "complete"_a, "ntotal"_a);
 }
 
 }  // namespace cfe

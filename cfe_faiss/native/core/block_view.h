@@ -1,9 +1,6 @@
 // Plain views for the kernels: blocks of rows (see core/blocks.h) and a search in them.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
 #include "core/rows_view.h"
 
 namespace cfe {

@@ -1,9 +1,6 @@
 #include "core/blocks.h"
 
-#include <algorithm>
 #include <cmath>
-#include <stdexcept>
-#include <string>
 
 #include "core/common.h"
 #include "core/kernels.h"

@@ -1,14 +1,11 @@
 // Rows of lists in blocks of 16, so that several queries are compared with 16 rows in one pass over the dimensions.
 #pragma once
 
-#include <memory>
 #include <optional>
-#include <span>
-#include <vector>
 
 #include "core/aligned.h"
 #include "core/block_view.h"
-#include "core/matrix.h"
+#include "core/common.h"
 #include "core/parallel.h"
 #include "core/rows.h"
 #include "core/scan_memory.h"

@@ -1,12 +1,9 @@
 #include "core/changes.h"
 
-#include <algorithm>
 #include <cassert>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <numeric>
-#include <stdexcept>
 #include <thread>
 
 namespace cfe {
@@ -128,15 +125,18 @@ void Column::rest_on(Shared base, std::span<const std::size_t> sizes) noexcept {
   }
 }
 
-void Column::flatten(std::span<const std::size_t> sizes) {
-  if (flat_) return;
+Shared Column::copied(std::span<const std::size_t> sizes) const {
   Shared base = new_memory(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}) * item_size_);
   std::byte* place = writable(base);
   for (std::size_t list = 0; list < lists_.size(); ++list) {
     copy_bytes(data(list), place, sizes[list] * item_size_);
     place += sizes[list] * item_size_;
   }
-  rest_on(std::move(base), sizes);
+  return base;
+}
+
+void Column::flatten(std::span<const std::size_t> sizes) {
+  if (!flat_) rest_on(copied(sizes), sizes);
 }
 
 void Column::make_room(std::size_t list, std::size_t count, std::size_t wanted) {
@@ -234,9 +234,9 @@ Rows Table::rows(const RowsFormat& format) {
     if (coded) vectors.push_back(sizes_[list] > 0 ? address(vectors_.data(list)) : 0);
   }
   if (labels_.is_flat()) labels.all = flat_labels();
-  Rows result =
-      coded ? Rows(format.d, format.codec, format.levels, starts, vectors, ids, std::move(labels), codes, code_size_)
-            : Rows(format.d, format.codec, format.levels, starts, codes, ids, std::move(labels));
+  const RowsMemory memory =
+      coded ? RowsMemory{starts, vectors, ids, codes, code_size_} : RowsMemory{starts, codes, ids};
+  Rows result(format, memory, std::move(labels));
   if (!checked_) result.check_labels();  // later changes keep them in order
   checked_ = true;
   return result;
@@ -248,7 +248,7 @@ Rows Table::unsorted_rows(std::size_t d) {
   const std::int64_t starts[] = {0, static_cast<std::int64_t>(n_)};
   const std::uint64_t codes[] = {reinterpret_cast<std::uint64_t>(places_[0].codes)};
   const std::uint64_t ids[] = {reinterpret_cast<std::uint64_t>(places_[0].ids)};
-  return {d, Codec::kFlat, {}, starts, codes, ids, flat_labels(), {}, 0, false};
+  return {{d, Codec::kFlat, {}}, {starts, codes, ids, {}, 0, false}, flat_labels()};
 }
 
 std::optional<References> Table::references() {
@@ -260,14 +260,7 @@ std::optional<References> Table::references() {
 Shared Table::vectors() {
   const std::lock_guard<std::mutex> guard(mutex_);
   if (vectors_.is_flat()) return vectors_.base();
-  // Copy: readers may hold addresses of the vectors.
-  Shared base = new_memory(n_ * vector_size());
-  std::byte* place = writable(base);
-  for (std::size_t list = 0; list < nlist(); ++list) {
-    copy_bytes(vectors_.data(list), place, sizes_[list] * vector_size());
-    place += sizes_[list] * vector_size();
-  }
-  return base;
+  return vectors_.copied(sizes_);  // readers may hold addresses of the vectors
 }
 
 void Table::references_from_homes() {

@@ -3,13 +3,8 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
-#include <vector>
 
 #include "core/id_map.h"
 #include "core/rows.h"
@@ -35,6 +30,8 @@ class Column {
 
   // Places all lists in `base`, consecutively.
   void rest_on(Shared base, std::span<const std::size_t> sizes) noexcept;
+  // Returns a copy of all lists, consecutively.
+  Shared copied(std::span<const std::size_t> sizes) const;
   // Moves all lists into one shared allocation.
   void flatten(std::span<const std::size_t> sizes);
   // Moves a list of `count` items to its own memory with room for `wanted`. Its items stay the same, also if this
@@ -109,13 +106,6 @@ struct References {
   std::shared_ptr<const void> owner;     // of both
 };
 
-// Storage format of the rows of a table; see core/rows.h.
-struct RowsFormat {
-  std::size_t d;
-  Codec codec;
-  std::span<const float> levels;
-};
-
 class Table {
  public:
   // `sizes`: rows of each list. `further`: supplementary partitions. `d`: length of the vectors kept in addition to
@@ -127,7 +117,6 @@ class Table {
   std::size_t further() const { return further_; }
   std::size_t vector_size() const { return vectors_.item_size(); }
   std::size_t code_size() const { return code_size_; }
-  std::size_t list_size(std::size_t list) const { return sizes_[list]; }
 
   // Initial data, in order of the lists.
   void set_labels(Shared labels) noexcept { labels_.rest_on(std::move(labels), sizes_); }

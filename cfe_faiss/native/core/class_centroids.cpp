@@ -1,11 +1,8 @@
 #include "core/class_centroids.h"
 
-#include <algorithm>
 #include <cassert>
 #include <cmath>
-#include <limits>
 #include <numeric>
-#include <stdexcept>
 
 #include "core/block_view.h"
 #include "core/common.h"

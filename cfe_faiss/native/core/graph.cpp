@@ -6,7 +6,6 @@
 #include <cmath>
 #include <numeric>
 #include <ranges>
-#include <sstream>
 #include <type_traits>
 
 #include "core/common.h"

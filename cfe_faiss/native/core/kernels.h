@@ -1,18 +1,12 @@
 // The table of kernels of one instruction set, and which of them is in use.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "core/block_view.h"
 #include "core/byte_means.h"
 #include "core/centroids.h"
+#include "core/common.h"
 #include "core/join.h"
 #include "core/kmeans.h"
-#include "core/matrix.h"
 #include "core/propagation.h"
 #include "core/scan.h"
 #include "core/tiles.h"

@@ -1,8 +1,5 @@
 #include "core/list_scan.h"
 
-#include <algorithm>
-#include <stdexcept>
-
 #include "core/common.h"
 #include "core/kernels.h"
 #include "core/scan_memory.h"

@@ -1,12 +1,7 @@
 // Search in given lists of an index: of all partitions, by the vectors or by product-quantizer codes first.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <vector>
-
-#include "core/matrix.h"
+#include "core/common.h"
 #include "core/parallel.h"
 #include "core/rows.h"
 #include "core/scan.h"

@@ -1,9 +1,5 @@
 #include "core/rows.h"
 
-#include <stdexcept>
-#include <string>
-#include <utility>
-
 #include "core/common.h"
 #include "core/kernels.h"
 
@@ -38,56 +34,52 @@ SharedLabels copy_of(std::span<const std::int32_t> labels) {
   return {*kept, kept};
 }
 
+template <class Item>
+std::vector<const Item*> pointers(std::span<const std::uint64_t> addresses) {
+  std::vector<const Item*> result;
+  for (const std::uint64_t address : addresses) result.push_back(reinterpret_cast<const Item*>(address));
+  return result;
+}
+
 }  // namespace
 
-Rows::Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
-           std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,
-           ListLabels labels, std::span<const std::uint64_t> pq_code_addresses, std::size_t pq_code_size, bool sorted)
-    : d_(d),
-      row_size_(cfe::row_size(codec, d)),
-      pq_code_size_(pq_code_size),
-      codec_(codec),
-      sorted_(sorted),
-      levels_(levels.begin(), levels.end()),
-      starts_(starts.begin(), starts.end()),
+Rows::Rows(const RowsFormat& format, const RowsMemory& memory, ListLabels labels)
+    : d_(format.d),
+      row_size_(cfe::row_size(format.codec, d_)),
+      pq_code_size_(memory.pq_code_size),
+      codec_(format.codec),
+      sorted_(memory.sorted),
+      levels_(format.levels.begin(), format.levels.end()),
+      starts_(memory.starts.begin(), memory.starts.end()),
+      codes_(pointers<std::uint8_t>(memory.codes)),
+      pq_codes_(pointers<std::uint8_t>(memory.pq_codes)),
+      ids_(pointers<std::int64_t>(memory.ids)),
       labels_(std::move(labels.lists)) {
-  check(code_addresses, id_addresses, pq_code_addresses);
-  for (const std::uint64_t address : code_addresses) codes_.push_back(reinterpret_cast<const std::uint8_t*>(address));
-  for (const std::uint64_t address : id_addresses) ids_.push_back(reinterpret_cast<const std::int64_t*>(address));
-  for (const std::uint64_t address : pq_code_addresses)
-    pq_codes_.push_back(reinterpret_cast<const std::uint8_t*>(address));
+  check(memory);
   all_labels_->given = std::move(labels.all);
 }
 
-Rows::Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
-           std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,
-           SharedLabels labels, std::span<const std::uint64_t> pq_code_addresses, std::size_t pq_code_size, bool sorted)
-    : Rows(d, codec, levels, starts, code_addresses, id_addresses, in_lists(std::move(labels), starts),
-           pq_code_addresses, pq_code_size, sorted) {
+Rows::Rows(const RowsFormat& format, const RowsMemory& memory, SharedLabels labels)
+    : Rows(format, memory, in_lists(std::move(labels), memory.starts)) {
   check_labels();
 }
 
-Rows::Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
-           std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,
-           std::span<const std::int32_t> labels, std::span<const std::uint64_t> pq_code_addresses,
-           std::size_t pq_code_size)
-    : Rows(d, codec, levels, starts, code_addresses, id_addresses, copy_of(labels), pq_code_addresses, pq_code_size) {}
+Rows::Rows(const RowsFormat& format, const RowsMemory& memory, std::span<const std::int32_t> labels)
+    : Rows(format, memory, copy_of(labels)) {}
 
-void Rows::check(std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,
-                 std::span<const std::uint64_t> pq_code_addresses) const {
+void Rows::check(const RowsMemory& memory) const {
   require(d_ > 0, "d must be at least 1");
   require(!starts_.empty(), "starts must run from 0 to the number of labels");
   const bool untrained = size() == 0 && levels_.empty();
   require(untrained || levels_.size() == (codec_ == Codec::kSq8 ? 2 * d_ : 0),
           "levels must hold 2 * d numbers for 8-bit codes, else 0");
-  require(code_addresses.size() == nlist() && id_addresses.size() == nlist() && labels_.size() == nlist(),
+  require(memory.codes.size() == nlist() && memory.ids.size() == nlist() && labels_.size() == nlist(),
           "each list must have codes and ids");
-  require(pq_code_addresses.size() == (pq_code_size_ > 0 ? nlist() : 0),
+  require(memory.pq_codes.size() == (pq_code_size_ > 0 ? nlist() : 0),
           "each list must have product-quantizer codes, or none");
   for (std::size_t list = 0; list < nlist(); ++list) {
-    if (size_of(list) == 0) continue;
-    require(code_addresses[list] != 0 && id_addresses[list] != 0, "a list with rows must have memory");
-    require(pq_code_size_ == 0 || pq_code_addresses[list] != 0, "a list with rows must have memory");
+    const bool has_codes = memory.codes[list] != 0 && (pq_code_size_ == 0 || memory.pq_codes[list] != 0);
+    require(size_of(list) == 0 || (has_codes && memory.ids[list] != 0), "a list with rows must have memory");
   }
 }
 

@@ -2,13 +2,7 @@
 // sorted by label.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <vector>
 
 #include "core/list_checks.h"
 #include "core/rows_view.h"
@@ -27,24 +21,32 @@ struct ListLabels {
   SharedLabels all;
 };
 
+// Storage format of vectors; `levels` are for Codec::kSq8.
+struct RowsFormat {
+  std::size_t d;
+  Codec codec;
+  std::span<const float> levels;
+};
+
+// Offsets of the lists, and the addresses of each list's codes and ids, and of its product-quantizer codes, of
+// `pq_code_size` bytes each, or none. `sorted`: labels ascend within each list.
+struct RowsMemory {
+  std::span<const std::int64_t> starts;
+  std::span<const std::uint64_t> codes, ids, pq_codes = {};
+  std::size_t pq_code_size = 0;
+  bool sorted = true;
+};
+
 // Row r is item r - starts[j] of the list j with starts[j] <= r < starts[j + 1]. FAISS owns codes and ids: they are
 // valid while the index lives and until it changes.
 class Rows {
  public:
-  // `pq_code_addresses`: product-quantizer codes of the rows, of `pq_code_size` bytes each, or none. `sorted`: labels
-  // ascend within each list. Throws std::invalid_argument if the arguments do not fit each other.
-  Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
-       std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses, SharedLabels labels,
-       std::span<const std::uint64_t> pq_code_addresses = {}, std::size_t pq_code_size = 0, bool sorted = true);
+  // Throws std::invalid_argument if the arguments do not fit each other.
+  Rows(const RowsFormat& format, const RowsMemory& memory, SharedLabels labels);
   // The same, with labels in separate lists that the caller has checked. They are valid like the codes.
-  Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
-       std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses, ListLabels labels,
-       std::span<const std::uint64_t> pq_code_addresses = {}, std::size_t pq_code_size = 0, bool sorted = true);
+  Rows(const RowsFormat& format, const RowsMemory& memory, ListLabels labels);
   // The same, with a copy of the labels.
-  Rows(std::size_t d, Codec codec, std::span<const float> levels, std::span<const std::int64_t> starts,
-       std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,
-       std::span<const std::int32_t> labels, std::span<const std::uint64_t> pq_code_addresses = {},
-       std::size_t pq_code_size = 0);
+  Rows(const RowsFormat& format, const RowsMemory& memory, std::span<const std::int32_t> labels);
 
   std::size_t d() const { return d_; }
   std::size_t size() const { return static_cast<std::size_t>(starts_.back()); }
@@ -59,9 +61,7 @@ class Rows {
   // Throws std::invalid_argument unless labels are valid and ascend in each list.
   void check_labels() const;
   std::span<const std::int32_t> labels_of(std::size_t list) const { return {labels_[list], size_of(list)}; }
-  std::span<const std::int64_t> ids_of(std::size_t list) const {
-    return {ids_[list], static_cast<std::size_t>(starts_[list + 1] - starts_[list])};
-  }
+  std::span<const std::int64_t> ids_of(std::size_t list) const { return {ids_[list], size_of(list)}; }
   std::size_t pq_code_size() const { return pq_code_size_; }
 
   // Makes `parts[owners[list]]` check each list when it is read first. Throws std::invalid_argument if the arguments do
@@ -95,25 +95,15 @@ class Rows {
     const std::size_t list = list_of(row);
     return codes_[list] + row_size_ * static_cast<std::size_t>(row - starts_[list]);
   }
-  std::int64_t id(std::int64_t row) const {
-    const std::size_t list = list_of(row);
-    return ids_[list][row - starts_[list]];
-  }
 
  private:
-  struct AllLabels {
-    AllLabels() = default;
+  struct AllLabels : Fixed {
     ~AllLabels() { delete copied.load(); }
-    AllLabels(const AllLabels&) = delete;
-    AllLabels(AllLabels&&) = delete;
-    AllLabels& operator=(const AllLabels&) = delete;
-    AllLabels& operator=(AllLabels&&) = delete;
     SharedLabels given;
     std::atomic<const std::vector<std::int32_t>*> copied{nullptr};  // by the first of several threads
   };
 
-  void check(std::span<const std::uint64_t> code_addresses, std::span<const std::uint64_t> id_addresses,
-             std::span<const std::uint64_t> pq_code_addresses) const;
+  void check(const RowsMemory& memory) const;
   void check_both(std::size_t list) const;
   std::size_t size_of(std::size_t list) const { return static_cast<std::size_t>(starts_[list + 1] - starts_[list]); }
   std::span<const std::uint8_t> code_bytes(std::size_t list) const { return {codes_[list], row_size_ * size_of(list)}; }

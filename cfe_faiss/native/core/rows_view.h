@@ -1,10 +1,7 @@
 // Plain view for the kernels of the rows of an index; core/rows.h makes and checks it.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
-#include "core/inline.h"
+#include "core/common.h"
 
 namespace cfe {
 

@@ -1,10 +1,6 @@
 // Arguments of a scan of lists: the lists and the query.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-
 #include "core/rows_view.h"
 #include "core/topk.h"
 

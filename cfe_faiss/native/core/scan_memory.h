@@ -1,9 +1,6 @@
 // Memory of the scans of one thread, reused by the next scan of the same shape.
 #pragma once
 
-#include <cstddef>
-#include <memory>
-
 #include "core/block_view.h"
 
 namespace cfe {

@@ -5,20 +5,18 @@
 #include <mutex>
 #include <vector>
 
+#include "core/common.h"
+
 namespace cfe {
 
 template <class Scratch>
 class ScratchPool {
  public:
   // Held by a task while it runs.
-  class Lease {
+  class Lease : Fixed {
    public:
     explicit Lease(ScratchPool& pool) : pool_(pool), scratch_(pool.take()) {}
     ~Lease() { pool_.give_back(std::move(scratch_)); }
-    Lease(const Lease&) = delete;
-    Lease(Lease&&) = delete;
-    Lease& operator=(const Lease&) = delete;
-    Lease& operator=(Lease&&) = delete;
     Scratch& operator*() const { return *scratch_; }
 
    private:

@@ -1,9 +1,7 @@
 #include "core/searcher.h"
 
-#include <algorithm>
 #include <array>
 #include <cassert>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>

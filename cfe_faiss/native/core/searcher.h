@@ -7,8 +7,8 @@
 
 #include "core/blocks.h"
 #include "core/class_centroids.h"
+#include "core/common.h"
 #include "core/list_scan.h"
-#include "core/matrix.h"
 #include "core/parallel.h"
 #include "core/topk.h"
 

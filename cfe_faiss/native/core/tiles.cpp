@@ -1,7 +1,5 @@
 #include "core/tiles.h"
 
-#include <algorithm>
-
 #include "core/kernels.h"
 #include "core/scan_memory.h"
 

@@ -1,10 +1,6 @@
 // A tile: a block of queries against a block of rows, both sorted by label, with their float products.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-
 #include "core/rows_view.h"
 #include "core/topk.h"
 

@@ -1,11 +1,7 @@
 // The results of one query, and FAISS's padding.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-
-#include "core/inline.h"
+#include "core/common.h"
 
 namespace cfe {
 

@@ -12,8 +12,6 @@
 // rounding error of the rotation is added to the errors |q - q^| and |x' - x^|.
 #pragma once
 
-#include <limits>
-
 #include "core/block_view.h"
 #include "kernels/codecs.h"
 #include "kernels/select.h"

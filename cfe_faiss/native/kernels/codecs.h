@@ -1,8 +1,6 @@
 // Rows of each codec: decoding, screening and scoring; see cfe_faiss/rows/codecs.py.
 #pragma once
 
-#include <span>
-
 #include "core/scan.h"
 #include "kernels/similarity.h"
 #include "simd/load.h"
@@ -53,14 +51,6 @@ CFE_INLINE void decode_row(const RowsView& rows, const std::uint8_t* row, float*
   float all[kLanes];
   decode(0, rows.d).store(all);
   std::memcpy(x, all, 4 * rows.d);
-}
-
-// The similarity of x and a row; `buffer`, (d,), is scratch.
-template <Codec codec>
-CFE_INLINE float score_row(const RowsView& rows, const float* x, const std::uint8_t* row, float* buffer) {
-  if constexpr (codec == Codec::kFlat) return similarity(x, reinterpret_cast<const float*>(row), rows.d);
-  decode_row<codec>(rows, row, buffer);
-  return similarity(x, buffer, rows.d);
 }
 
 // Writes factors of the codes of a row, (d,), whose sum of products estimates x·row; returns the constant to add to it.

@@ -42,16 +42,20 @@ CFE_INLINE void for_each_run(const ListsView& lists, const ListQuery& query, con
   }
 }
 
-// Rows gathered until there are 16.
+inline constexpr std::size_t kTested = 64;       // rows whose labels are tested together
+inline constexpr std::size_t kPrefetched = 256;  // bytes of a row; the processor then fetches the rest of it by itself
+
+// Compares consecutive rows where they are, and gathers the others. While 16 of these are compared, the next 16 are
+// prefetched.
 template <Codec codec>
 struct RowScan {
   Scan& scan;
   const float* weights;
   F32x16 last;   // of the weights
   float offset;  // added to products
-  int gathered = 0;
-  const std::uint8_t* codes[kLanes] = {};
-  std::int32_t lanes[kLanes] = {};
+  std::size_t gathered = 0;
+  const std::uint8_t* codes[kTested + 2 * kLanes] = {};
+  std::int32_t lanes[kTested + 2 * kLanes] = {};
 
   // Takes consecutive rows of a list.
   CFE_INLINE void add(std::size_t list, std::size_t first, std::size_t stop) {
@@ -66,42 +70,50 @@ struct RowScan {
         const std::size_t some = left < kLanes ? left / kScreened * kScreened : kLanes;
         const std::uint8_t* side_by_side[kLanes];
         for (std::size_t r = 0; r < kLanes; ++r) side_by_side[r] = code + r * row_size;
-        compare(side_by_side, lanes_from(static_cast<std::size_t>(lane)), static_cast<int>(some), own_of(some));
+        compare(side_by_side, lanes_from(static_cast<std::size_t>(lane)), some, nullptr);
         left -= some, lane += static_cast<std::int32_t>(some), code += some * row_size;
       }
-      for (; left > 0; --left, ++lane, code += row_size) {
-        codes[gathered] = code, lanes[gathered] = lane;
-        if (++gathered == kLanes) finish();
-      }
+      for (; left > 0; --left, ++lane, code += row_size) codes[gathered] = code, lanes[gathered++] = lane;
+      if (gathered >= 2 * kLanes) compare_gathered(kLanes);
     }
   }
 
-  // Takes the eligible ones of consecutive rows of list 0, although all are read.
-  CFE_INLINE void add_eligible(std::size_t first, std::size_t stop, const bool* eligible) {
+  // Takes the eligible rows of the only list, whose labels may have any order.
+  CFE_INLINE void add_unsorted(const ListQuery& query) {
     const RowsView& rows = scan.blocks.rows;
-    for (; first < stop; first += kLanes, eligible += kLanes) {
-      const std::size_t some = std::min<std::size_t>(kLanes, stop - first);
-      const std::uint8_t* side_by_side[kLanes];
-      Mask own = 0;
-      for (std::size_t r = 0; r < kLanes; ++r) {
-        side_by_side[r] = rows.codes[0] + rows.row_size * (first + std::min(r, some - 1));
-        own |= static_cast<Mask>(r < some && eligible[r]) << r;
+    const auto n = static_cast<std::size_t>(rows.starts[1]);
+    for (std::size_t first = 0; first < n; first += kTested) {
+      std::int32_t lane = number(static_cast<std::int64_t>(first));
+      const std::size_t stop = std::min(n, first + kTested);
+      for (std::size_t row = first; row < stop; ++row, ++lane) {
+        const std::int32_t label = rows.labels[0][row];
+        codes[gathered] = rows.codes[0] + rows.row_size * row, lanes[gathered] = lane;
+        gathered += (label != query.label) & (label != kUnknown) & query.allows(row);
       }
-      const std::int32_t lane = number(static_cast<std::int64_t>(first));
-      compare(side_by_side, lanes_from(static_cast<std::size_t>(lane)), static_cast<int>(some), own);
+      compare_gathered(kLanes);
     }
   }
 
-  // Compares the rows that have been gathered.
+  // Compares the rows that are left.
   CFE_INLINE void finish() {
+    compare_gathered(0);
     if (gathered == 0) return;
-    for (int r = gathered; r < kLanes; ++r) codes[r] = codes[0];
-    compare(codes, I32x16::load(lanes), gathered, own_of(static_cast<std::size_t>(gathered)));
+    for (std::size_t r = gathered; r < kLanes; ++r) codes[r] = codes[0];
+    compare(codes, I32x16::load(lanes), gathered, nullptr);
     gathered = 0;
   }
 
  private:
-  CFE_INLINE static Mask own_of(std::size_t count) { return 0xFFFFu >> (kLanes - count); }
+  // Compares gathered rows, 16 at a time, while so many others follow.
+  CFE_OUTLINE void compare_gathered(std::size_t others) {
+    std::size_t first = 0;
+    for (; first + kLanes + others <= gathered; first += kLanes)
+      compare(codes + first, I32x16::load(lanes + first), kLanes, others > 0 ? codes + first + kLanes : nullptr);
+    if (first == 0) return;
+    gathered -= first;
+    std::memmove(codes, codes + first, gathered * sizeof *codes);
+    std::memmove(lanes, lanes + first, gathered * sizeof *lanes);
+  }
   // Returns the lane of a row.
   CFE_INLINE std::int32_t number(std::int64_t row) {
     if (row < scan.first_row || row - scan.first_row >= static_cast<std::int64_t>(kMostLanes)) number_from(row);
@@ -113,11 +125,19 @@ struct RowScan {
     score_candidates(scan, 0);
     scan.first_row = row;
   }
-  // Compares its own rows among the first `count` of 16. NaN excludes nothing: a damaged row may hold anything.
-  CFE_INLINE void compare(const std::uint8_t* const* some, const I32x16& numbers, int count, Mask own) const {
+  // Compares the first `count` of 16 rows, and prefetches 16 others. NaN excludes nothing: a damaged row may hold
+  // anything.
+  CFE_INLINE void compare(const std::uint8_t* const* some, const I32x16& numbers, std::size_t count,
+                          const std::uint8_t* const* next) const {
+    const std::size_t row_size = scan.blocks.rows.row_size;
     Float4 four[kLanes / kScreened] = {};
-    for (int r = 0; r < count; r += kScreened)
+    for (std::size_t r = 0; r < count; r += kScreened) {
+      for (std::size_t i = r; next != nullptr && i < r + kScreened; ++i)
+        for (std::size_t byte = 0; byte < row_size && byte < kPrefetched; byte += kCacheLine)
+          __builtin_prefetch(next[i] + byte);
       four[r / kScreened] = screen_rows<codec>(weights, last, scan.blocks.rows.d, some + r);
+    }
+    const Mask own = 0xFFFFu >> (kLanes - count);
     const F32x16 sums = joined(four) + F32x16::all(offset);
     const Mask sound = at_least(F32x16::all(kSound), absolute(sums));
     const Mask reach = (at_least(sums, F32x16::all(scan.memory.queries.threshold[0])) | ~sound) & own;
@@ -129,35 +149,6 @@ struct RowScan {
   }
 };
 
-inline constexpr std::size_t kTested = 64;        // rows whose labels are tested together
-inline constexpr std::size_t kWorthReading = 4;   // all rows are read if one in so many is eligible
-inline constexpr std::size_t kInCache = 4 << 20;  // bytes of rows that a cache holds
-
-// Adds the eligible rows of the only list, whose labels may have any order. Beyond the cache, memory is read in one
-// stream rather than in many short ones.
-template <Codec codec>
-void add_unsorted(const RowsView& rows, const ListQuery& query, RowScan<codec>& scan) {
-  const auto n = static_cast<std::size_t>(rows.starts[1]);
-  const bool in_cache = n * rows.row_size <= kInCache;
-  for (std::size_t first = 0; first < n; first += kTested) {
-    const std::size_t stop = std::min(n, first + kTested);
-    bool eligible[kTested];
-    std::size_t places[kTested], count = 0;
-    for (std::size_t row = first; row < stop; ++row) {
-      const std::int32_t label = rows.labels[0][row];
-      eligible[row - first] = (label != query.label) & (label != kUnknown) & query.allows(row);
-      places[count] = row;
-      count += eligible[row - first];
-    }
-    if (count == stop - first)
-      scan.add(0, first, stop);
-    else if (!in_cache && count * kWorthReading >= stop - first)
-      scan.add_eligible(first, stop, eligible);
-    else
-      for (std::size_t i = 0; i < count; ++i) scan.add(0, places[i], places[i] + 1);
-  }
-}
-
 template <Codec codec>
 void scan_lists_of(const ListsView& lists, const ListQuery& query, Scan& scan) {
   float* weights = scan.memory.block;
@@ -168,7 +159,7 @@ void scan_lists_of(const ListsView& lists, const ListQuery& query, Scan& scan) {
       rows.add(list, first, stop);
     });
   else
-    add_unsorted(lists.rows, query, rows);
+    rows.add_unsorted(query);
   rows.finish();
 }
 

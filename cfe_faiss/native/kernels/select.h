@@ -6,9 +6,6 @@
 // an interval that contains the k-th largest score.
 #pragma once
 
-#include <limits>
-#include <span>
-
 #include "core/block_view.h"
 #include "simd/vector.h"
 

@@ -17,11 +17,7 @@ struct FirstOf {
 };
 
 // Byte addresses, as vectors in a file that FAISS has mapped may be unaligned.
-CFE_INLINE F32x16 load_floats(const std::uint8_t* from) {
-  F32x16 v;
-  std::memcpy(&v, from, sizeof v);
-  return v;
-}
+CFE_INLINE F32x16 load_floats(const std::uint8_t* from) { return F32x16::load(reinterpret_cast<const float*>(from)); }
 
 CFE_INLINE F32x16 load_floats(const std::uint8_t* from, std::size_t n) {
   return load_first(reinterpret_cast<const float*>(from), n);

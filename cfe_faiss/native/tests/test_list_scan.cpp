@@ -73,7 +73,7 @@ struct Coded {
       addresses.push_back(Sample::address(codes[list]));
       ids.push_back(Sample::address(sample.own_ids[list]));
     }
-    return {sample.d, codec, levels, sample.starts, addresses, ids, sample.labels};
+    return {{sample.d, codec, levels}, {sample.starts, addresses, ids}, sample.labels};
   }
 };
 
@@ -148,7 +148,7 @@ TEST(of_the_best_by_codes_the_best_by_vectors_are_found) {
     ids.push_back(Sample::address(sample.own_ids[list]));
     pq_addresses.push_back(Sample::address(pq_codes[list]));
   }
-  const Rows rows(d, Codec::kFlat, {}, sample.starts, codes, ids, sample.labels, pq_addresses, parts);
+  const Rows rows({d, Codec::kFlat, {}}, {sample.starts, codes, ids, pq_addresses, parts}, sample.labels);
   const ListScan scan(rows, sample.references, sample.reference_starts);
   const std::vector<float> X = tests::random_unit_rows(nq, d, 6), codewords = tests::random_numbers(256 * d, 7),
                            centroids = tests::random_unit_rows(sample.nlist(), d, 8);

@@ -25,7 +25,7 @@ struct Lists {
   static std::uint64_t address(const std::vector<Number>& values) {
     return reinterpret_cast<std::uint64_t>(values.data());
   }
-  Rows rows() const { return Rows(d, codec, levels, starts, codes, ids, labels); }
+  Rows rows() const { return Rows({d, codec, levels}, {starts, codes, ids}, labels); }
 };
 
 }  // namespace
@@ -38,7 +38,7 @@ TEST(rows_know_their_lists_ids_and_labels) {
   const std::int64_t ids[] = {30, 10, 20, 50, 40};
   for (std::int64_t row = 0; row < 5; ++row) {
     CHECK(rows.list_of(row) == list_of[row]);
-    CHECK(rows.id(row) == ids[row]);
+    CHECK(rows.ids_of(list_of[row])[row - rows.starts()[list_of[row]]] == ids[row]);
     CHECK(*reinterpret_cast<const float*>(rows.row(row)) == static_cast<float>(2 * row + 1));
   }
   CHECK(rows.labels_of(0).size() == 3 && rows.labels_of(1).empty() && rows.labels_of(2)[0] == 1);
@@ -47,7 +47,7 @@ TEST(rows_know_their_lists_ids_and_labels) {
 
 TEST(rows_may_be_none) {
   const std::vector<std::int32_t> no_labels;
-  const Rows rows(3, Codec::kFp16, {}, std::vector<std::int64_t>{0}, {}, {}, no_labels);
+  const Rows rows({3, Codec::kFp16, {}}, {std::vector<std::int64_t>{0}, {}, {}}, no_labels);
   CHECK(rows.size() == 0 && rows.nlist() == 0 && rows.row_size() == 6);
 }
 
