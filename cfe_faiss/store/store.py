@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss._native import ReadWriteLock
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number, as_unit_rows, check_distinct
-from cfe_faiss.index.factory import index_factory
+from cfe_faiss.index.factory import evidence_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.pairs import Pairs, evidence_pairs
@@ -86,7 +86,7 @@ class EvidenceStore:
         if index is None:
             index = IndexEvidenceFlat(d)
         elif isinstance(index, str):
-            index = index_factory(d, index)
+            index = evidence_factory(d, index)
         if not isinstance(index, EvidenceIndex):
             raise TypeError(f"index must be an evidence index, a description of one or None, got {index!r}")
         if index.d != d or index.ntotal:
