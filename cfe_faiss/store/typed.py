@@ -55,9 +55,9 @@ def as_typed(value: Any) -> Any:
         return value.to_pytimedelta()
     if type(value).__name__ == "NAType":  # of pandas
         return None
-    return (
-        str(value) if isinstance(value, UUID) else bytes(value) if isinstance(value, bytearray | memoryview) else value
-    )
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    return str(value) if isinstance(value, UUID) else value
 
 
 def to_json(value: Any) -> dict[str, Any]:
