@@ -5,7 +5,7 @@ python -m benchmarks.engine.page RESULT.json
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -296,7 +296,7 @@ def write(result: dict[str, Any], path: Path, pictures: dict[str, Path]) -> Path
     return page
 
 
-def main() -> None:
+def main(write: Callable[[dict[str, Any], Path, dict[str, Path]], Path] = write) -> None:
     from benchmarks.engine import plots
 
     path = Path(sys.argv[1])

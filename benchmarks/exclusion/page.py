@@ -6,12 +6,14 @@ python -m benchmarks.exclusion.page RESULT.json
 import json
 import sys
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from benchmarks.engine import plots
-from benchmarks.engine.page import OURS, at, best_peer, losses, machine, rate, section, shared, table
+from benchmarks.engine.page import OURS, at, best_peer, losses, machine, rate, section, shared, table, versus
+from benchmarks.engine.page import main as write_page
 
-README = Path(__file__).parents[2] / "README.md"
+NEWEST = "exclusion_small"
+"""Result that the project's README and the pages of the documentation name."""
 
 
 def speeds(result: dict[str, Any], mode: str) -> str:
@@ -34,6 +36,19 @@ def speeds(result: dict[str, Any], mode: str) -> str:
                 )
             )
     return table(("data set", "vectors", "groups", "recall >=", "ours, q/s", "best peer, q/s", "peer", "ratio"), rows)
+
+
+def in_short(result: dict[str, Any]) -> str:
+    """Return the sentence that the project's README holds."""
+    found = [versus(result, graph, "all", result["targets"][0])[0] for graph in result["graphs"]]
+    ratios = [ratio for ratio in found if ratio]
+    peers = sum(not about["ours"] for about in result["peers"].values())
+    said = ", a first run on a busy machine" if result["environment"]["shared"] else ""
+    return (
+        f"The nearest rows outside a group: {median(ratios):.1f} times as fast as the best of {peers} peers (median of "
+        f"{len(ratios)} data sets, {min(ratios):.1f} to {max(ratios):.1f}{said}), "
+        f"[a benchmark](benchmarks/results/{NEWEST}.md) that you can run."
+    )
 
 
 def write(result: dict[str, Any], path: Path, pictures: dict[str, Path]) -> Path:
@@ -69,9 +84,8 @@ def write(result: dict[str, Any], path: Path, pictures: dict[str, Path]) -> Path
 
 
 def main() -> None:
-    path = Path(sys.argv[1])
-    result = json.loads(path.read_text())
-    print(f"written to {write(result, path, plots.draw(result, path.with_suffix('')))}")
+    write_page(write)
+    print(f"README.md: {in_short(json.loads(Path(sys.argv[1]).read_text()))}")
 
 
 if __name__ == "__main__":
