@@ -17,8 +17,8 @@ from cfe_faiss.search.query import Ranges, Results
 class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
     """Evidence index that gets its vectors through transforms of FAISS.
 
-    A subclass of ``faiss.IndexPreTransform``. Vectors are given in the dimension of the first transform. All methods
-    that take no vectors are those of :attr:`evidence`, for example ``evidence.search_stored(k=5)``. To keep it in
+    A subclass of ``faiss.IndexPreTransform``. Its methods take vectors in the dimension of the first transform. For
+    methods without vectors use :attr:`evidence`, for example ``evidence.search_stored(k=5)``. To keep the index in
     files, write each transform by ``faiss.write_VectorTransform`` and :attr:`evidence` by ``cfe_faiss.write_index``.
 
     Parameters
