@@ -12,6 +12,7 @@ from typing import Any
 from common import RESULTS
 
 PAGE = Path(__file__).with_name("README.md")
+EXCLUSION = "results/exclusion_small.md"
 
 
 def result(name: str) -> dict[str, Any]:
@@ -808,6 +809,8 @@ def page() -> str:
         "1,569,960 nodes at low homophily ([engine_1569960.md](results/engine_1569960.md)); before the native core, "
         "the real graphs and 20,000 nodes ([engine_short.md](results/engine_short.md)), and 1,569,960 nodes at high "
         "homophily ([engine_1569960_high.md](results/engine_1569960_high.md)). "
+        "The nearest rows outside a group, on generated data that others can run: `python -m benchmarks.exclusion.run` "
+        f"([{Path(EXCLUSION).name}]({EXCLUSION})). "
         "The paper's experiments are in [paper](paper/README.md)."
     ]
     for title, (name, section) in SECTIONS.items():

@@ -75,7 +75,11 @@ def nearby(graph: Graph) -> NDArray[np.int32]:
 
 def ivf_of(X: NDArray[np.float32], nlist: int) -> Any:
     d = X.shape[1]
-    index = faiss.IndexIVFFlat(faiss.IndexFlatIP(d), d, nlist, faiss.METRIC_INNER_PRODUCT)
+    return filled(faiss.IndexIVFFlat(faiss.IndexFlatIP(d), d, nlist, faiss.METRIC_INNER_PRODUCT), X)
+
+
+def filled(index: Any, X: NDArray[np.float32]) -> Any:
+    """Return an inverted file, trained with vectors and filled with them."""
     index.cp.spherical = True
     index.cp.min_points_per_centroid = 1
     index.train(X)

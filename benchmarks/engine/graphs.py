@@ -4,6 +4,7 @@ All hold KS vectors with L = 3 and alpha = 0.5. Real graphs: classes that a GCN 
 synthetic graph of AmazonProducts' shape with N nodes, at low or high homophily; its own classes stand for predictions.
 ``crowded-D-C-N``: N nodes with D features and edges to nearest neighbours, so that similarities crowd together; each
 of its C classes is drawn with a probability that is a smooth function of the features, so that classes mix everywhere.
+``groups-...``: see :mod:`benchmarks.exclusion.data`.
 ``clumps-RULE-N``: N people of a table in which binary and ordinal columns dominate, so that many similarities are equal
 or nearly so; RULE is linear, separated or mixed. ``clusters-D-N``: N nodes with D features in 200 clusters of different
 size, and two classes.
@@ -37,6 +38,7 @@ _ROUNDING = 1e-5  # more than any index is off
 _HIDDEN, _NOISE, _SPREAD, _CONTRAST = 2, 0.02, 0.2, 0.7  # of crowded graphs: quantities behind the features
 _NEIGHBORS, _PROBES = 10, 16
 _CLUSTERS, _RARE = 200, 0.22  # clusters of clustered nodes; share of the rarer class of a mixed rule
+_CHECKED, _BLOCK = 50, 1 << 16  # queries compared with float64; rows at a time
 _ALL = 30_000  # nodes up to which there are exact results for all
 
 
@@ -84,6 +86,12 @@ def vectors(name: str) -> tuple[NDArray[np.float32], NDArray[np.int64], str]:
         d, n = map(int, name.split("-")[1:])
         X, labels = clusters(d, n)
         return X, labels, f"synthetic graph of nearest neighbours, {_CLUSTERS} clusters, mixed classes"
+    if name.startswith("groups-"):
+        from benchmarks.exclusion.data import make, parse
+
+        shape = parse(name)
+        X, labels = make(shape)
+        return X, labels, str(shape)
     _, level, n = name.split("-")
     from benchmarks.synthetic_graphs import amazon_shape
 
@@ -186,6 +194,7 @@ def write(folder: Path, name: str, X: NDArray[np.float32], labels: NDArray[np.in
     flat = cfe.IndexEvidenceFlat(X.shape[1])
     flat.add_with_labels(X, labels)
     D, I = flat.search_stored(queries if len(queries) < n else None, K, progress=True)
+    check_truth(X, labels, queries, D)
     digest = hashlib.sha256()
     for array in (X, labels, queries):
         digest.update(np.ascontiguousarray(array))
@@ -204,6 +213,16 @@ def write(folder: Path, name: str, X: NDArray[np.float32], labels: NDArray[np.in
     for key, array in {"X": X, "labels": labels, "queries": queries, "D": D, "I": I}.items():
         np.save(folder / f"{key}.npy", array)
     (folder / "info.json").write_text(json.dumps(info, indent=2) + "\n")  # last: it says that the rest is there
+
+
+def check_truth(X: NDArray[np.float32], labels: NDArray[Any], queries: NDArray[np.int64], D: NDArray[Any]) -> None:
+    """Raise ValueError unless some exact results equal those of a brute-force search in float64."""
+    for row in np.random.default_rng(3).permutation(len(queries))[:_CHECKED]:
+        query = queries[row]
+        blocks = [X[low : low + _BLOCK] @ X[query].astype(np.float64) for low in range(0, len(X), _BLOCK)]
+        best = np.sort(np.concatenate(blocks)[labels != labels[query]])[::-1][:K]
+        if not np.allclose(D[row][: len(best)], best, rtol=0, atol=_ROUNDING):
+            raise ValueError(f"the exact results of node {query} should be {best}, got {D[row]}")
 
 
 def load(folder: Path) -> Graph:

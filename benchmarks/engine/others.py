@@ -34,9 +34,9 @@ _OPTIMIZED = 8  # classes up to which each index of pyglass tunes how far ahead 
 
 
 class Others(Protocol):
-    """An index over the vectors of the other classes: ``find(xq, setting)`` returns D and places among them."""
+    """An index over vectors: ``find(xq, setting, k)`` returns D and places among them."""
 
-    def find(self, xq: NDArray[np.float32], setting: int) -> Results: ...
+    def find(self, xq: NDArray[np.float32], setting: int, k: int = K) -> Results: ...
 
     def save(self, folder: Path) -> None: ...
 
@@ -70,9 +70,9 @@ def searcher_of(
     return by_class(graph, search, lists=lists, **limits)
 
 
-def padded(D: NDArray[np.float32], I: NDArray[Any]) -> Results:
-    """Return results (q, K) of those that have fewer columns."""
-    short = ((0, 0), (0, K - I.shape[1]))
+def padded(D: NDArray[np.float32], I: NDArray[Any], k: int = K) -> Results:
+    """Return results (q, k) of those that have fewer columns."""
+    short = ((0, 0), (0, k - I.shape[1]))
     if not short[1][1]:
         return D, I.astype(np.int64)
     return np.pad(D, short, constant_values=PADDING), np.pad(I.astype(np.int64), short, constant_values=-1)
@@ -138,8 +138,8 @@ class Compared:
         self.index = faiss.IndexFlatIP(X.shape[1])
         self.index.add(X)
 
-    def find(self, xq: NDArray[np.float32], setting: int) -> Results:
-        return self.index.search(xq, K)  # type: ignore[no-any-return]
+    def find(self, xq: NDArray[np.float32], setting: int, k: int = K) -> Results:
+        return self.index.search(xq, k)  # type: ignore[no-any-return]
 
     def save(self, folder: Path) -> None:
         np.save(folder / "compared.npy", self.X)
@@ -176,20 +176,20 @@ class Scann:
 
         return cls(scann_ops_pybind.load_searcher(str(folder)))
 
-    def find(self, xq: NDArray[np.float32], leaves: int) -> Results:
+    def find(self, xq: NDArray[np.float32], leaves: int, k: int = K) -> Results:
         if len(xq) == 1:
-            I, D = self.searcher.search(xq[0], leaves_to_search=leaves)
-            return padded(D[None], I[None])
+            I, D = self.searcher.search(xq[0], k, leaves_to_search=leaves)
+            return padded(D[None], I[None], k)
         threads = int(faiss.omp_get_max_threads())
         if threads != self.threads:
             self.searcher.set_num_threads(threads)
             self.threads = threads
         search = self.searcher.search_batched if threads == 1 else self.searcher.search_batched_parallel
-        I, D = search(xq, leaves_to_search=leaves)
+        I, D = search(xq, k, leaves_to_search=leaves)
         missing = np.isnan(D)
         if missing.any():
             D, I = np.where(missing, PADDING, D), np.where(missing, -1, I.astype(np.int64))
-        return padded(D, I)
+        return padded(D, I, k)
 
     def save(self, folder: Path) -> None:
         self.searcher.serialize(str(folder), relative_path=True)
@@ -240,14 +240,14 @@ class Glass:
         about = np.load(folder / "about.npy")
         return cls((folder / "graph").read_bytes(), np.load(folder / "X.npy"), int(about[0]), bool(about[1]))
 
-    def find(self, xq: NDArray[np.float32], ef: int) -> Results:
+    def find(self, xq: NDArray[np.float32], ef: int, k: int = K) -> Results:
         if ef != self.ef:
             self.searcher.set_ef(ef)
             self.ef = ef
         if len(xq) == 1:
-            I, D = self.searcher.search(xq[0], K)
+            I, D = self.searcher.search(xq[0], k)
             return -D[None], I[None]
-        I, D = self.searcher.batch_search(xq, K, int(faiss.omp_get_max_threads()))
+        I, D = self.searcher.batch_search(xq, k, int(faiss.omp_get_max_threads()))
         return -D, I
 
     def save(self, folder: Path) -> None:
@@ -256,14 +256,57 @@ class Glass:
         np.save(folder / "about.npy", [self.codes, int(self.optimize)])
 
 
+class Usearch:
+    """HNSW of usearch, whose Python interface takes no filter."""
+
+    def __init__(self, index: Any) -> None:
+        self.index = index
+
+    @classmethod
+    def build(cls, X: NDArray[np.float32], parameters: dict[str, int]) -> "Usearch":
+        from usearch.index import Index
+
+        index = Index(
+            ndim=X.shape[1],
+            metric="ip",
+            dtype="f32",
+            connectivity=parameters["M"],
+            expansion_add=parameters["efConstruction"],
+        )
+        index.add(np.arange(len(X)), X, threads=int(faiss.omp_get_max_threads()))
+        return cls(index)
+
+    @classmethod
+    def load(cls, folder: Path) -> "Usearch":
+        from usearch.index import Index
+
+        return cls(Index.restore(folder / "index.usearch"))
+
+    def find(self, xq: NDArray[np.float32], ef: int, k: int = K) -> Results:
+        if ef != self.index.expansion_search:
+            self.index.expansion_search = ef
+        found = self.index.search(xq, k, threads=int(faiss.omp_get_max_threads()))
+        D, I = (np.atleast_2d(array) for array in (found.distances, found.keys))
+        if len(xq) > 1 and (found.counts < k).any():
+            missing = np.arange(I.shape[1]) >= np.asarray(found.counts)[:, None]
+            return padded(np.where(missing, PADDING, 1 - D), np.where(missing, -1, I.astype(np.int64)), k)
+        return padded(1 - D, I, k)
+
+    def save(self, folder: Path) -> None:
+        self.index.save(folder / "index.usearch")
+
+
 def of_each(graph: Graph, build: Callable[[NDArray[np.float32]], Others]) -> list[Others]:
-    parts = (np.ascontiguousarray(graph.X[rows]) for rows in rows_of_others(graph))
-    return [build(X) if len(X) > _FEW else Compared(X) for X in parts]
+    return [of_rows(np.ascontiguousarray(graph.X[rows]), build) for rows in rows_of_others(graph)]
+
+
+def of_rows(X: NDArray[np.float32], build: Callable[[NDArray[np.float32]], Others]) -> Others:
+    return build(X) if len(X) > _FEW else Compared(X)
 
 
 def save(indexes: list[Others], folder: Path) -> None:
     for label, index in enumerate(indexes):
-        (folder / str(label)).mkdir()
+        (folder / str(label)).mkdir(parents=True)
         index.save(folder / str(label))
 
 
@@ -296,6 +339,17 @@ def scann_searcher(indexes: list[Others], graph: Graph) -> Searcher:
     return searcher_of(graph, find, nearby(graph), largest=largest, first=FIRST_NPROBE)
 
 
+def usearch(graph: Graph, parameters: dict[str, int]) -> list[Others]:
+    return of_each(graph, lambda X: Usearch.build(X, parameters))
+
+
+def graph_searcher(indexes: list[Others], graph: Graph) -> Searcher:
+    def find(label: int, xq: NDArray[np.float32], ef: int) -> Results:
+        return indexes[label].find(xq, ef)
+
+    return searcher_of(graph, find, nearby(graph), smallest=K, largest=max(K, graph.n), first=FIRST_EF)
+
+
 def glass_grid(graph: Graph) -> list[dict[str, int]]:
     return [{"R": R, "L": L, "codes": codes} for R, L, codes in GLASS_GRID]
 
@@ -303,10 +357,3 @@ def glass_grid(graph: Graph) -> list[dict[str, int]]:
 def glass(graph: Graph, parameters: dict[str, int]) -> list[Others]:
     optimize = int(graph.labels.max()) < _OPTIMIZED
     return of_each(graph, lambda X: Glass.build(X, parameters, optimize))
-
-
-def glass_searcher(indexes: list[Others], graph: Graph) -> Searcher:
-    def find(label: int, xq: NDArray[np.float32], ef: int) -> Results:
-        return indexes[label].find(xq, ef)
-
-    return searcher_of(graph, find, nearby(graph), smallest=K, largest=max(K, graph.n), first=FIRST_EF)

@@ -5,13 +5,14 @@ python -m benchmarks.engine.page RESULT.json
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.engine.sweep import WHOLE, best, rate
 
 OURS = "ours"
+PACKAGES = ("hnswlib", "scann", "glass", "usearch", "qdrant-client")
 FULL = 1_569_960
 # Wanted as a multiple of the best peer's: all nodes with one thread, and the median of one query; by graph, at either
 # recall. Names ending in - stand for all graphs that begin so.
@@ -238,23 +239,40 @@ def section(result: dict[str, Any], graph: dict[str, Any], picture: str) -> str:
     return "\n\n".join(parts)
 
 
+def machine(result: dict[str, Any]) -> str:
+    """Return the processor and the versions of a run."""
+    where = result["environment"]
+    known = {"faiss-cpu": where["packages"]["faiss-cpu"], "NumPy": where["packages"]["numpy"]}
+    known |= {name: where[name] for name in PACKAGES if where.get(name)}
+    versions = ", ".join(f"{name} {version}" for name, version in known.items())
+    return f"{', '.join([where['processor'], *where.get('instruction_sets', ())])}, {versions}"
+
+
+def shared(result: dict[str, Any]) -> str:
+    """Return a warning if the machine did other work during the run."""
+    if not result["environment"].get("shared"):
+        return ""
+    return (
+        "**The machine did other work during this run.** The numbers show that the benchmark works, and roughly where "
+        "each index stands; they are not to be quoted."
+    )
+
+
 def write(result: dict[str, Any], path: Path, pictures: dict[str, Path]) -> Path:
     """Write the page of a result beside its JSON, and return where it is."""
-    where, page = result["environment"], path.with_suffix(".md")
+    page = path.with_suffix(".md")
     notes = [f"- {name}: {about['notes']}" for name, about in result["peers"].items() if about["notes"]]
     notes += [f"- left out: {name}: {reason}" for name, reason in result["left_out"].items()]
     lost = losses(result)
-    sets = ", ".join([where["processor"], *where.get("instruction_sets", ())])
-    first, *more = where["threads"] if isinstance(where["threads"], list) else [where["threads"]]
-    installed = {"faiss-cpu": where["packages"]["faiss-cpu"], "NumPy": where["packages"]["numpy"]}
-    installed |= {name: where[name] for name in ("hnswlib", "scann", "glass") if where.get(name)}
-    versions = ", ".join(f"{name} {version}" for name, version in installed.items())
+    threads = result["environment"]["threads"]
+    first, *more = threads if isinstance(threads, list) else [threads]
     parts = [
         f"# The engine against its peers: {result['form']} run",
+        shared(result),
         "## Where a peer beats us",
         "\n".join(f"- {sentence}" for sentence in lost) or "Nowhere in this run.",
         "## How it was measured",
-        f"`python -m benchmarks.engine.run {result['form']}`, {sets}, {versions}. All numbers are in "
+        f"`python -m benchmarks.engine.run {result['form']}`, {machine(result)}. All numbers are in "
         f"[{path.name}]({path.name}).",
         f"Top {result['k']} evidence; recall counts ties as found. Each index is built with all of its grid; "
         "its search parameter is raised until the recall is reached, and what lies between is divided down to a tenth, "
@@ -278,7 +296,7 @@ def write(result: dict[str, Any], path: Path, pictures: dict[str, Path]) -> Path
     return page
 
 
-def main() -> None:
+def main(write: Callable[[dict[str, Any], Path, dict[str, Path]], Path] = write) -> None:
     from benchmarks.engine import plots
 
     path = Path(sys.argv[1])

@@ -17,8 +17,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -118,32 +120,64 @@ def installed(package: str) -> str | None:
         return None
 
 
-def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("form", choices=tuple(GRAPHS))
-    parser.add_argument("--graphs", nargs="+", help="instead of the form's own: german, ..., amazon-low-20000, ...")
+@dataclass(frozen=True)
+class Benchmark:
+    """What a run measures and writes.
+
+    Attributes
+    ----------
+    name
+        Beginning of the names of the results.
+    about
+        Description on the command line.
+    forms, budgets
+        Graphs of each form of the run, and seconds for a peer on a small graph.
+    write
+        Writes the page: of a result, the path of its JSON, and the pictures.
+    """
+
+    name: str
+    about: str | None
+    forms: Mapping[str, tuple[str, ...]]
+    budgets: Mapping[str, float]
+    write: Callable[[dict[str, Any], Path, dict[str, Path]], Path]
+
+
+ENGINE = Benchmark("engine", __doc__, GRAPHS, BUDGETS, page.write)
+
+
+def arguments(argv: list[str] | None, benchmark: Benchmark) -> argparse.Namespace:
+    work = Path(tempfile.gettempdir()) / f"cfe-{benchmark.name}"
+    parser = argparse.ArgumentParser(description=benchmark.about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("form", choices=tuple(benchmark.forms))
+    parser.add_argument("--graphs", nargs="+", help="instead of the form's own")
     parser.add_argument("--peers", nargs="+", choices=[peer.name for peer in PEERS], help="instead of all")
     parser.add_argument("--again", nargs="+", default=[], help="peers to measure anew, as after a change of their code")
-    parser.add_argument("--budget", type=float, help=f"seconds for a peer on a small graph (default: {BUDGETS})")
+    parser.add_argument("--budget", type=float, help=f"seconds for a peer on a small graph: {benchmark.budgets}")
     parser.add_argument("--builds", type=int, help="of each peer, at most (default: as many as the budget allows)")
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2], help="to search with, the first to tune with")
-    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "cfe-engine", help="graphs, indexes")
+    parser.add_argument("--work", type=Path, default=work, help="graphs, indexes")
     parser.add_argument("--name", help="of the result, if it is not to be called as the form")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the JSON, the plots and the page")
+    parser.add_argument("--shared", action="store_true", help="say that the machine does other work meanwhile")
     return parser.parse_args(argv)
 
 
-def main(argv: list[str] | None = None) -> None:
-    args = arguments(argv)
+def main(argv: list[str] | None = None, benchmark: Benchmark = ENGINE) -> None:
+    args = arguments(argv, benchmark)
     peers = [peer for peer in PEERS if args.peers is None or peer.name in args.peers]
     missing = {peer.name: f"{peer.needs} is not installed" for peer in peers if not available(peer)}
+    names = args.graphs or benchmark.forms[args.form]
+    if find_spec("torch") is None:
+        missing |= {f"the data set {name}": "it needs PyTorch" for name in names if name in REAL}
     for name, reason in missing.items():
         print(f"left out: {name}: {reason}")
     result: dict[str, Any] = {
         "environment": {
             **environment(),
             "threads": args.threads,
-            **{name: installed(name) for name in ("hnswlib", "scann", "glass")},
+            "shared": args.shared,
+            **{name: installed(name) for name in page.PACKAGES},
         },
         "form": args.form,
         "k": K,
@@ -152,17 +186,18 @@ def main(argv: list[str] | None = None) -> None:
         "left_out": missing,
         "graphs": [],
     }
-    path = args.results / f"engine_{args.name or args.form}.json"
+    path = args.results / f"{benchmark.name}_{args.name or args.form}.json"
     args.results.mkdir(parents=True, exist_ok=True)
-    effort = Effort(args.budget or BUDGETS[args.form], args.threads[0], args.builds)
+    effort = Effort(args.budget or benchmark.budgets[args.form], args.threads[0], args.builds)
     work = args.work.resolve() / args.form
     kept = [peer for peer in peers if peer.name not in missing]
-    for name in args.graphs or GRAPHS[args.form]:
-        result["graphs"].append(graph_result(name, effort, kept, args.again, work, args.threads))
+    for name in names:
+        if f"the data set {name}" not in missing:
+            result["graphs"].append(graph_result(name, effort, kept, args.again, work, args.threads))
     # Only now: a run that is stopped leaves the results of the last one.
     path.write_text(json.dumps(result, indent=1) + "\n")
     pictures = plots.draw(result, path.with_suffix(""))
-    print(f"written to {path} and {page.write(result, path, pictures)}")
+    print(f"written to {path} and {benchmark.write(result, path, pictures)}")
 
 
 if __name__ == "__main__":

@@ -105,15 +105,20 @@ def expected(recalls: dict[int, float], one: int, other: int, target: float) -> 
 
 
 def sample(labels: NDArray[np.int64], size: int, seed: int = 2) -> NDArray[np.int64]:
-    """Return about ``size`` nodes in batches of one class, classes by their share: as large as in a search of all."""
+    """Return about ``size`` nodes in batches of one class, classes by their share: as large as in a search of all.
+
+    Where classes are small, there are more of them.
+    """
     if size >= len(labels):
         return np.arange(len(labels))
     rng = np.random.default_rng(seed)
     counts = np.bincount(labels)
     number = max(1, min(int((counts > 0).sum()), size // _BATCH))
-    classes = rng.choice(len(counts), number, replace=False, p=counts / len(labels))
-    members = [rng.permutation(np.flatnonzero(labels == label))[: size // number] for label in classes]
-    return np.sort(np.concatenate(members))
+    classes = rng.choice(len(counts), np.count_nonzero(counts), replace=False, p=counts / len(labels))
+    held = np.cumsum(np.minimum(counts[classes], size // number))
+    classes = classes[: max(number, int(np.searchsorted(held, size)) + 1)]
+    by_class = np.split(np.argsort(labels, kind="stable"), np.cumsum(counts)[:-1])
+    return np.sort(np.concatenate([rng.permutation(by_class[label])[: size // number] for label in classes]))
 
 
 def measure_all(graph: Graph, searcher: Searcher, setting: int, seconds: float) -> dict[str, Any]:

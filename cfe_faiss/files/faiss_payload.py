@@ -92,6 +92,12 @@ class _Bytes:
         if got != wanted:
             raise DamageError(f"{what} is {got!r}, not {wanted!r}")
 
+    def next_is(self, wanted: bytes) -> bool:
+        """Return whether these four bytes follow, and skip them if so."""
+        found = self.take(4) == wanted
+        self.place -= 0 if found else 4
+        return found
+
     def same(self, layout: str, wanted: int, what: str) -> None:
         (got,) = self.numbers(layout)
         if got != wanted:
@@ -140,8 +146,11 @@ def _read_ivf(bytes_: _Bytes, fourcc: bytes, read_codec: Callable[["_Bytes", int
         raise DamageError(
             f"the index has nlist = {nlist}, nprobe = {nprobe}, is_trained = {trained}, ntotal = {ntotal}"
         )
-    bytes_.flat_header(d, nlist if trained else 0, "the index of the centroids")
-    bytes_.skip(4 * d * nlist if trained else 0)
+    centroids = nlist if trained else 0
+    if bytes_.next_is(b"IHNf"):
+        _read_graph(bytes_, d, centroids)
+    bytes_.flat_header(d, centroids, "the index of the centroids")
+    bytes_.skip(4 * d * centroids)
     places = _read_direct_map(bytes_)
     code_size = read_codec(bytes_, d, trained)
     bytes_.expect(b"ilar", "the kind of the lists")
@@ -153,6 +162,29 @@ def _read_ivf(bytes_: _Bytes, fourcc: bytes, read_codec: Callable[["_Bytes", int
     start = bytes_.place
     bytes_.skip((code_size + 8) * ntotal)
     return Payload(d, sizes, start)
+
+
+def _read_graph(bytes_: _Bytes, d: int, n: int) -> None:
+    """Read an IndexHNSWFlat over n centroids up to its vectors."""
+    got = bytes_.index_header("the graph of the centroids")[:2]
+    bytes_.vector("<f8")  # probabilities of the levels, for additions
+    ends = bytes_.vector("<i4").astype(np.int64)  # slots of a node up to each level
+    levels = bytes_.vector("<i4").astype(np.int64)  # number of levels of each node
+    offsets, neighbors = bytes_.vector("<u8"), bytes_.vector("<i4")
+    entry, top, *widths = bytes_.numbers("iiiii")
+    sizes = got == (d, n) and len(levels) == n and len(offsets) == n + 1 and len(ends) > 1 and ends[0] == 0
+    if not sizes or min(widths) < 1 or (np.diff(ends) <= 0).any() or ((levels < 1) | (levels >= len(ends))).any():
+        raise DamageError("the graph of the centroids is not as it must be")
+    slots = ends[levels]
+    ends_at = np.concatenate([[0], np.cumsum(slots)])
+    if not np.array_equal(offsets, ends_at.astype(np.uint64)) or len(neighbors) != ends_at[-1]:
+        raise DamageError("the graph of the centroids has other numbers of neighbours than its levels have")
+    level_of_slot = np.searchsorted(ends, np.arange(len(neighbors)) - np.repeat(ends_at[:-1], slots), "right") - 1
+    if n and not (0 <= entry < n and levels[entry] - 1 == top == levels.max() - 1):
+        raise DamageError(f"the graph of the centroids begins at {entry}, level {top}")
+    linked = neighbors >= 0
+    if (neighbors < -1).any() or (neighbors >= n).any() or (levels[neighbors[linked]] <= level_of_slot[linked]).any():
+        raise DamageError("the graph of the centroids has links to nowhere")
 
 
 def _no_codec(bytes_: _Bytes, d: int, trained: bool) -> int:

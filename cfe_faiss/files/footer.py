@@ -93,7 +93,9 @@ def kind_of(index: Any) -> str:
     """Return the name of the kind of an evidence index in files; raise TypeError for other objects."""
     kind = next((name for name, cls in KINDS.items() if isinstance(index, cls)), None)
     if kind is None:
-        raise TypeError(f"index must be an evidence index, got {type(index).__name__}")
+        parts = "; write index.evidence, and each transform by faiss.write_VectorTransform"
+        hint = parts if hasattr(index, "evidence") else ""
+        raise TypeError(f"index must be an evidence index, got {type(index).__name__}{hint}")
     return kind
 
 

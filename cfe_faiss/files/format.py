@@ -13,16 +13,19 @@ from cfe_faiss.files import footer, validate
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.files.regular import open_regular
+from cfe_faiss.files.serialize import read_bytes, serialize_index
+from cfe_faiss.files.streams import is_stream, read_all, write_all
 from cfe_faiss.index.protocol import EvidenceIndex
 
 _WITHOUT_EFFECT = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE | faiss.IO_FLAG_PQ_SKIP_SDC_TABLE
 
 
-def write_index(index: EvidenceIndex, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+def write_index(index: EvidenceIndex, path: Any, *, overwrite: bool = False) -> None:
     """Write an evidence index to a file, which stock ``faiss.read_index`` can also open.
 
-    The write is atomic: the file is renamed to ``path`` when it is complete and synced. An interrupted write leaves the
-    previous file; a temporary file may remain until the next write. An index mapped from ``path`` keeps the old file.
+    The write to a path is atomic: the file is renamed to ``path`` when it is complete and synced. An interrupted write
+    leaves the previous file; a temporary file may remain until the next write. An index mapped from ``path`` keeps the
+    old file.
 
     Parameters
     ----------
@@ -30,14 +33,15 @@ def write_index(index: EvidenceIndex, path: str | os.PathLike[str], *, overwrite
         Evidence index of any kind. Writing a mapped inverted file loads its lists into memory.
     path
         Path of the file. An existing file of an evidence index is replaced. For a symbolic link, the target is
-        replaced.
+        replaced. Or a stream: a ``faiss.IOWriter`` or a binary file of Python, such as ``io.BytesIO``. It gets all
+        bytes of the file at once, which are built in memory.
     overwrite
-        Whether to replace a file that this package has not written.
+        Whether to replace a file that this package has not written. Not for a stream.
 
     Raises
     ------
     TypeError
-        If ``index`` is not an evidence index.
+        If ``index`` is not an evidence index, or ``path`` is a text file.
     ValueError
         If ``index`` has an unsupported component, such as another quantizer. If this package has not written the file
         at ``path``, and ``overwrite`` is False. If another index or array is mapped from it; the index that was read
@@ -46,6 +50,11 @@ def write_index(index: EvidenceIndex, path: str | os.PathLike[str], *, overwrite
         If the file cannot be written.
     """
     footer.kind_of(index)
+    if is_stream(path, "write"):
+        if overwrite:
+            raise ValueError("overwrite must be left out for a stream, got True")
+        write_all(serialize_index(index), path)
+        return
     target = Path(path).resolve()
     if target.is_dir():
         raise IsADirectoryError(f"{path} is a folder, the index must be written to a file")
@@ -55,7 +64,7 @@ def write_index(index: EvidenceIndex, path: str | os.PathLike[str], *, overwrite
     index.origins = (*index.origins[:1], target)
 
 
-def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> EvidenceIndex:
+def read_index(path: Any, io_flags: int = 0) -> EvidenceIndex:
     """Read or memory-map an evidence index written by :func:`write_index`.
 
     Reading into memory checks the whole file first. Mapping checks header and structure on opening, labels and
@@ -65,14 +74,15 @@ def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> EvidenceIndex
     Parameters
     ----------
     path
-        Path of the file.
+        Path of the file, or a stream: a ``faiss.IOReader`` or a binary file of Python. A stream is read from its
+        position to its end, into memory.
     io_flags
         FAISS's flags, combined by ``|``:
 
         ``faiss.IO_FLAG_MMAP``, ``faiss.IO_FLAG_MMAP_IFC``
             Map the vectors from the file, for any kind of index; the system loads the pages that a search reads. The
             index is read-only. Do not write to the file while it is mapped; replacing it, as :func:`write_index` does,
-            is safe.
+            is safe. A stream cannot be mapped.
         ``faiss.IO_FLAG_READ_ONLY``
             Make the index read-only, even in memory.
         ``faiss.IO_FLAG_ONDISK_SAME_DIR``, ``faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE``, ``faiss.IO_FLAG_PQ_SKIP_SDC_TABLE``
@@ -96,13 +106,17 @@ def read_index(path: str | os.PathLike[str], io_flags: int = 0) -> EvidenceIndex
     Mapping an inverted file takes O(lists) time. For a mapped exact index, FAISS reads all ids into a hash table.
     """
     mapped, read_only = _parse_flags(io_flags)
-    source = Path(path)
-    with open_regular(source) as file:
-        index = footer.read(file, source, partial(_read_stock, mapped=mapped), mapped=mapped)
-    index.origins = (source.resolve(),)
+    if is_stream(path, "read"):
+        if mapped:
+            raise ValueError(f"io_flags must not ask to map a stream, got {io_flags:#x}")
+        index = read_bytes(read_all(path), repr(path))
+    else:
+        with open_regular(Path(path)) as file:
+            index = footer.read(file, Path(path), partial(_read_stock, mapped=mapped), mapped=mapped)
+        index.origins = (Path(path).resolve(),)
     if mapped or read_only:
         how = "mapped" if mapped else "read with IO_FLAG_READ_ONLY"
-        index.refusal = f"the index is {how} from {source} and cannot be changed; read it without flags to change it"
+        index.refusal = f"the index is {how} from {path} and cannot be changed; read it without flags to change it"
     return index
 
 

@@ -76,7 +76,12 @@ def deserialize_index(data: NDArray[np.uint8] | bytes | bytearray | memoryview) 
     ValueError
         If ``data`` is not an evidence index, is damaged, or has another format version.
     """
-    return footer.read(io.BytesIO(_as_bytes(data).tobytes()), _SOURCE, _read_stock)
+    return read_bytes(_as_bytes(data).tobytes(), _SOURCE)
+
+
+def read_bytes(data: bytes, source: str) -> EvidenceIndex:
+    """Return an evidence index from the bytes of a file; ``source`` is their name in errors."""
+    return footer.read(io.BytesIO(data), source, _read_stock)
 
 
 def clone_index(index: EvidenceIndex) -> EvidenceIndex:

@@ -12,7 +12,7 @@ from cfe_faiss.attributes.table import Attributes, attributes_of
 from cfe_faiss.base.checks import as_array, as_count, as_labels
 from cfe_faiss.graph.metapath import metapath_graph
 from cfe_faiss.graph.node_types import as_node_type, is_heterogeneous
-from cfe_faiss.index.factory import index_factory
+from cfe_faiss.index.factory import evidence_factory
 from cfe_faiss.index.protocol import EvidenceIndex
 
 _ROUNDING = 1e-3
@@ -106,7 +106,7 @@ def empty_index(index: str | EvidenceIndex | None, n: int, d: int) -> EvidenceIn
         as_count("the number of nodes", n)
         index = "EvidenceFlat" if n <= EXACT_UP_TO else f"EvidenceIVF{2 * math.isqrt(n)},Flat"
     if isinstance(index, str):
-        return index_factory(d, index)
+        return evidence_factory(d, index)
     if not isinstance(index, EvidenceIndex):
         raise TypeError(f"index must be an evidence index or its description, got {type(index).__name__}")
     if index.ntotal or index.d != d:

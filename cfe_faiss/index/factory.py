@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any, cast
 
 import faiss
 
@@ -11,15 +12,17 @@ from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
+from cfe_faiss.index.pre_transform import IndexEvidencePreTransform
 from cfe_faiss.index.protocol import EvidenceIndex
 
-_IVF = re.compile(r"EvidenceIVF(?P<nlist>\d+)(x(?P<partitions>\d+))?")
+_IVF = re.compile(r"EvidenceIVF(?P<nlist>\d+|auto)(x(?P<partitions>\d+))?(_HNSW(?P<links>\d*))?")
 _PQ = re.compile(r"PQ(?P<M>\d+)(x(?P<nbits>\d+))?")
 _SCALAR = {"SQ8": faiss.ScalarQuantizer.QT_8bit, "SQfp16": faiss.ScalarQuantizer.QT_fp16}
+_LINKS = 32  # FAISS's default
 _REFINE = ("RFlat", "Refine(Flat)")
 
 
-def index_factory(d: int, description: str) -> EvidenceIndex:
+def index_factory(d: int, description: str) -> Any:
     """Return a new, empty index.
 
     Parameters
@@ -28,7 +31,8 @@ def index_factory(d: int, description: str) -> EvidenceIndex:
         Dimension of the vectors.
     description
         ``"EvidenceFlat"`` for the exact index. ``"EvidenceIVF<nlist>"`` for an inverted file or, with several
-        partitions, ``"EvidenceIVF<nlist>x<partitions>"``, followed by the codec:
+        partitions, ``"EvidenceIVF<nlist>x<partitions>"``; ``"EvidenceIVFauto"`` chooses the number of lists in
+        training. The codec follows:
 
         ``",Flat"``
             float32, 4 * d bytes per vector.
@@ -37,6 +41,14 @@ def index_factory(d: int, description: str) -> EvidenceIndex:
         ``",PQ<M>,RFlat"``
             Product-quantizer codes of M bytes, refined by float32 vectors. FAISS's spellings ``PQ<M>x8`` and
             ``Refine(Flat)`` are accepted, too.
+
+        ``"EvidenceIVF<nlist>_HNSW<M>"`` gives FAISS's plain searches a graph as quantizer. Evidence searches rank the
+        lists themselves. Transforms of FAISS may come first, as in ``"PCA32,EvidenceIVF1024,Flat"``.
+
+    Returns
+    -------
+    EvidenceIndex, or IndexEvidencePreTransform
+        Evidence index; behind its transforms, if the description has some.
 
     Raises
     ------
@@ -49,7 +61,26 @@ def index_factory(d: int, description: str) -> EvidenceIndex:
     IndexEvidenceIVF(d=64, nlist=1024, partitions=2, nprobe=16, ntotal=0)
     >>> index_factory(64, "EvidenceIVF1024,PQ16,RFlat")
     IndexEvidenceIVFPQ(d=64, nlist=1024, M=16, partitions=1, k_factor=8, nprobe=16, ntotal=0)
+    >>> index_factory(64, "PCA32,L2norm,EvidenceFlat").transforms[0].d_out
+    32
     """
+    if not isinstance(description, str) or description.startswith("Evidence") or "Evidence" not in description:
+        return evidence_factory(d, description)
+    transforms, found, rest = description.partition("Evidence")
+    try:
+        chain = faiss.index_factory(as_count("d", d), f"{transforms}Flat", faiss.METRIC_INNER_PRODUCT)
+    except RuntimeError as error:
+        raise ValueError(f"description must begin with transforms of FAISS, got {transforms!r}: {error}") from error
+    if not isinstance(chain, faiss.IndexPreTransform):
+        raise ValueError(f"description must begin with transforms of FAISS, got {transforms!r}")
+    parts = [faiss.downcast_VectorTransform(chain.chain.at(number)) for number in range(chain.chain.size())]
+    for part in parts:
+        part.referenced_objects = [chain]  # it owns the transforms
+    return IndexEvidencePreTransform(parts, evidence_factory(chain.index.d, found + rest))
+
+
+def evidence_factory(d: int, description: str) -> EvidenceIndex:
+    """Return a new, empty index, as :func:`index_factory` from a description without transforms."""
     d = as_count("d", d)
     if not isinstance(description, str):
         raise TypeError(f"description must be a string, got {description!r}")
@@ -61,13 +92,18 @@ def index_factory(d: int, description: str) -> EvidenceIndex:
     match = _IVF.fullmatch(head)
     if match is None:
         raise ValueError(
-            "description must begin with EvidenceFlat, EvidenceIVF<nlist> or EvidenceIVF<nlist>x<partitions>, "
-            f"got {head!r}"
+            "description must begin with EvidenceFlat, EvidenceIVF<nlist>, EvidenceIVF<nlist>x<partitions> or "
+            f"EvidenceIVFauto, got {head!r}"
         )
-    return _inverted_file(d, int(match["nlist"]), int(match["partitions"] or 1), head, codec)
+    nlist = match["nlist"] if match["nlist"] == "auto" else int(match["nlist"])
+    index: Any = _inverted_file(d, nlist, int(match["partitions"] or 1), head, codec)
+    if match["links"] is not None:
+        quantizer = faiss.IndexHNSWFlat(d, int(match["links"] or _LINKS), faiss.METRIC_INNER_PRODUCT)
+        index.quantizer, index.referenced_objects = quantizer, [quantizer]
+    return cast(EvidenceIndex, index)
 
 
-def _inverted_file(d: int, nlist: int, partitions: int, head: str, codec: list[str]) -> EvidenceIndex:
+def _inverted_file(d: int, nlist: Any, partitions: int, head: str, codec: list[str]) -> EvidenceIndex:
     kind, rest = (codec or [""])[0], codec[1:]
     product = _PQ.fullmatch(kind)
     if product is None:

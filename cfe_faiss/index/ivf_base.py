@@ -97,13 +97,19 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         kept = self.d if self._keeps_beside() else 0
         return Table(sizes, self.partitions - 1, kept, self.code_size, labels, vectors, references)
 
-    def _adopt(self, ivf: Any, labels: NDArray[np.int32], vectors: NDArray[np.float32] | None = None) -> None:
+    def _adopt(
+        self,
+        ivf: Any,
+        labels: NDArray[np.int32],
+        vectors: NDArray[np.float32] | None = None,
+        nprobe: int | None = None,
+    ) -> None:
         """Copy the lists of a stock index of the same kind and codec into this empty index, without recoding.
 
         ``labels``, (n,), are in ascending order of ids; ``vectors``, (n, d), in order of the lists. Raises ValueError
         if an id is negative or occurs twice, or a vector is not of length 1.
         """
-        self.nprobe = ivf.nprobe
+        self.nprobe = ivf.nprobe if nprobe is None else as_count("nprobe", nprobe)
         self.take_centroids(stock_centroids(ivf)[None])
         codes, stored = stock_codes(ivf)
         lists = np.repeat(np.arange(self.nlist, dtype=np.int32), list_sizes(ivf))[None]

@@ -116,7 +116,7 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         return index
 
     @classmethod
-    def from_stock(cls, ivf: Any, labels: ArrayLike) -> Self:
+    def from_stock(cls, ivf: Any, labels: ArrayLike, *, nprobe: int | None = None) -> Self:
         """Return an evidence index over the vectors, ids, centroids and lists of a stock ``faiss.IndexIVFFlat``.
 
         Parameters
@@ -125,6 +125,8 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
             Trained stock index over inner products; it is not changed.
         labels
             Predicted class of each of its vectors, (n,), in ascending order of their ids; -1 for "unknown".
+        nprobe
+            Number of lists to probe by default, >= 1; that of the stock index if left out.
 
         Raises
         ------
@@ -138,7 +140,7 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         X, ids = id_map.stock_contents(ivf)
         new_labels = as_labels("labels", labels, len(X), unknown=True)
         index = cls(ivf.d, ivf.nlist)
-        index.nprobe = ivf.nprobe
+        index.nprobe = ivf.nprobe if nprobe is None else as_count("nprobe", nprobe)
         index.take_centroids(ivf_base.stock_centroids(ivf)[None])
         lists = np.repeat(np.arange(ivf.nlist, dtype=np.int32), list_sizes(ivf))[None]
         order = np.argsort(ids, kind="stable")

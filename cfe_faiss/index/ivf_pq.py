@@ -84,7 +84,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         self._set_up_lists(partitions, theta=theta, weighted=weighted, complete=complete, routing=routing)
 
     @classmethod
-    def from_stock(cls, refine: Any, labels: ArrayLike) -> Self:
+    def from_stock(cls, refine: Any, labels: ArrayLike, *, nprobe: int | None = None) -> Self:
         """Return an evidence index over the codes, vectors, centroids and lists of a stock index.
 
         Parameters
@@ -95,6 +95,8 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
             be decoded exactly. The stock index is not changed.
         labels
             Predicted class of each of its vectors, (n,); -1 for "unknown".
+        nprobe
+            Number of lists to probe by default, >= 1; that of the stock index if left out.
 
         Raises
         ------
@@ -115,7 +117,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         _, ids = stock_codes(ivf)
         if not np.array_equal(np.sort(ids), np.arange(flat.ntotal)):
             raise ValueError(f"refine must have the ids 0..{flat.ntotal - 1}, each once")
-        index._adopt(ivf, new_labels, flat.reconstruct_n(0, flat.ntotal)[ids])
+        index._adopt(ivf, new_labels, flat.reconstruct_n(0, flat.ntotal)[ids], nprobe=nprobe)
         return index
 
     def __repr__(self) -> str:

@@ -71,7 +71,7 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
         self._set_up_lists(partitions, theta=theta, weighted=weighted, complete=complete, routing=routing)
 
     @classmethod
-    def from_stock(cls, ivf: Any, labels: ArrayLike) -> Self:
+    def from_stock(cls, ivf: Any, labels: ArrayLike, *, nprobe: int | None = None) -> Self:
         """Return an evidence index over the codes, ids, centroids and lists of a stock index.
 
         Parameters
@@ -81,6 +81,8 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
             ``by_residual`` False, and unit vectors up to the error of the codec. It is not changed.
         labels
             Predicted class of each of its vectors, (n,), in ascending order of their ids; -1 for "unknown".
+        nprobe
+            Number of lists to probe by default, >= 1; that of the stock index if left out.
 
         Raises
         ------
@@ -99,7 +101,7 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
         new_labels = as_labels("labels", labels, ivf.ntotal, unknown=True)
         index = cls(ivf.d, ivf.nlist, qtype=ivf.sq.qtype)
         index.sq = ivf.sq
-        index._adopt(ivf, new_labels)
+        index._adopt(ivf, new_labels, nprobe=nprobe)
         return index
 
     def __repr__(self) -> str:

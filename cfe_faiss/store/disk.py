@@ -6,7 +6,7 @@ Layout::
     index-<version>.cfe      the evidence index, as cfe_faiss.write_index writes it; its ids are the keys
     rows-<version>.parquet   the rows in order: key, id, label (class number, -1 for none), document, metadata (JSON)
 
-Dates and other values without a JSON type make the format version 2, which writers before it do not read.
+Dates, NaN and other values without a JSON type make the format version 2, which writers before it do not read.
 
 The files of a new version have new names. They are complete and synced before their manifest replaces the old one, and
 the files of the old version are removed afterwards. So the manifest names complete files even if a writer is killed.
@@ -14,6 +14,7 @@ the files of the old version are removed afterwards. So the manifest names compl
 
 import contextlib
 import json
+import math
 import os
 import re
 import secrets
@@ -145,7 +146,7 @@ def _write_rows(table: Table, path: Path) -> bool:
             pq.write_table(rows, file, use_dictionary=["label"], **how)
         if rows.nbytes <= _most_unpacked(path.stat().st_size):  # else a reader refuses the file
             break
-    return any(map(_may_be_typed, encoded))
+    return any(_may_be_typed(one) or _NOT_FINITE.search(one) for one in encoded)
 
 
 def _may_be_typed(encoded: str) -> bool:
@@ -167,9 +168,9 @@ def _encode(metadata: list[Any]) -> list[str]:
     return _ENCODER.encode(together)[1:-1].split(f',"{border}",')
 
 
-_ENCODER = json.JSONEncoder(
-    ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":"), default=to_json
-)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), default=to_json)
+_NOT_FINITE = re.compile(r"[:\[,](NaN|-?Infinity)[,\]}]")
+_CONSTANTS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def _read_rows(folder: Path, path: Path, manifest: dict[str, Any]) -> Table:
@@ -229,7 +230,8 @@ def _check_footer(file: Any, n: int, most: int) -> None:
 def _decode(encoded: list[str], ids: list[str]) -> list[Any]:
     """Return the mapping in each text; ValueError unless :func:`_encode` writes the same texts."""
     together = "[" + ",".join(encoded) + "]"  # one document takes a third less time than many
-    metadata: list[Any] = json.loads(together, object_hook=from_json if _may_be_typed(together) else None)
+    hook = from_json if _may_be_typed(together) else None
+    metadata: list[Any] = json.loads(together, object_hook=hook, parse_constant=_CONSTANTS.__getitem__)
     if len(metadata) != len(encoded) or set(map(type, metadata)) - {dict} or _encode(metadata) != encoded:
         raise ValueError("its metadata are not one mapping in each row")
     nested = [row for row, one in enumerate(encoded) if one.count("{") + one.count("[") > DEEPEST]

@@ -176,7 +176,7 @@ def _find_contents(said: str, wanted: Any, column: Column) -> Mask:
     _check_kinds(said, kinds, column)
 
     def contains(held: Any) -> bool:
-        return wanted in held if isinstance(held, str) else any(key_of(item) == key for item in held)
+        return wanted in held if isinstance(held, str) else key in map(key_of, held)
 
     chosen = np.isin(column.dictionary.kinds, list(kinds))
     return _rows_with(column, (code for code in _codes(chosen) if contains(values[code])))
@@ -192,6 +192,7 @@ def _find_ordered(said: str, compare: Callable[[Any, Any], Any], bound: Any, col
     chosen: Mask = dictionary.kinds == kind
     if kind != NUMBER:
         return _rows_with(column, (code for code in _codes(chosen) if compare(dictionary.values[code], bound)))
+    chosen &= (dictionary.numbers == dictionary.numbers) & (bound == bound)  # NaN is in no order
     numbers = dictionary.numbers[chosen]
     # NumPy rounds a large integer to a float; Python compares the two exactly.
     chosen[chosen] = compare(numbers if float_holds(bound) else numbers.astype(object), bound)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss._native import ReadWriteLock
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number, as_unit_rows, check_distinct
-from cfe_faiss.index.factory import index_factory
+from cfe_faiss.index.factory import evidence_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.pairs import Pairs, evidence_pairs
@@ -86,7 +86,7 @@ class EvidenceStore:
         if index is None:
             index = IndexEvidenceFlat(d)
         elif isinstance(index, str):
-            index = index_factory(d, index)
+            index = evidence_factory(d, index)
         if not isinstance(index, EvidenceIndex):
             raise TypeError(f"index must be an evidence index, a description of one or None, got {index!r}")
         if index.d != d or index.ntotal:
@@ -186,9 +186,10 @@ class EvidenceStore:
             Predicted class of each row, texts or integers; None for a row that is not classified yet, or in place of
             all labels. :meth:`search` finds rows without a class, but they are never evidence.
         metadata
-            A mapping for each row, or None. Keys are texts. Values are texts, finite numbers, decimals, True, False,
-            None, dates, times, datetimes and durations (to microseconds), bytes, and lists and mappings of these. A
-            tuple is stored as a list, a NumPy scalar as a Python value, a UUID as a text.
+            A mapping for each row, or None. Keys are texts. Values are texts, numbers, decimals, True, False, None,
+            dates, times, datetimes and durations (to microseconds), bytes, and lists and mappings of these. Tuples and
+            arrays are stored as lists, scalars of NumPy and Arrow as Python values, a UUID as a text. NaN equals NaN in
+            filters, and is not less or greater than any number.
         documents
             Text of each row, or None.
 
@@ -408,6 +409,7 @@ class EvidenceStore:
         where: Any = None,
         *,
         threshold: float | None = None,
+        offset: int = 0,
         nprobe: int | None = None,
         recall: float | None = None,
         exact: bool = False,
@@ -425,7 +427,7 @@ class EvidenceStore:
         label
             Predicted class of the query, or of each query, (nq,). Needed for vectors and for rows that are not
             classified; for other rows it replaces their stored class.
-        where, threshold, with_vectors
+        where, threshold, offset, with_vectors
             As in :meth:`search`.
         nprobe, recall, exact, memory
             Effort of the search, see :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default
@@ -447,7 +449,8 @@ class EvidenceStore:
         With a filter exact, for every kind of index. Without one the index's own ``search_evidence``: exact for the
         exact index, with ``store.index.nprobe`` lists for others.
         """
-        k, names, keys, own = as_count("k", k), _as_ids(id_or_vector), None, None
+        names, keys, own = _as_ids(id_or_vector), None, None
+        k, offset = as_count("k", k), as_count("offset", offset, 0)
         effort, least = self._contents.index.as_effort(nprobe, recall, exact, memory), _as_threshold(threshold)
         if where is not None and nprobe is not None:
             raise ValueError(f"nprobe must be left out with where (such a search is exact), got nprobe={nprobe}")
@@ -459,12 +462,13 @@ class EvidenceStore:
                 keys, own = table.keys[rows], table.labels[rows]
                 X = searching.vectors_of(index, keys)
             labels, mask = self._labels_of(X, own, label, single), self._mask(where)
-            asked = k if keys is None or label is None else k + 1  # a row of another class may find itself
+            # A row of another class may find itself.
+            asked = k + offset if keys is None or label is None else k + offset + 1
             D, I = searching.evidence(index, table, X, labels, asked, mask, effort)
-            if keys is not None and asked > k:
+            if keys is not None and asked > k + offset:
                 D, I = _without(keys, D, I)
             I = np.where(least > D, -1, I)
-            found = [self._hits(d, i, with_vectors) for d, i in zip(D, I, strict=True)]
+            found = [self._hits(d[offset:], i[offset:], with_vectors) for d, i in zip(D, I, strict=True)]
         return found[0] if single else found
 
     def _labels_of(
@@ -603,7 +607,7 @@ class EvidenceStore:
         ImportError
             If pyarrow is missing, with the ``pip install`` that installs it.
         TypeError, ValueError
-            If the table lacks these columns, or holds values that cannot be stored (NaN, for example).
+            If the table lacks these columns, or holds values that cannot be stored, such as an id that is no text.
         """
         from cfe_faiss.store import tables
 

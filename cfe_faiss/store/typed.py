@@ -39,8 +39,12 @@ def _as_finite(value: Decimal) -> Decimal:
 def as_typed(value: Any) -> Any:
     """Return a value as one of the types of this module, a text or None; unchanged if it is of another kind.
 
-    Nanoseconds are rounded down to microseconds. A UUID becomes a text, a missing date (NaT) becomes None.
+    Nanoseconds are rounded down to microseconds. A UUID becomes a text, a missing value (NaT, NA) None, and a scalar or
+    array of Arrow its value or values.
     """
+    for method in ("as_py", "to_pylist"):  # Arrow
+        if hasattr(value, method):
+            value = getattr(value, method)()
     if isinstance(value, np.datetime64 | np.timedelta64):
         value = value.astype(f"{'M' if isinstance(value, np.datetime64) else 'm'}8[us]").item()
     if isinstance(value, datetime | timedelta) and value != value:
@@ -49,7 +53,11 @@ def as_typed(value: Any) -> Any:
         return value.to_pydatetime(warn=False)
     if hasattr(value, "to_pytimedelta"):
         return value.to_pytimedelta()
-    return str(value) if isinstance(value, UUID) else bytes(value) if isinstance(value, bytearray) else value
+    if type(value).__name__ == "NAType":  # of pandas
+        return None
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    return str(value) if isinstance(value, UUID) else value
 
 
 def to_json(value: Any) -> dict[str, Any]:

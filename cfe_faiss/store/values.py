@@ -195,17 +195,17 @@ def _value(value: Any, where: tuple[Any, ...]) -> Any:
         if bits > 1024:
             raise ValueError(f"{_name_place(*where)} must be below 2**1024, got an integer of {bits} bits")
         return int(plain)
-    if isinstance(plain, float | Decimal):
-        if not (plain.is_finite() if isinstance(plain, Decimal) else math.isfinite(plain)):
-            raise ValueError(
-                f"{_name_place(*where)} must be a finite number, got {plain}; None stands for a missing one"
-            )
-        return Decimal(plain) if isinstance(plain, Decimal) else float(plain)
+    if isinstance(plain, float):
+        return math.nan if math.isnan(plain) else float(plain)  # one object, which equals itself in columns
+    if isinstance(plain, Decimal):
+        if not plain.is_finite():
+            raise ValueError(f"{_name_place(*where)} must be finite as a decimal, got {plain}; use a float or None")
+        return Decimal(plain)
     if len(where) > DEEPEST:
         raise ValueError(f"{_name_place(*where[:2])} must be nested {DEEPEST} deep at most")
     if isinstance(plain, Mapping):
         return _mapping(plain, where)
-    if isinstance(plain, list | tuple):
+    if isinstance(plain, list | tuple | np.ndarray):
         return [_value(item, (*where, i)) for i, item in enumerate(plain)]
     raise TypeError(
         f"{_name_place(*where)} must be a text, a number, True, False, None, a date, a time, a duration, bytes, or a "

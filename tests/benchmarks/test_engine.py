@@ -20,6 +20,12 @@ NAMES = [
     "IVFFlat, bitmap",
     "IVFFlat, two ranges",
     "HNSW, selector",
+    "IVFFlat, drop own",
+    "Panorama, bitmap",
+    "PQ fast scan, bitmap",
+    "SQ fast scan, bitmap",
+    "HNSW, drop own",
+    "IVFFlat per class",
     "HNSW per class",
     "IVFFlat per other classes",
     "HNSW per other classes",
@@ -27,6 +33,11 @@ NAMES = [
     "ScaNN, codes, per other classes",
     "pyglass HNSW per other classes",
     "hnswlib, filter",
+    "hnswlib, drop own",
+    "usearch per other classes",
+    "usearch, drop own",
+    "ScaNN, floats, drop own",
+    "Qdrant, local",
 ]
 PAPER = ["LocalCE-I", "LocalCE-I w/o WC", "LocalCE-I w/o SP"]
 
@@ -110,6 +121,8 @@ def test_a_peer_at_its_largest_setting_is_exact_even_after_a_round_trip(
     parameters = peer.grid(graph)[0]
     if "reorder" in parameters:
         parameters["reorder"] = graph.n  # codes are exact where everything is computed anew
+    if "fetched" in parameters:
+        parameters["fetched"] = graph.n
     index = peer.build(graph, parameters)
     peer.save(index, tmp_path)
     everything = np.arange(graph.n)
@@ -205,6 +218,13 @@ def test_frontier_stops_in_time_and_evaluates_once_in_any_case(engine: Any) -> N
 def replace_first(searcher: ModuleType, first: int) -> Any:
     none = searcher.Searcher(lambda query, setting: None, lambda queries: None, 1, 500)
     return replace(none, first=first)
+
+
+def test_a_sample_of_small_classes_is_as_large_as_asked_for(engine: Any) -> None:
+    labels = np.repeat(np.arange(5000), 2)
+    nodes = engine("sweep").sample(labels, 3000)
+    assert 3000 <= len(nodes) <= 3002
+    assert len(np.unique(labels[nodes])) == len(nodes) // 2
 
 
 def test_a_sample_has_large_batches_of_few_classes(engine: Any) -> None:
@@ -366,6 +386,30 @@ def test_settings_not_tried_are_on_the_page(
     (graph,) = json.loads((tmp_path / "engine_small.json").read_text())["graphs"]
     assert {record["threads"] for record in graph["records"]} == {1}
     assert graph["paired"]["threads"] == {}
+
+
+def test_indexes_of_many_classes_are_not_tried(engine: Any) -> None:
+    info = {"classes": 2000, "nodes": 4000, "dimension": 32}
+    told = {peer.name: peer.infeasible(info) for peer in engine("peers").PEERS}
+    assert told["IVFFlat per class"] == "not tried: a query would search 1,999 indexes"
+    assert told["Qdrant, local"] == "not tried: its local mode compares 4,000 payloads in Python"
+    assert told["IVFFlat, drop own"] is None
+
+
+def test_an_index_that_drops_own_rows_fetches_the_largest_group_if_it_is_small(engine: Any, folder: Path) -> None:
+    graph, dropping = engine("graphs").load(folder), engine("dropping")
+    grid = dropping.grid(engine("others").ivf_grid)
+    assert [one["fetched"] for one in grid(graph)[:4]] == [10 + int(np.bincount(graph.labels).max())] * 4
+    two = replace(graph, labels=np.arange(graph.n) % 2)
+    assert [one["fetched"] for one in grid(two)[:4]] == [40, 100, 20, 250]
+
+
+def test_a_wrong_ground_truth_is_an_error(engine: Any, folder: Path) -> None:
+    graph = engine("graphs").load(folder)
+    check = engine("graphs").check_truth
+    check(graph.X, graph.labels, graph.queries, graph.D)
+    with pytest.raises(ValueError, match="the exact results of node"):
+        check(graph.X, graph.labels, graph.queries, graph.D + np.float32(1e-4))
 
 
 def test_few_queries_are_padded_as_faiss_pads(engine: Any) -> None:

@@ -726,9 +726,36 @@ def with_codewords(stock: Any, value: float, count: int = 256 * 12) -> Any:
     return stock
 
 
+def with_graph(forge: Callable[[Any], None] = lambda hnsw: None, d: int = 12) -> Any:
+    """Return a stock inverted file whose centroids have a graph."""
+    quantizer = faiss.IndexHNSWFlat(d, 2, faiss.METRIC_INNER_PRODUCT)
+    quantizer.add(unit(clustered(600, d, 3)[0])[:9])
+    stock = faiss.IndexIVFFlat(quantizer, d, 9, faiss.METRIC_INNER_PRODUCT)
+    stock.is_trained = True
+    stock.add(unit(clustered(600, 12, 3)[0]))
+    forge(quantizer.hnsw)
+    return stock
+
+
+def set_first(vector: Any, value: int) -> None:
+    numbers = faiss.vector_to_array(vector)
+    numbers[0] = value
+    faiss.copy_array_to_vector(numbers, vector)
+
+
 @pytest.mark.parametrize(
     ("kind", "stock", "message"),
     [
+        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.neighbors, 9)), "graph .* has links to nowhere"),
+        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.neighbors, -2)), "graph .* has links to nowhere"),
+        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.levels, 99)), "graph .* is not as it must be"),
+        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.levels, 0)), "graph .* is not as it must be"),
+        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.levels, 3)), "graph .* other numbers of neighbours"),
+        ("ivf", lambda: with_graph(lambda hnsw: set_first(hnsw.offsets, 1)), "graph .* other numbers of neighbours"),
+        ("ivf", lambda: with_graph(lambda hnsw: hnsw.neighbors.resize(3)), "graph .* other numbers of neighbours"),
+        ("ivf", lambda: with_graph(lambda hnsw: setattr(hnsw, "entry_point", 9)), "graph .* begins at 9"),
+        ("ivf", lambda: with_graph(lambda hnsw: setattr(hnsw, "max_level", 5)), "graph .* begins at"),
+        ("ivf", lambda: with_graph(lambda hnsw: setattr(hnsw, "efSearch", 0)), "graph .* is not as it must be"),
         ("flat", stock_ivf, "the index is b'IwFl'"),
         ("ivf", stock_flat, "the index is b'IxM2'"),
         ("flat", lambda: stock_flat(faiss.METRIC_L2), "metric 1|is b'IxF2'"),
@@ -775,6 +802,24 @@ def test_payloads_that_do_not_belong_are_an_error(
         cfe.read_index(path)
     with pytest.raises(ValueError, match=rf"a\.index is damaged: .*({message})"):
         verify_index(path)
+
+
+def test_a_graph_of_the_centroids_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    index = cfe.index_factory(12, "EvidenceIVF40x2_HNSW4,Flat")
+    cfe.write_index(index, path)
+    assert not cfe.read_index(path).is_trained
+    X, labels = clustered(600, 12, 3)
+    index.train(X)
+    index.add_with_labels(X, labels)
+    cfe.write_index(index, path)
+    verify_index(path)
+    for flags in (0, faiss.IO_FLAG_MMAP):
+        found: Any = cfe.read_index(path, flags)
+        assert type(faiss.downcast_index(found.quantizer)) is faiss.IndexHNSWFlat
+        for one, two in zip(found.search(X, 3), index.search(X, 3), strict=True):
+            np.testing.assert_array_equal(one, two)
+        np.testing.assert_array_equal(found.search_stored(k=3)[1], index.search_stored(k=3)[1])
 
 
 def list_checksums(stock: Any) -> bytes:

@@ -169,6 +169,7 @@ def test_a_stock_index_becomes_an_evidence_index_and_back() -> None:
     stock.nprobe = 3
     index = cfe.IndexEvidenceIVF.from_stock(stock, LABELS[np.argsort(IDS)])
     assert (index.ntotal, index.nlist, index.nprobe) == (N, 6, 3)
+    assert cfe.IndexEvidenceIVF.from_stock(stock, LABELS[np.argsort(IDS)], nprobe=5).nprobe == 5
     found = index.search_stored(k=5, nprobe=6)[1]
     assert_array_equal(found, filled("flat").search_stored(k=5)[1])
     for j in range(6):
@@ -182,6 +183,8 @@ def test_a_stock_index_becomes_an_evidence_index_and_back() -> None:
         cfe.IndexEvidenceIVF.from_stock(faiss.IndexIVFFlat(faiss.IndexFlatL2(D), D, 6), [])
     with pytest.raises(ValueError, match=r"labels must have shape \(400,\)"):
         cfe.IndexEvidenceIVF.from_stock(stock, [0])
+    with pytest.raises(ValueError, match="nprobe must be at least 1, got 0"):
+        cfe.IndexEvidenceIVF.from_stock(stock, np.zeros(stock.ntotal, int), nprobe=0)
 
 
 @pytest.mark.parametrize("kind", CODECS)

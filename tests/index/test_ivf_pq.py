@@ -139,6 +139,7 @@ def test_a_stock_index_that_refines_becomes_an_evidence_index() -> None:
     ivf.nprobe = 3
     index = cfe.IndexEvidenceIVFPQ.from_stock(stock, LABELS)
     assert (index.ntotal, index.nlist, index.nprobe, index.k_factor, stock.ntotal) == (len(X), 8, 3, 5, len(X))
+    assert cfe.IndexEvidenceIVFPQ.from_stock(stock, LABELS, nprobe=5).nprobe == 5
     assert_array_equal(index.members().labels, LABELS)
     assert_array_equal(index.reconstruct_n(), unit(X))
     for a, b in zip(index.search(unit(X[:50]), 4), ivf.search(unit(X[:50]), 4), strict=True):

@@ -111,6 +111,8 @@ def test_a_stock_index_becomes_an_evidence_index_code_by_code(qtype: int) -> Non
     stock.nprobe = 3
     index = cfe.IndexEvidenceIVFScalarQuantizer.from_stock(stock, labels[np.argsort(ids)])
     assert (index.ntotal, index.nlist, index.nprobe, stock.ntotal) == (500, 7, 3, 500)
+    changed = cfe.IndexEvidenceIVFScalarQuantizer.from_stock(stock, labels[np.argsort(ids)], nprobe=5)
+    assert changed.nprobe == 5
     assert_array_equal(index.members().labels, labels[np.argsort(ids)])
     kept = kept_rows(stock, unit(X))
     assert_array_equal(index.reconstruct_batch(ids), kept)

@@ -44,6 +44,14 @@ def others(kind: str, label: int) -> Any:
     return faiss.SearchParametersIVF(sel=sel, nprobe=NLIST)
 
 
+def exact(kind: str) -> dict[str, Any]:
+    return {} if kind == "EvidenceFlat" else {"exact": True}
+
+
+def params_of(nq: int, kind: str) -> cfe.EvidenceParameters:
+    return cfe.EvidenceParameters(labels=LABELS[:nq], **exact(kind))
+
+
 def assert_same(one: tuple[NDArray[Any], ...], two: tuple[NDArray[Any], ...]) -> None:
     for found, expected in zip(one, two, strict=True):
         assert_allclose(found, expected, rtol=0, atol=ROUNDING)
@@ -64,11 +72,97 @@ def test_shards_search_every_shard(kind: str, threaded: bool) -> None:
     assert (LABELS[found] != 0).all()
 
 
+@pytest.mark.parametrize("threaded", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_evidence_of_shards(kind: str, threaded: bool) -> None:
+    shards = faiss.IndexShards(D, threaded, False)
+    for half in (slice(None, N // 2), slice(N // 2, None)):
+        shards.add_shard(filled(kind, half))
+    params = cfe.EvidenceParameters(labels=LABELS[:40], sel=range(10, N), **exact(kind))
+    found = shards.search(X[:40], 5, params=params)
+    assert (LABELS[found[1]] != LABELS[:40, None]).all()
+    assert found[1].min() >= 10
+    if "SQ8" not in kind:  # trained on the same vectors, but of other halves
+        assert_same(found, filled("EvidenceFlat").search_evidence(X[:40], LABELS[:40], 5, sel=range(10, N)))
+    few = cfe.EvidenceParameters(labels=LABELS[:40], sel=[7, 400], **exact(kind))
+    assert_array_equal(shards.search(X[:40], 5, params=few)[1], filled(kind).search(X[:40], 5, params=few)[1])
+    with pytest.raises(TypeError, match=r"range_search of IndexShards takes no EvidenceParameters: search the evid"):
+        shards.range_search(X[:1], 0.5, params=params)
+
+
+def test_shards_may_renumber_ids() -> None:
+    shards = faiss.IndexShards(D, False, True)
+    with pytest.raises(ValueError, match="IndexShards holds none"):
+        shards.search(X[:1], 1, params=cfe.EvidenceParameters(labels=0))
+    for half in (slice(None, N // 2), slice(N // 2, None)):
+        part = cfe.IndexEvidenceFlat(D)
+        part.add_with_labels(X[half], LABELS[half])
+        shards.add_shard(part)
+    found = shards.search(X[:40], 5, params=cfe.EvidenceParameters(labels=LABELS[:40]))
+    assert_same(found, filled("EvidenceFlat").search_evidence(X[:40], LABELS[:40], 5))
+    with pytest.raises(TypeError, match=r"params.sel and params.where select ids, but IndexShards renumbers them"):
+        shards.search(X[:1], 1, params=cfe.EvidenceParameters(labels=0, sel=[1]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_evidence_of_replicas_refinements_and_transforms(kind: str) -> None:
+    index, params = filled(kind), cfe.EvidenceParameters(labels=LABELS[:40], **exact(kind))
+    expected = index.search_evidence(X[:40], LABELS[:40], 5, **exact(kind))
+    replicas = faiss.IndexReplicas(D)
+    for replica in (index, cfe.clone_index(index)):
+        replicas.addIndex(replica)
+    assert_same(replicas.search(X[:40], 5, params=params), expected)
+    assert_same(replicas.search(X[:40], k=5, params=params), expected)
+
+    refined = faiss.IndexRefineFlat(index, faiss.swig_ptr(X))
+    refined.k_factor = 20
+    D_found, I_found = refined.search(X[:40], 5, params=params)
+    D_flat, I_flat = filled("EvidenceFlat").search_evidence(X[:40], LABELS[:40], 5)
+    assert_array_equal(I_found, I_flat)
+    assert_allclose(D_found, D_flat, atol=1e-6)
+    one = cfe.EvidenceParameters(labels=0, sel=[0, 1, 2, 3, 4])  # fewer than k
+    assert_array_equal(refined.search(X[:2], 5, params=one)[1], filled("EvidenceFlat").search(X[:2], 5, params=one)[1])
+
+    rotation = faiss.RandomRotationMatrix(D, D)
+    rotation.init(3)
+    turned = cfe.index_factory(D, kind)
+    if kind != "EvidenceFlat":
+        turned.train(rotation.apply(X))
+    turned.add_with_labels(rotation.apply(X), LABELS)
+    chain = faiss.IndexPreTransform(rotation, turned)
+    assert_array_equal(
+        chain.search(X[:40], 5, params=params)[1],
+        turned.search_evidence(rotation.apply(X[:40]), LABELS[:40], 5, **exact(kind))[1],
+    )
+    nested = faiss.IndexReplicas(D)
+    nested.addIndex(chain)
+    assert_array_equal(
+        nested.search(X[:9], 2, params=params_of(9, kind))[1], chain.search(X[:9], 2, params=params_of(9, kind))[1]
+    )
+
+
+def test_indexes_that_hold_no_evidence_say_what_to_do(tmp_path: Path) -> None:
+    params = cfe.EvidenceParameters(labels=0)
+    stock = faiss.IndexReplicas(D)
+    stock.addIndex(filled("EvidenceFlat").to_stock())
+    shards = faiss.IndexShards(D, False, False)
+    shards.add_shard(filled("EvidenceIVF12,Flat"))
+    faiss.write_index(shards.at(0), str(tmp_path / "part"))
+    part = faiss.read_index(str(tmp_path / "part"))
+    read = faiss.IndexPreTransform(part)
+    for holder in (stock, read):
+        with pytest.raises(
+            TypeError, match=r"must hold evidence indexes made in this process.*search the evidence ind"
+        ):
+            holder.search(X[:1], 1, params=params)
+    with pytest.raises(TypeError, match=r"search with EvidenceParameters takes x, k and params, got \['D'\]"):
+        shards.search(X[:1], 1, params=params, D=np.zeros((1, 1), np.float32))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_evidence_of_shards_is_merged_by_faiss(kind: str) -> None:
     halves = [filled(kind, slice(None, N // 2)), filled(kind, slice(N // 2, None))]
-    exact: dict[str, Any] = {} if kind == "EvidenceFlat" else {"exact": True}
-    parts = [half.search_evidence(X[:40], LABELS[:40], 5, **exact) for half in halves]
+    parts = [half.search_evidence(X[:40], LABELS[:40], 5, **exact(kind)) for half in halves]
     D_all, I_all = (np.stack(arrays) for arrays in zip(*parts, strict=True))
     D_best, I_best = faiss.merge_knn_results(D_all, I_all, keep_max=True)
     assert (LABELS[I_best] != LABELS[:40, None]).all()
@@ -94,11 +188,11 @@ def test_refinement_of_a_filled_index(kind: str) -> None:
     index = filled(kind)
     refined = faiss.IndexRefineFlat(index, faiss.swig_ptr(X))
     refined.k_factor = 20
-    exact = filled("EvidenceFlat")
-    assert_array_equal(refined.search(X[:40], 3)[1], exact.search(X[:40], 3)[1])
+    flat = filled("EvidenceFlat")
+    assert_array_equal(refined.search(X[:40], 3)[1], flat.search(X[:40], 3)[1])
     params = faiss.IndexRefineSearchParameters(k_factor=20, base_index_params=others(kind, 1))
     D_found, I_found = refined.search(X[:40], 3, params=params)
-    D_exact, I_exact = exact.search(X[:40], 3, params=cfe.EvidenceParameters(labels=1))
+    D_exact, I_exact = flat.search(X[:40], 3, params=cfe.EvidenceParameters(labels=1))
     assert_array_equal(I_found, I_exact)
     np.testing.assert_allclose(D_found, D_exact, atol=1e-6)
 

@@ -73,7 +73,7 @@ ROWS: dict[str, Edit] = {
     "a list": cell("[1]"),
     "nothing": cell(""),
     "null in a cell": cell("null"),
-    "not a number": cell('{"a":NaN}'),
+    "not a number": cell('{"a":nan}'),
     "a date that is none": cell('{"a":{"$arrow:date":"2020-13-01"}}'),
     "a date that is a number": cell('{"a":{"$arrow:date":3}}'),
     "a decimal that is no number": cell('{"a":{"$arrow:decimal":"NaN"}}'),

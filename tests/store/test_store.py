@@ -344,6 +344,10 @@ def test_pages_and_thresholds(index: str) -> None:
         above = store.search(rows.vectors[3], 300, where, threshold=least)
         assert above.ids == [one for one, s in zip(everything.ids, everything.similarity, strict=True) if s >= least]
         assert store.search(rows.vectors[3], 5, where, threshold=least, offset=19).ids == above.ids[19:24]
+        for label in (None, store.class_names[0]):
+            every = store.evidence(rows.ids[3], 300, label, where)
+            page = store.evidence(rows.ids[3], 5, label, where, offset=7)
+            assert page.ids == every.ids[7:12]
     found = store.search(rows.vectors[:3], 4, offset=2, with_vectors=True)
     assert [one.ids for one in found] == [store.search(x, 6).ids[2:] for x in rows.vectors[:3]]
     assert_array_equal(found[0].vectors, store.get(found[0].ids).vectors)

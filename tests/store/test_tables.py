@@ -113,16 +113,6 @@ def test_tables_of_users() -> None:
         (pa.table({"id": ["a", "a"], "vector": [[1.0, 2.0]] * 2}), ValueError, "ids must be distinct"),
         (pa.table({"id": ["a"], "vector": [[1.0, 2.0]], "label": [0.5]}), TypeError, "labels must be texts, integers"),
         (
-            pd.DataFrame({"id": ["a"], "vector": [[1, 2]], "x": [float("inf")]}),
-            ValueError,
-            "metadata of 'a': 'x' must be a finite number, got inf",
-        ),
-        (
-            pl.DataFrame({"id": ["a"], "vector": [[1, 2]], "x": [float("nan")]}),
-            ValueError,
-            "metadata of 'a': 'x' must be a finite number, got nan",
-        ),
-        (
             pa.Table.from_arrays([pa.array(["a"])] * 2 + [pa.array([[1.0, 2]])], ["id", "id", "vector"]),
             ValueError,
             "columns of different names, got 'id' twice",

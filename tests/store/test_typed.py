@@ -167,3 +167,59 @@ def test_values_of_other_libraries() -> None:
 def test_values_without_a_common_type_are_written_as_json() -> None:
     table = stored([date(2020, 1, 2), "x"]).to_arrow()
     assert table["k"].to_pylist() == ['{"$arrow:date": "2020-01-02"}', '"x"']
+
+
+def test_nan_and_infinity_are_kept_and_found(tmp_path: Path) -> None:
+    nan, inf = float("nan"), float("inf")
+    values = [1.0, nan, inf, -inf, np.float32("nan"), [nan, {"a": -inf}], None, "NaN", Decimal("2.5")]
+    store = cfe.EvidenceStore(2)
+    store.add([f"r{i}" for i in range(9)], np.ones((9, 2)), [0] * 9, [{"k": value} for value in values])
+    store.save(tmp_path / "store")
+    for one in (store, cfe.EvidenceStore.load(tmp_path / "store")):
+        assert repr(one.get().metadata) == repr(store.get().metadata)
+        assert [repr(found["k"]) for found in one.get().metadata[1:6]] == [
+            "nan",
+            "inf",
+            "-inf",
+            "nan",
+            "[nan, {'a': -inf}]",
+        ]
+        assert one.get(where={"k": nan}).ids == ["r1", "r4"]
+        assert one.get(where={"k": {"$nin": [nan, inf, None]}}).ids == ["r0", "r3", "r5", "r7", "r8"]
+        assert one.get(where={"k": {"$gt": 1}}).ids == ["r2", "r8"]
+        assert one.get(where={"k": {"$lte": Decimal("2.5")}}).ids == ["r0", "r3", "r8"]
+        assert one.get(where={"k": {"$lte": nan}}).ids == []
+        assert one.get(where={"k": {"$contains": nan}}).ids == ["r5"]
+    assert json.loads((tmp_path / "store" / "manifest.json").read_text())["version"] == 2
+    store.delete(["r1", "r2", "r3", "r4", "r5", "r8"])
+    store.save(tmp_path / "store")  # the text "NaN" is plain
+    assert json.loads((tmp_path / "store" / "manifest.json").read_text())["version"] == 1
+
+
+def test_tables_keep_nan_apart_from_null() -> None:
+    store = cfe.EvidenceStore.from_arrow(
+        pa.table(
+            {
+                "id": ["a", "b", "c"],
+                "vector": [[1.0, 0.0]] * 3,
+                "x": [1.0, float("nan"), None],
+                "list": [[float("inf"), None], [], None],
+            }
+        )
+    )
+    assert repr(store.get().metadata) == "[{'x': 1.0, 'list': [inf, None]}, {'x': nan, 'list': []}, {}]"
+    assert repr(store.to_arrow()["x"].to_pylist()) == "[1.0, nan, None]"
+
+
+def test_arrays_and_scalars_of_numpy_arrow_and_pandas_are_values() -> None:
+    given = [
+        np.arange(2),
+        pa.scalar(3),
+        pa.array([1, None]),
+        pd.NA,
+        memoryview(b"x"),
+        np.array(["2020-01-02"], "M8[D]"),
+    ]
+    found = stored([*given, pa.scalar(datetime(2020, 1, 2), pa.timestamp("ns"))]).get().metadata
+    expected = [[0, 1], 3, [1, None], None, b"x", [datetime(2020, 1, 2)], datetime(2020, 1, 2)]
+    assert [one["k"] for one in found] == expected

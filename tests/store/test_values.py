@@ -36,12 +36,9 @@ def test_json_values_are_stored() -> None:
     [
         ({"k": {1}}, TypeError, "metadata of 'a': 'k' must be a text, a number, .* got set: {1}"),
         ({"$arrow:date": 1}, ValueError, r"must have no key that begins with '\$arrow:', got '\$arrow:date'"),
-        ({"k": Decimal("NaN")}, ValueError, "'k' must be a finite number, got NaN"),
-        ({"k": np.ones(2)}, TypeError, "'k' must be .* got ndarray"),
+        ({"k": Decimal("NaN")}, ValueError, "'k' must be finite as a decimal, got NaN; use a float or None"),
         ({"k": object}, TypeError, "'k' must be .* got type"),
         ({"k": {"l": [0, 1j]}}, TypeError, r"'k\.l\[1\]' must be .* got complex"),
-        ({"k": float("nan")}, ValueError, "'k' must be a finite number, got nan; None stands for a missing one"),
-        ({"k": [float("inf")]}, ValueError, r"'k\[0\]' must be a finite number, got inf"),
         ({"k": 1 << 2000}, ValueError, "'k' must be below 2[*][*]1024, got an integer of 2001 bits"),
         ({3: "x"}, TypeError, "metadata of 'a' must have texts as keys, got int: 3"),
         ({"k": {None: 1}}, TypeError, "metadata of 'a': 'k' must have texts as keys, got NoneType"),

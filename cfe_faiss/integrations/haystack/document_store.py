@@ -44,7 +44,7 @@ class EvidenceDocumentStore:
     Notes
     -----
     Documents need no embedding: they are counted, filtered, saved and deleted like others, but no search finds them.
-    Embeddings are stored as float32 and returned with that precision; ``meta`` holds texts, finite numbers, booleans,
+    Embeddings are stored as float32 and returned with that precision; ``meta`` holds texts, numbers, booleans,
     None, lists and dictionaries. The policy ``DuplicatePolicy.NONE`` means ``FAIL``. All methods may be called from
     several threads at once, and changes are atomic.
 

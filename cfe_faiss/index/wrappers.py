@@ -1,0 +1,118 @@
+"""Evidence through FAISS's indexes that hold evidence indexes: shards, replicas, refinements and transforms.
+
+Their C++ code does not know Python's parameters. So their ``search`` in Python is replaced by a method that asks the
+evidence indexes themselves if it gets such parameters, and FAISS's own method otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.base.checks import as_array, as_count
+
+Results = tuple[NDArray[np.float32], NDArray[np.int64]]
+_INSTEAD = "search the evidence indexes themselves, and merge the results by faiss.merge_knn_results"
+
+
+def search_by_parts(parameters: type) -> None:
+    """Make ``search`` and ``range_search`` of FAISS's wrappers accept parameters of a class."""
+    found = {cls for cls in vars(faiss).values() if isinstance(cls, type) and issubclass(cls, tuple(_SEARCHES))}
+    stock = {(cls, name): getattr(cls, name) for cls in found for name in ("search", "range_search")}
+    for (cls, name), method in stock.items():
+        setattr(cls, name, _method(name, method, parameters))
+
+
+def _method(name: str, stock: Callable[..., Any], parameters: type) -> Callable[..., Any]:
+    def method(self: Any, *args: Any, params: Any = None, **further: Any) -> Any:
+        if not isinstance(params, parameters):
+            return stock(self, *args, **further, **({} if params is None else {"params": params}))
+        many = "k" if name == "search" else "thresh"
+        x, limit = (*args, further.pop(many)) if many in further and len(args) == 1 else (*args, None, None)[:2]
+        if further or limit is None:
+            raise TypeError(f"{name} with {parameters.__name__} takes x, {many} and params, got {list(further)}")
+        search = next(search for kind, search in _SEARCHES.items() if isinstance(self, kind))
+        if name == "search":
+            return search(self, as_array("x", x), as_count("k", limit), params)
+        if search is not _search_transformed:
+            raise TypeError(f"range_search of {type(self).__name__} takes no {parameters.__name__}: {_INSTEAD}")
+        return _part(self, self.index).range_search(transformed(self, x), limit, params=params)
+
+    method.__name__, method.__doc__ = name, stock.__doc__
+    return method
+
+
+def transformed(holder: Any, x: Any) -> NDArray[np.float32]:
+    """Return vectors after all transforms of an ``IndexPreTransform``."""
+    X = np.ascontiguousarray(as_array("x", x), np.float32)
+    for number in range(holder.chain.size()):
+        X = faiss.downcast_VectorTransform(holder.chain.at(number)).apply(X)
+    return X
+
+
+def _search_shards(shards: Any, x: NDArray[Any], k: int, params: Any) -> Results:
+    if shards.successive_ids and any(map(params.uses, ("sel", "where"))):
+        raise TypeError(
+            f"params.sel and params.where select ids, but {type(shards).__name__} renumbers them: make it with "
+            "successive_ids=False"
+        )
+    found, first = [], 0
+    for number in range(shards.count()):
+        D, I = _part(shards, shards.at(number)).search(x, k, params=params)
+        found.append((D, np.where(I < 0, I, I + first)))
+        first += shards.at(number).ntotal if shards.successive_ids else 0
+    if not found:
+        raise ValueError(f"params of evidence need an index to search, {type(shards).__name__} holds none")
+    D, I = (np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True))
+    return _best(D, I, k)
+
+
+def _search_replicas(replicas: Any, x: NDArray[Any], k: int, params: Any) -> Results:
+    if not replicas.count():
+        raise ValueError(f"params of evidence need an index to search, {type(replicas).__name__} holds none")
+    found: Results = _part(replicas, replicas.at(0)).search(x, k, params=params)
+    return found
+
+
+def _search_refined(refined: Any, x: NDArray[Any], k: int, params: Any) -> Results:
+    _, I = _part(refined, refined.base_index).search(x, math.ceil(k * max(1.0, refined.k_factor)), params=params)
+    vectors = faiss.downcast_index(refined.refine_index).reconstruct_batch(np.maximum(I, 0).ravel())
+    products = np.einsum("qd,qkd->qk", np.asarray(x, np.float32), vectors.reshape(*I.shape, -1))
+    return _best(np.where(I < 0, np.finfo(np.float32).min, products), I, k)
+
+
+def _search_transformed(holder: Any, x: NDArray[Any], k: int, params: Any) -> Results:
+    found: Results = _part(holder, holder.index).search(transformed(holder, x), k, params=params)
+    return found
+
+
+_SEARCHES: dict[type, Callable[[Any, NDArray[Any], int, Any], Results]] = {
+    faiss.IndexShards: _search_shards,
+    faiss.IndexReplicas: _search_replicas,
+    faiss.IndexRefine: _search_refined,
+    faiss.IndexPreTransform: _search_transformed,
+}
+
+
+def _part(holder: Any, part: Any) -> Any:
+    """Return the Python object of an index that FAISS's code holds; TypeError if it finds no evidence."""
+    for known in getattr(holder, "referenced_objects", ()):
+        if isinstance(known, faiss.Index) and int(known.this) == int(part.this):
+            if hasattr(known, "search_evidence") or isinstance(known, tuple(_SEARCHES)):
+                return known
+            break
+    raise TypeError(
+        f"{type(holder).__name__} must hold evidence indexes made in this process, for params of evidence, got "
+        f"{faiss.downcast_index(part)!r}; {_INSTEAD}"
+    )
+
+
+def _best(D: NDArray[np.float32], I: NDArray[np.int64], k: int) -> Results:
+    """Return the k best of each row; equal similarity: smaller id first."""
+    order = np.lexsort((I, -D))[:, :k]
+    return np.take_along_axis(D, order, 1), np.take_along_axis(I, order, 1)

@@ -1,0 +1,90 @@
+"""The public benchmark of exclusion: data sets are as named, and a small run writes JSON, chart and page."""
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def exclusion() -> Any:
+    """Make ``benchmarks`` importable, whatever started pytest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT))
+        yield lambda name: importlib.import_module(f"benchmarks.exclusion.{name}")
+
+
+@pytest.mark.parametrize("position", [0, 60, 100])
+@pytest.mark.parametrize("sizes", ["equal", "zipf"])
+@pytest.mark.parametrize("groups", ["2", "50", "half"])
+def test_groups_are_as_named(exclusion: Any, position: int, sizes: str, groups: str) -> None:
+    shape = exclusion("data").parse(f"groups-{position}-{sizes}-{groups}-16-2000")
+    X, labels = exclusion("data").make(shape)
+    assert (X.shape, X.dtype) == ((2000, 16), np.float32)
+    np.testing.assert_allclose(np.linalg.norm(X, axis=1), 1, atol=1e-6)
+    counts = np.bincount(labels)
+    assert len(counts) == (1000 if groups == "half" else int(groups))
+    assert counts.min() >= 1
+    if sizes == "equal":
+        assert np.ptp(counts) <= 1
+    else:
+        assert 1.5 < (counts[0] - 1) / (counts[1] - 1) < 2.5
+    again = exclusion("data").make(shape)
+    np.testing.assert_array_equal(X, again[0])
+    np.testing.assert_array_equal(labels, again[1])
+
+
+@pytest.mark.parametrize("groups", ["2", "50", "half"])
+def test_position_decides_how_many_neighbours_are_of_the_own_group(exclusion: Any, groups: str) -> None:
+    shares = []
+    for position in (0, 50, 100):
+        X, labels = exclusion("data").make(exclusion("data").parse(f"groups-{position}-equal-{groups}-16-2000"))
+        nearest = np.argsort(-(X @ X.T), axis=1)[:, 1]
+        shares.append((labels[nearest] == labels).mean())
+    assert abs(shares[0] - 1 / len(np.unique(labels))) < 0.05
+    assert shares[0] < shares[1] < shares[2]
+    assert shares[2] > 0.8
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["groups-0-equal-2-16", "groups-0-odd-2-16-100", "groups-101-equal-2-16-100", "groups-0-zipf-51-16-100", "other"],
+)
+def test_other_names_are_an_error(exclusion: Any, name: str) -> None:
+    with pytest.raises(ValueError, match="the name must"):
+        exclusion("data").parse(name)
+
+
+def test_every_form_names_data_sets(exclusion: Any) -> None:
+    graphs = importlib.import_module("benchmarks.engine.graphs")
+    for names in exclusion("run").EXCLUSION.forms.values():
+        for name in names:
+            if name not in graphs.REAL:
+                exclusion("data").parse(name)
+
+
+def test_the_readme_holds_the_number_of_the_newest_result(exclusion: Any) -> None:
+    page = exclusion("page")
+    result = json.loads((ROOT / "benchmarks" / "results" / f"{page.NEWEST}.json").read_text())
+    sentence = " ".join(page.in_short(result).split())
+    assert sentence in " ".join((ROOT / "README.md").read_text().split())
+
+
+def test_a_run_writes_json_a_chart_and_a_page(exclusion: Any, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+    name, peers = "groups-50-zipf-20-8-600", ["ours", "IVFFlat, drop own", "SQ fast scan, bitmap"]
+    command = ["small", "--graphs", name, "--peers", *peers, "--budget", "0.1", "--threads", "1", "--shared"]
+    exclusion("run").main([*command, "--work", str(tmp_path / "work"), "--results", str(tmp_path)])
+    result = json.loads((tmp_path / "exclusion_small.json").read_text())
+    assert {record["peer"] for record in result["graphs"][0]["records"]} == set(peers[:2])
+    page = (tmp_path / "exclusion_small.md").read_text()
+    assert "The machine did other work during this run" in page
+    assert f"![{name}](exclusion_small/{name}.png)" in page
+    assert "SQ fast scan, bitmap (not tried: " in page
+    assert f"| {name} | 600 x 8 | 20 | 0.95 |" in page
+    assert (tmp_path / "exclusion_small" / f"{name}.png").stat().st_size > 10_000
