@@ -1,7 +1,7 @@
 """Evidence through FAISS's own ``search``: parameters, and a view that leaves one class out."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import faiss
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.base.checks import as_array, as_labels
 from cfe_faiss.base.text import summary
-from cfe_faiss.search.query import Effort, Query
+from cfe_faiss.search.query import Effort, Query, Rules
 from cfe_faiss.search.selection import selector_of
 
 
@@ -41,6 +41,8 @@ class EvidenceParameters:
         compare them with their evidence. Constraints on the graph need ids.
     recall, exact, memory
         As in ``search_evidence``. Not in a range search, except ``exact``; no ``recall`` with ``where``.
+    exclude, exclude_labels, within, neighbors
+        As in ``search_evidence``: rules for the rows that each query may find.
 
     Examples
     --------
@@ -74,6 +76,10 @@ class EvidenceParameters:
     recall: float | None = None
     exact: bool = False
     memory: int | None = None
+    exclude: Any = None
+    exclude_labels: Any = None
+    within: tuple[float, float] | None = None
+    neighbors: Literal["other", "own", "any"] = "other"
 
     def __post_init__(self) -> None:
         if self.where is None:
@@ -97,7 +103,8 @@ class EvidenceParameters:
     def query(self, X: NDArray[np.float32], **many: Any) -> Query:
         """Return the query about unit vectors, (nq, d); ``many`` is k or threshold."""
         labels = as_array("params.labels", self.labels)
-        labels = as_labels("params.labels", np.full(len(X), labels) if labels.ndim == 0 else labels, len(X))
+        labels = np.full(len(X), labels) if labels.ndim == 0 else labels
+        labels = as_labels("params.labels", labels, len(X), unknown=self.neighbors == "any")
         return Query(
             X=X,
             labels=labels,
@@ -108,13 +115,18 @@ class EvidenceParameters:
             graph=self.graph,
             queries=self.queries,
             name="params.",
+            rules=self._rules,
             **many,
         )
 
     @property
+    def _rules(self) -> Rules | None:
+        return Rules.of(self.exclude, self.exclude_labels, self.within, self.neighbors, "params.")
+
+    @property
     def plain(self) -> bool:
         """Whether only labels and the number of lists, or a recall, are given."""
-        rows = self.sel is None and self.targets is None and self.where is None
+        rows = self.sel is None and self.targets is None and self.where is None and self._rules is None
         return rows and not self.exact and self.memory is None and (self.recall is None or self.nprobe is None)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,8 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss._native import Reading, Writing
 from cfe_faiss.base.checks import as_count, as_labels, as_number, as_unit_rows
 from cfe_faiss.index.transaction import Transaction
+from cfe_faiss.rows.id_map import unknown_labels
 from cfe_faiss.rows.snapshot import Members, Snapshot
-from cfe_faiss.search.query import Certified, Effort, Queries, Query, Ranges, Results
+from cfe_faiss.search.query import Certified, Effort, Queries, Query, Ranges, Results, Rules
+
+Neighbors: TypeAlias = Literal["other", "own", "any"]
 
 
 class EvidenceSearcher(Protocol):
@@ -32,13 +35,17 @@ class EvidenceSearcher(Protocol):
     def search_evidence(  # noqa: PLR0913
         self,
         xq: ArrayLike,
-        labels_q: ArrayLike,
+        labels_q: ArrayLike | None,
         k: int,
         nprobe: int | None = None,
         *,
         recall: float | None = None,
         exact: bool = False,
         sel: Any = None,
+        exclude: Any = None,
+        exclude_labels: Any = None,
+        within: tuple[float, float] | None = None,
+        neighbors: Neighbors = "other",
         memory: int | None = None,
         progress: bool = False,
     ) -> Results:
@@ -69,6 +76,17 @@ class EvidenceSearcher(Protocol):
         sel
             Restricts the evidence to selected vectors: a mask, ids or a ``faiss.IDSelector``, as ``sel`` of
             :class:`EvidenceParameters`.
+        exclude
+            Ids that each query must not find: a list of nq sequences, or (nq, m) integers padded with -1. Ids that are
+            not stored are ignored.
+        exclude_labels
+            Further classes that each query must not find: a list of nq sequences, or (nq, m) labels padded with -1.
+        within
+            Smallest and largest similarity of a result, (low, high), for example to leave out near-duplicates.
+        neighbors
+            Rows that a query may find: of "other" classes than its own, of its "own" class, or "any" rows, of unknown
+            class included; for "any", ``labels_q`` may be None. With "own", classes of fewer than 16,384 rows are
+            always searched exactly, and all classes with ``recall``.
         memory
             Limit in bytes, >= 1, for copies of vectors in a batch search; by default 2 GiB. A lower limit needs more
             passes. Result arrays are not included.
@@ -87,12 +105,13 @@ class EvidenceSearcher(Protocol):
         TypeError, ValueError
             If an argument is invalid.
         """
-        if sel is None and not exact and memory is None and (recall is None or nprobe is None):
+        rules = Rules.of(exclude, exclude_labels, within, neighbors)
+        if sel is rules is None and not exact and memory is None and (recall is None or nprobe is None):
             found = self.answer_single(xq, labels_q, k, nprobe, recall)
             if found is not None:
                 return found
         X = as_unit_rows("xq", xq, self.d)
-        query = Query(X=X, labels=as_labels("labels_q", labels_q, len(X)), k=as_count("k", k), sel=sel)
+        query = Query(as_count("k", k), X=X, labels=_query_labels(labels_q, len(X), rules), sel=sel, rules=rules)
         return self.answer(query, self.as_effort(nprobe, recall, exact, memory), progress)
 
     def search_stored(  # noqa: PLR0913
@@ -104,6 +123,10 @@ class EvidenceSearcher(Protocol):
         recall: float | None = None,
         exact: bool = False,
         sel: Any = None,
+        exclude: Any = None,
+        exclude_labels: Any = None,
+        within: tuple[float, float] | None = None,
+        neighbors: Neighbors = "other",
         memory: int | None = None,
         progress: bool = False,
     ) -> Results:
@@ -113,20 +136,22 @@ class EvidenceSearcher(Protocol):
         ----------
         ids
             Stored ids, (nq,); by default all of them in ascending order.
-        k, nprobe, recall, exact, sel, memory, progress
-            As in :meth:`search_evidence`; ``sel`` restricts the evidence, not the queries.
+        k, nprobe, recall, exact, sel, exclude, exclude_labels, within, neighbors, memory, progress
+            As in :meth:`search_evidence`; ``sel`` restricts the evidence, not the queries. A query never finds itself.
 
         Returns
         -------
         D, I
-            As in :meth:`search_evidence`. Rows of vectors with unknown class contain only padding.
+            As in :meth:`search_evidence`. Rows of vectors with unknown class contain only padding, unless ``neighbors``
+            is "any".
 
         Raises
         ------
         TypeError, ValueError
             If an argument is invalid, or an id is not in the index.
         """
-        query = Query(as_count("k", k), ids=ids, sel=sel)
+        rules = Rules.of(exclude, exclude_labels, within, neighbors)
+        query = Query(as_count("k", k), ids=ids, sel=sel, rules=rules)
         return self.answer(query, self.as_effort(nprobe, recall, exact, memory), progress)
 
     def search_certified(  # noqa: PLR0913
@@ -138,6 +163,10 @@ class EvidenceSearcher(Protocol):
         recall: float | None = None,
         exact: bool = False,
         sel: Any = None,
+        exclude: Any = None,
+        exclude_labels: Any = None,
+        within: tuple[float, float] | None = None,
+        neighbors: Neighbors = "other",
         memory: int | None = None,
         progress: bool = False,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]:
@@ -145,8 +174,9 @@ class EvidenceSearcher(Protocol):
 
         Parameters
         ----------
-        ids, k, nprobe, recall, exact, sel, memory, progress
-            As in :meth:`search_stored`.
+        ids, k, nprobe, recall, exact, sel, exclude, exclude_labels, within, neighbors, memory, progress
+            As in :meth:`search_stored`. With one of ``exclude``, ``exclude_labels``, ``within`` and ``neighbors`` the
+            search is always exact.
 
         Returns
         -------
@@ -166,15 +196,27 @@ class EvidenceSearcher(Protocol):
         A vector x of a list with centroid c is bounded by angles: angle(q, x) >= angle(q, c) - angle(x, c). In
         addition to the search, this takes the time to compare every query with every centroid.
         """
-        query = Query(as_count("k", k), ids=ids, sel=sel)
+        rules = Rules.of(exclude, exclude_labels, within, neighbors)
+        query = Query(as_count("k", k), ids=ids, sel=sel, rules=rules)
         return self.answer_certified(query, self.as_effort(nprobe, recall, exact, memory), progress)
 
-    def range_search_evidence(self, xq: ArrayLike, labels_q: ArrayLike, threshold: float, *, sel: Any = None) -> Ranges:
+    def range_search_evidence(  # noqa: PLR0913
+        self,
+        xq: ArrayLike,
+        labels_q: ArrayLike | None,
+        threshold: float,
+        *,
+        sel: Any = None,
+        exclude: Any = None,
+        exclude_labels: Any = None,
+        within: tuple[float, float] | None = None,
+        neighbors: Neighbors = "other",
+    ) -> Ranges:
         """Return all evidence with similarity >= ``threshold``. The search is exact and covers the whole index.
 
         Parameters
         ----------
-        xq, labels_q, sel
+        xq, labels_q, sel, exclude, exclude_labels, within, neighbors
             As in :meth:`search_evidence`.
         threshold
             Minimum similarity.
@@ -191,9 +233,10 @@ class EvidenceSearcher(Protocol):
             If an argument is invalid.
         """
         X = as_unit_rows("xq", xq, self.d)
-        labels = as_labels("labels_q", labels_q, len(X))
+        rules = Rules.of(exclude, exclude_labels, within, neighbors)
         number = as_number("threshold", threshold, -np.inf, np.inf)
-        return self.answer_range(Query(threshold=number, X=X, labels=labels, sel=sel))
+        labels = _query_labels(labels_q, len(X), rules)
+        return self.answer_range(Query(threshold=number, X=X, labels=labels, sel=sel, rules=rules))
 
     def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
         """Return the measured recall@k of each stored class."""
@@ -314,3 +357,11 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
 
     def parts(self) -> tuple[Any, dict[str, Any], dict[str, NDArray[Any]]]:
         """Return FAISS's part, parameters and arrays of the index file."""
+
+
+def _query_labels(labels: ArrayLike | None, nq: int, rules: Rules | None) -> NDArray[np.int32]:
+    """Return the labels of queries; unknown ones are for searches of any class only."""
+    is_any = rules is not None and rules.neighbors == "any"
+    if labels is None and is_any:
+        return unknown_labels(nq)
+    return as_labels("labels_q", labels, nq, unknown=is_any)

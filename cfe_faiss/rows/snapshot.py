@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import PqCodes, Rows
-from cfe_faiss.base.checks import UNKNOWN, as_ids
+from cfe_faiss.base.checks import UNKNOWN, as_ids, is_label
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.text import summary
 from cfe_faiss.rows import codecs
@@ -206,6 +206,16 @@ class Snapshot:
     def class_counts(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Known labels in ascending order, and the number of rows of each."""
         return _class_counts(self.labels)
+
+    @derived
+    def absent_label(self) -> int:
+        """A label that no row has: to a query with it, all rows of known label are of another class."""
+        classes = self.class_counts[0]
+        most = int(classes.max(initial=UNKNOWN))
+        if is_label(most + 1):
+            return most + 1
+        gaps = np.flatnonzero(classes != np.arange(len(classes)))
+        return int(gaps[0]) if len(gaps) else len(classes)
 
     @derived
     def row_ids(self) -> NDArray[np.int64]:

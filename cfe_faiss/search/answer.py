@@ -14,7 +14,7 @@ from cfe_faiss import _native
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import make_results
-from cfe_faiss.search import constrained, exact, greedy, grouped, masked, nearest, recall, single
+from cfe_faiss.search import constrained, exact, greedy, grouped, masked, nearest, recall, ruled, single
 from cfe_faiss.search.certify import certify
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.exact import pad_results
@@ -35,6 +35,8 @@ def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq:
     if queries.snapshot.n == 0:  # an empty index may be untrained
         return pad_results(*make_results(len(queries), 0), queries.k)
     plan = choose_engine(queries, effort, nq)
+    if plan.engine is masked.search and queries.conditions is None:
+        return ruled.search(queries, effort, progress, search)
     if plan.calibration is None:
         return pad_results(*plan.engine(queries, plan, progress), queries.k)
     parts = _split_by_nprobe(queries, plan)
@@ -47,6 +49,10 @@ def search_certified(queries: Queries, effort: Effort, progress: str | None = No
     """Return D, I as :func:`search` does, and a mask, (nq,), of the result rows that are provably exact."""
     if queries.snapshot.n == 0:
         return *search(queries, effort), np.ones(len(queries), np.bool_)
+    if queries.rules is not None:  # without lists that are skipped, so that all rows are exact
+        return *search(queries, effort._replace(nprobe=None, recall=None, exact=True), progress), np.ones(
+            len(queries), bool
+        )
     parts, found = _split_by_nprobe(queries, choose_engine(queries, effort)), []
     for _, some, plan in parts:
         D, I = pad_results(*plan.engine(some, plan, progress), queries.k)
@@ -101,7 +107,8 @@ def choose_engine(queries: Queries, effort: Effort, nq: int | None = None) -> Pl
     """Choose the engine for a search of the k best results per query. The index must not be empty."""
     lists, conditions = queries.snapshot.lists, queries.conditions
     if queries.rules is not None:
-        if conditions is None and queries.rules.are_plain_neighbors and not queries.stored:
+        every = effort.exact or effort.recall == 1 or not lists
+        if conditions is None and every and queries.rules.are_plain_neighbors and not queries.stored:
             return Plan(nearest.search, lists, effort)
         return Plan(masked.search, lists, effort)
     if conditions is not None:

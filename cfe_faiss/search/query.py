@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_labels, as_number
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_ids, as_labels, as_lists, as_number, padded
 from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.rows.topk import PADDING
@@ -161,20 +161,60 @@ class Rules(NamedTuple):
     neighbors
         Classes that a query may find: "other" than its own (evidence), its "own", or "any", including unknown.
     excluded_labels, excluded_ids
-        Excluded classes and ids of each query, (nq, m) integers, -1 for none.
+        Excluded classes and ids of each query: sequences, or (nq, m) integers, -1 for none.
     within
         Smallest and largest similarity of a result, for example to exclude near-duplicates.
     """
 
     neighbors: Literal["other", "own", "any"] = "other"
-    excluded_labels: Ints | None = None
-    excluded_ids: Ints | None = None
+    excluded_labels: Any = None
+    excluded_ids: Any = None
     within: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, exclude: Any, exclude_labels: Any, within: Any, neighbors: Any, name: str = "") -> Rules | None:
+        """Check the options of a search; ``name`` is a prefix of their names. None if every option is the default."""
+        if neighbors not in ("other", "own", "any"):
+            raise ValueError(f"{name}neighbors must be 'other', 'own' or 'any', got {neighbors!r}")
+        if exclude is None and exclude_labels is None and within is None:
+            return None if neighbors == "other" else cls(neighbors)
+        return cls(neighbors, exclude_labels, exclude, None if within is None else _as_range(f"{name}within", within))
 
     @property
     def are_plain_neighbors(self) -> bool:
         """Whether every row may be found."""
         return self.neighbors == "any" and all(rule is None for rule in self[1:])
+
+    def bind(self, snapshot: Snapshot, nq: int, name: str = "") -> Rules:
+        """Return the rules with the excluded classes and ids of ``nq`` queries as arrays, (nq, m), checked."""
+        classes, ids = self.excluded_labels, self.excluded_ids
+        if classes is not None:
+            values, lengths = as_lists(f"{name}exclude_labels", classes, nq)
+            labels = as_labels(f"{name}exclude_labels", values, len(values), unknown=True)
+            absent = ~np.isin(labels, np.append(snapshot.class_counts[0], UNKNOWN))
+            if absent.any():
+                raise ValueError(f"{name}exclude_labels must hold stored labels, got {labels[absent][0]}")
+            classes = padded(labels, lengths)
+        if ids is not None:
+            values, lengths = as_lists(f"{name}exclude", ids, nq)
+            numbers = as_array(f"{name}exclude", values)
+            as_ids(f"{name}exclude", numbers[numbers != UNKNOWN])
+            ids = padded(numbers, lengths)
+        return self._replace(excluded_labels=classes, excluded_ids=ids)
+
+    def subset(self, chosen: Any) -> Rules:
+        """Return the bound rules of some queries."""
+        classes, ids = (None if part is None else part[chosen] for part in self[1:3])
+        return self._replace(excluded_labels=classes, excluded_ids=ids)
+
+
+def _as_range(name: str, within: Any) -> tuple[float, float]:
+    if not isinstance(within, tuple | list) or len(within) != 2:
+        raise TypeError(f"{name} must be two numbers, (low, high), got {within!r}")
+    low, high = (as_number(name, end, -math.inf, math.inf) for end in within)
+    if low > high:
+        raise ValueError(f"{name} must be (low, high) with low <= high, got {within!r}")
+    return low, high
 
 
 @dataclass(slots=True, eq=False)  # not frozen: a frozen class takes as long to build as a small search
@@ -252,9 +292,10 @@ class Queries:
         return D, I
 
     def subset(self, chosen: Ints) -> Queries:
-        """Return the queries with the given numbers; for queries without rules and conditions."""
+        """Return the queries with the given numbers; for queries without conditions."""
         some = {"rows": self.rows[chosen]} if self.stored else {"X": self.X[chosen]}
-        return replace(self, labels=self.labels[chosen], order=None, **some)
+        rules = None if self.rules is None else self.rules.subset(chosen)
+        return replace(self, labels=self.labels[chosen], order=None, rules=rules, **some)
 
     def with_allowed(self, allowed: Bools | None) -> Queries:
         """Return the same queries with another mask of allowed rows."""
@@ -320,7 +361,8 @@ class Query:
             bound = Queries.of_vectors(snapshot, self.X, self.labels, self.k)
         if self.sel is not None or self.targets is not None:
             bound = bound.with_allowed(self._mask_allowed(snapshot))
-        bound.rules = self.rules
+        if self.rules is not None:
+            bound.rules = self.rules.bind(snapshot, len(bound), self.name)
         return bound if self.where is None else self._add_conditions(bound, self.where)
 
     def _mask_allowed(self, snapshot: Snapshot) -> Bools:
