@@ -238,6 +238,59 @@ class EvidenceSearcher(Protocol):
         labels = _query_labels(labels_q, len(X), rules)
         return self.answer_range(Query(threshold=number, X=X, labels=labels, sel=sel, rules=rules))
 
+    def search_per_label(  # noqa: PLR0913
+        self,
+        xq: ArrayLike,
+        labels_q: ArrayLike,
+        k: int,
+        nprobe: int | None = None,
+        *,
+        recall: float | None = None,
+        exact: bool = False,
+        sel: Any = None,
+        exclude: Any = None,
+        within: tuple[float, float] | None = None,
+    ) -> Results:
+        """Return the k most similar stored vectors of each class other than the query's.
+
+        Parameters
+        ----------
+        xq, labels_q, sel, exclude, within
+            As in :meth:`search_evidence`.
+        k
+            Number of results per query and class, >= 1.
+        nprobe
+            Number of lists to probe for each class with at least 4,096 stored vectors: the lists whose vectors of this
+            class are nearest. Smaller classes are searched exactly. By default the ``nprobe`` of the index.
+        recall, exact
+            Instead of ``nprobe``: an exact search, in both cases.
+
+        Returns
+        -------
+        D, I
+            Similarities (nq, classes, k) float32 and ids (nq, classes, k) int64, best first. The classes are the stored
+            ones in ascending order. Results of the query's own class, and missing results, are padding.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid.
+
+        Examples
+        --------
+        >>> import cfe_faiss as cfe
+        >>> index = cfe.IndexEvidenceFlat(2)
+        >>> index.add_with_labels([[1, 0], [0.8, 0.6], [0, 1], [0.6, 0.8]], [0, 1, 2, 1])
+        >>> index.search_per_label([[1, 0.1]], [0], k=2)[1]
+        array([[[-1, -1],
+                [ 1,  3],
+                [ 2, -1]]])
+        """
+        rules = (Rules.of(exclude, None, within, "other") or Rules())._replace(per_label=True)
+        X = as_unit_rows("xq", xq, self.d)
+        query = Query(as_count("k", k), X=X, labels=_query_labels(labels_q, len(X), rules), sel=sel, rules=rules)
+        return self.answer(query, self.as_effort(nprobe, recall, exact))
+
     def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
         """Return the measured recall@k of each stored class."""
 

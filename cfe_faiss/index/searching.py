@@ -34,6 +34,7 @@ class SearchingMixin:
     search_stored = EvidenceSearcher.search_stored
     search_certified = EvidenceSearcher.search_certified
     range_search_evidence = EvidenceSearcher.range_search_evidence
+    search_per_label = EvidenceSearcher.search_per_label
 
     # FAISS rejects attributes that the class does not define, so each has a default here.
     d: int  # of the FAISS base class

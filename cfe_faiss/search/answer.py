@@ -32,6 +32,8 @@ def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq:
     ``effort`` must be complete, with the defaults of the index filled in. If the queries are a part of a larger set,
     ``nq`` is the size of that set. It selects the engine, so that a part is searched as the whole set would be.
     """
+    if queries.rules is not None and queries.rules.per_label:
+        return ruled.search_per_label(queries, effort)
     if queries.snapshot.n == 0:  # an empty index may be untrained
         return pad_results(*make_results(len(queries), 0), queries.k)
     plan = choose_engine(queries, effort, nq)

@@ -5,8 +5,10 @@ the last bit.
 """
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cfe_faiss._native import row_similarities, scan_tile
 from cfe_faiss.base.checks import UNKNOWN
@@ -52,6 +54,24 @@ def range_search(queries: Queries, threshold: float) -> Ranges:
     return make_ranges(found, len(queries))
 
 
+def search_per_label(queries: Queries, labels: NDArray[np.int32], D: Floats, I: Ints) -> None:
+    """Write the exact k best D, I of each class, (nq, classes, k); ``labels`` are ascending, (classes,)."""
+    snapshot = queries.snapshot
+    blocks, tiles = _cut(queries, by_label=True)
+
+    def scan(block: Ints) -> None:
+        for x, y, S in tiles(block):
+            of_rows = snapshot.labels[snapshot.rows_of(y.ids)]
+            starts = np.flatnonzero(np.diff(of_rows, prepend=UNKNOWN))
+            for first, stop in pairwise([*starts.tolist(), len(of_rows)]):
+                cut, place = slice(first, stop), int(labels.searchsorted(of_rows[first]))
+                found, part = (D[block, place], I[block, place]), np.ascontiguousarray(S[:, cut])
+                scan_tile(part, x.X, x.labels, y.X[cut], y.labels[cut], y.ids[cut], *found, snapshot.margin)
+                D[block, place], I[block, place] = found
+
+    run(scan, blocks, work=estimate_work(snapshot, len(queries)))
+
+
 def excluded_rows(queries: Queries) -> Ints:
     """Return the rows that each query must not find: itself and the excluded ids, (nq, m); -1 for none."""
     ids = None if queries.rules is None else queries.rules.excluded_ids
@@ -61,12 +81,17 @@ def excluded_rows(queries: Queries) -> Ints:
     return np.column_stack([queries.rows, rows]) if queries.stored else rows
 
 
-def _cut(queries: Queries) -> tuple[list[Ints], _Tiles]:
-    """Return blocks of queries, and a function that yields the tiles of a block with all rows that it may find."""
+def _cut(queries: Queries, *, by_label: bool = False) -> tuple[list[Ints], _Tiles]:
+    """Return blocks of queries, and a function that yields the tiles of a block with all rows that it may find.
+
+    ``by_label``: rows are in ascending order of label.
+    """
     snapshot, rules = queries.snapshot, queries.rules or Rules()
     rows, order, own = np.flatnonzero(_may_be_found(queries)), np.arange(len(queries)), rules.neighbors == "own"
+    if own or by_label:
+        rows = rows[stable_order(snapshot.labels[rows])]
     if own:  # the rows of the classes in a block are a run
-        rows, order = rows[stable_order(snapshot.labels[rows])], stable_order(queries.labels)
+        order = stable_order(queries.labels)
     places = np.full(snapshot.n + 1, -1)  # the last one is that of no row
     places[rows] = np.arange(len(rows))
     excluded, labels = places[excluded_rows(queries)], snapshot.labels[rows]

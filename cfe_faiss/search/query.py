@@ -164,12 +164,15 @@ class Rules(NamedTuple):
         Excluded classes and ids of each query: sequences, or (nq, m) integers, -1 for none.
     within
         Smallest and largest similarity of a result, for example to exclude near-duplicates.
+    per_label
+        Whether k results of each stored class are wanted, (nq, classes, k), instead of k results.
     """
 
     neighbors: Literal["other", "own", "any"] = "other"
     excluded_labels: Any = None
     excluded_ids: Any = None
     within: tuple[float, float] | None = None
+    per_label: bool = False
 
     @classmethod
     def of(cls, exclude: Any, exclude_labels: Any, within: Any, neighbors: Any, name: str = "") -> Rules | None:
@@ -183,7 +186,7 @@ class Rules(NamedTuple):
     @property
     def are_plain_neighbors(self) -> bool:
         """Whether every row may be found."""
-        return self.neighbors == "any" and all(rule is None for rule in self[1:])
+        return self.neighbors == "any" and all(rule is None for rule in self[1:4])
 
     def bind(self, snapshot: Snapshot, nq: int, name: str = "") -> Rules:
         """Return the rules with the excluded classes and ids of ``nq`` queries as arrays, (nq, m), checked."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import product, run
+from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import PADDING, make_results
 from cfe_faiss.search import masked
 from cfe_faiss.search.conditions import Bools, Ints
@@ -27,7 +28,7 @@ _WORTH = 16
 """The general engine answers queries that ask for more than 1/16 of the rows."""
 _WIDER = 4  # factor of the number of results for short rows
 _MASKS = 16  # maximum number of masks of allowed rows per call, each of which is a search of its own
-_LARGE = 1 << 14  # rows of a class from which on its lists are ranked; fewer are compared with the query directly
+_LARGE = 1 << 12  # rows of a class from which on its lists are ranked; fewer are compared with the query directly
 _QUERIES = 1 << 8
 
 Find = Callable[..., Results]
@@ -127,23 +128,46 @@ def _merge(one: Results, other: Results) -> Results:
     return np.take_along_axis(D, order, axis=1), np.take_along_axis(I, order, axis=1)
 
 
-# --- rows of the own class --------------------------------------------------------------------------------------------
+# --- rows of one class ------------------------------------------------------------------------------------------------
 
 
 def _search_own(queries: Queries, effort: Effort, progress: str | None) -> Results:
     """Return the k best D, I of the query's class: exactly, or from the lists of large classes that are nearest."""
     snapshot, (D, I) = queries.snapshot, make_results(len(queries), queries.k)
     direct = np.ones(len(queries), bool)
-    if snapshot.lists and effort.class_aware and not effort.exact and effort.recall is None:
-        classes, counts = snapshot.class_counts
-        for label in classes[counts >= _LARGE].tolist():
-            chosen = np.flatnonzero(queries.labels == label)
-            direct[chosen] = False
-            if len(chosen):
-                D[chosen], I[chosen] = _find_enough(queries.subset(chosen), effort, _search_label)
+    for label in _ranked_labels(snapshot, effort).tolist():
+        chosen = np.flatnonzero(queries.labels == label)
+        direct[chosen] = False
+        if len(chosen):
+            D[chosen], I[chosen] = _find_enough(queries.subset(chosen), effort, _search_label)
     chosen = np.flatnonzero(direct)
     D[chosen], I[chosen] = pad_results(*masked.search(queries.subset(chosen), None, progress), queries.k)
     return D, I
+
+
+def search_per_label(queries: Queries, effort: Effort) -> Results:
+    """Return the k best D, I of each other class than the query's, (nq, classes, k): exactly, or as :func:`search`."""
+    snapshot, labels = queries.snapshot, queries.snapshot.class_counts[0]
+    D, I = make_results(len(queries), len(labels) * queries.k)
+    D, I = D.reshape(len(queries), -1, queries.k), I.reshape(len(queries), -1, queries.k)
+    ranked, rules = _ranked_labels(snapshot, effort), (queries.rules or Rules())._replace(neighbors="own")
+    for label in ranked.tolist():
+        chosen, place = np.flatnonzero(queries.labels != label), int(labels.searchsorted(label))
+        of_label = replace(queries, labels=np.full(len(queries), label, np.int32), rules=rules)
+        if len(chosen):
+            D[chosen, place], I[chosen, place] = _find_enough(of_label.subset(chosen), effort, _search_label)
+    if len(ranked) < len(labels):
+        rest = ~np.isin(snapshot.labels, ranked)
+        direct = queries.with_allowed(rest if queries.allowed is None else rest & queries.allowed)
+        masked.search_per_label(direct, labels, D, I)
+    return D, I
+
+
+def _ranked_labels(snapshot: Snapshot, effort: Effort) -> NDArray[np.int32]:
+    """Return the classes whose lists are ranked, instead of an exact search of all their rows."""
+    classes, counts = snapshot.class_counts
+    every = not snapshot.lists or not effort.class_aware or effort.exact or effort.recall is not None
+    return classes[:0] if every else classes[counts >= _LARGE]
 
 
 def _search_label(queries: Queries, effort: Effort) -> Results:

@@ -143,7 +143,7 @@ def test_a_recall_holds_for_the_results_that_remain() -> None:
 
 
 def test_rows_of_a_large_class_come_from_its_nearest_lists() -> None:
-    n = 2 * ruled._LARGE
+    n = 4 * ruled._LARGE
     X, _ = clustered(n + 10, 8, 4)
     labels = np.arange(n) % 2
     index: Any = cfe.IndexEvidenceIVF(8, 64)
@@ -161,6 +161,46 @@ def test_rows_of_a_large_class_come_from_its_nearest_lists() -> None:
     few = index.search_evidence(queries, own, 9, neighbors="own", nprobe=1, sel=sel)[1]
     assert_array_equal(np.sort(few[own == 0][:, :7]), np.tile(sel, (5, 1)))
     assert (few[own == 1] == -1).all()
+
+
+@given(data=st.data())
+def test_each_label_has_its_best_rows(index: Any, data: st.DataObject) -> None:
+    nq, k = data.draw(st.sampled_from([1, 12])), data.draw(st.integers(1, 9))
+    how = {name: part for name, part in data.draw(options(nq)).items() if name in ("sel", "exclude", "within")}
+    labels_q = LABELS_Q[:nq] + data.draw(st.sampled_from([0, 3]))  # some labels are not stored
+    D, I = index.search_per_label(XQ[:nq], labels_q, k, **how, exact=data.draw(st.booleans()))
+    assert D.shape == I.shape == (nq, CLASSES, k)
+    rules = rules_of({"neighbors": "own", **how})
+    for label in range(CLASSES):
+        own = np.full(nq, label, np.int32)
+        best, ids = expected(index, Query(k, X=unit(XQ[:nq]), labels=own, sel=how.get("sel"), rules=rules))
+        other = labels_q != label
+        assert_array_equal(I[other, label], ids[other])
+        assert_array_equal(D[other, label], best[other])
+        assert (I[~other, label] == -1).all()
+        assert (D[~other, label] == PADDING).all()
+
+
+def test_each_large_label_comes_from_its_nearest_lists() -> None:
+    n = 4 * ruled._LARGE
+    X, _ = clustered(n + 20, 8, 4)
+    labels = np.where(np.arange(n) < 100, 7, np.arange(n) % 3)
+    index: Any = cfe.IndexEvidenceIVF(8, 64)
+    index.train(X[:4000])
+    index.add_with_labels(X[:n], labels)
+    own = np.arange(20) % 4
+    exact, near = (index.search_per_label(X[n:], own, 5, **how)[1] for how in ({"recall": 0.9}, {"nprobe": 6}))
+    assert exact.shape == (20, 4, 5)
+    assert_array_equal(near >= 0, exact >= 0)
+    assert_array_equal((exact < 0).all(axis=2), (own[:, None] == np.arange(4)) & (own[:, None] < 3))
+    stored = np.array([0, 1, 2, 7])
+    assert_array_equal(labels[near][near >= 0], np.broadcast_to(stored[:, None], near.shape)[near >= 0])
+    assert np.mean([np.isin(a, b).mean() for a, b in zip(near, exact, strict=True)]) >= 0.85
+
+
+def test_an_empty_index_has_no_label() -> None:
+    index: Any = cfe.IndexEvidenceIVF(DIM, 4)
+    assert index.search_per_label(XQ[:3], LABELS_Q[:3], 2)[0].shape == (3, 0, 2)
 
 
 def test_any_row_needs_no_label(index: Any) -> None:
