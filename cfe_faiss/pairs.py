@@ -29,7 +29,7 @@ from cfe_faiss.search.exact import (
     slices,
 )
 from cfe_faiss.search.join import BYTES_PER_ROW, Blocks, blocks_of
-from cfe_faiss.search.query import Effort, Query
+from cfe_faiss.search.query import Effort, Query, encoded
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -208,7 +208,7 @@ class _Compared:
     ) -> Self:
         if where is None:
             return cls(snapshot, None, memory)
-        conditions, _ = make_conditions(where, snapshot.row_ids, snapshot.labels, attributes, graph)
+        conditions, _ = make_conditions(encoded(where, snapshot), snapshot.row_ids, snapshot.labels, attributes, graph)
         return cls(snapshot, conditions, memory)
 
     @property

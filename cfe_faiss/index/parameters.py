@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.base.checks import as_array, as_labels
 from cfe_faiss.base.text import summary
+from cfe_faiss.rows.label_keys import as_labels
 from cfe_faiss.search.query import Effort, Query, Rules
 from cfe_faiss.search.selection import selector_of
 
@@ -102,9 +102,8 @@ class EvidenceParameters:
 
     def query(self, X: NDArray[np.float32], **many: Any) -> Query:
         """Return the query about unit vectors, (nq, d); ``many`` is k or threshold."""
-        labels = as_array("params.labels", self.labels)
-        labels = np.full(len(X), labels) if labels.ndim == 0 else labels
-        labels = as_labels("params.labels", labels, len(X), unknown=self.neighbors == "any")
+        given = [self.labels] * len(X) if np.ndim(self.labels) == 0 else self.labels
+        labels = as_labels("params.labels", given, len(X), unknown=self.neighbors == "any")
         return Query(
             X=X,
             labels=labels,
@@ -142,9 +141,9 @@ class Excluding:
     not take a view.
     """
 
-    def __init__(self, index: Any, label: int) -> None:
+    def __init__(self, index: Any, label: int | str) -> None:
         self.index = index
-        self.label = int(as_labels("label", np.asarray([label]), 1)[0])
+        self.label = as_labels("label", [label], 1).tolist()[0]
 
     def __repr__(self) -> str:
         return f"{self.index!r}.excluding({self.label})"

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import Reading, Writing
-from cfe_faiss.base.checks import as_count, as_labels, as_number, as_unit_rows
+from cfe_faiss.base.checks import as_count, as_number, as_unit_rows
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows.id_map import unknown_labels
+from cfe_faiss.rows.label_keys import as_labels
 from cfe_faiss.rows.snapshot import Members, Snapshot
 from cfe_faiss.search.query import Certified, Effort, Queries, Query, Ranges, Results, Rules
 
@@ -31,6 +32,10 @@ class EvidenceSearcher(Protocol):
     """
 
     d: int
+
+    @property
+    def label_names(self) -> NDArray[Any]:
+        """Known labels of the stored vectors in ascending order, (c,): int64, or objects if they are texts."""
 
     def search_evidence(  # noqa: PLR0913
         self,
@@ -59,7 +64,7 @@ class EvidenceSearcher(Protocol):
         xq
             Query vectors, (nq, d); normalised in a copy.
         labels_q
-            Predicted class of each query, (nq,).
+            Predicted class of each query, (nq,). To a query of a class that is not stored, all classes are others.
         k
             Number of results per query, >= 1.
         nprobe
@@ -268,8 +273,8 @@ class EvidenceSearcher(Protocol):
         Returns
         -------
         D, I
-            Similarities (nq, classes, k) float32 and ids (nq, classes, k) int64, best first. The classes are the stored
-            ones in ascending order. Results of the query's own class, and missing results, are padding.
+            Similarities (nq, classes, k) float32 and ids (nq, classes, k) int64, best first. The classes are
+            ``label_names``. Results of the query's own class, and missing results, are padding.
 
         Raises
         ------
@@ -291,7 +296,7 @@ class EvidenceSearcher(Protocol):
         query = Query(as_count("k", k), X=X, labels=_query_labels(labels_q, len(X), rules), sel=sel, rules=rules)
         return self.answer(query, self.as_effort(nprobe, recall, exact))
 
-    def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
+    def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[Any, float]:
         """Return the measured recall@k of each stored class."""
 
     # --- answers, for callers with a Query --------------------------------------------------------------------------
@@ -412,7 +417,7 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
         """Return FAISS's part, parameters and arrays of the index file."""
 
 
-def _query_labels(labels: ArrayLike | None, nq: int, rules: Rules | None) -> NDArray[np.int32]:
+def _query_labels(labels: ArrayLike | None, nq: int, rules: Rules | None) -> NDArray[Any]:
     """Return the labels of queries; unknown ones are for searches of any class only."""
     is_any = rules is not None and rules.neighbors == "any"
     if labels is None and is_any:

@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_ids, as_labels, as_lists, as_number, padded
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_ids, as_lists, as_number, padded
 from cfe_faiss.coarse.partitions import assign
+from cfe_faiss.rows.label_keys import as_labels
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.rows.topk import PADDING
 from cfe_faiss.search.conditions import Bools, Conditions, Ints, Side, make_conditions
@@ -194,10 +195,11 @@ class Rules(NamedTuple):
         if classes is not None:
             values, lengths = as_lists(f"{name}exclude_labels", classes, nq)
             labels = as_labels(f"{name}exclude_labels", values, len(values), unknown=True)
-            absent = ~np.isin(labels, np.append(snapshot.class_counts[0], UNKNOWN))
+            codes = snapshot.encode(f"{name}exclude_labels", labels)
+            absent = ~np.isin(codes, np.append(snapshot.class_counts[0], UNKNOWN))
             if absent.any():
-                raise ValueError(f"{name}exclude_labels must hold stored labels, got {labels[absent][0]}")
-            classes = padded(labels, lengths)
+                raise ValueError(f"{name}exclude_labels must hold stored labels, got {labels[absent].tolist()[0]!r}")
+            classes = padded(codes, lengths)
         if ids is not None:
             values, lengths = as_lists(f"{name}exclude", ids, nq)
             numbers = as_array(f"{name}exclude", values)
@@ -326,7 +328,7 @@ class Query:
     threshold
         Lowest similarity, for a range search (instead of k).
     X, labels
-        Unit vectors, (nq, d), and their classes, (nq,).
+        Unit vectors, (nq, d), and their classes, (nq,), in the form of ``label_keys.as_labels``.
     ids
         Stored ids, if X and labels are None; None for all ids, in ascending order.
     sel, targets
@@ -342,7 +344,7 @@ class Query:
     k: int = 0
     threshold: float | None = None
     X: Floats | None = None
-    labels: NDArray[np.int32] | None = None
+    labels: NDArray[Any] | None = None
     ids: ArrayLike | None = None
     sel: Any = None
     targets: ArrayLike | None = None
@@ -361,19 +363,20 @@ class Query:
             else:
                 bound = Queries.of_rows(snapshot, snapshot.find(self.ids), self.k)
         else:
-            bound = Queries.of_vectors(snapshot, self.X, self.labels, self.k)
+            codes = snapshot.encode(f"{self.name}labels" if self.name else "labels_q", self.labels)
+            bound = Queries.of_vectors(snapshot, self.X, codes, self.k)
         if self.sel is not None or self.targets is not None:
             bound = bound.with_allowed(self._mask_allowed(snapshot))
         if self.rules is not None:
             bound.rules = self.rules.bind(snapshot, len(bound), self.name)
-        return bound if self.where is None else self._add_conditions(bound, self.where)
+        return bound if self.where is None else self._add_conditions(bound, encoded(self.where, snapshot))
 
     def _mask_allowed(self, snapshot: Snapshot) -> Bools:
         allowed = np.ones(snapshot.n, bool)
         if self.targets is not None:
             name = f"{self.name}targets"
-            targets = as_array(name, self.targets)
-            allowed &= np.isin(snapshot.labels, as_labels(name, targets, targets.size))
+            targets = as_labels(name, self.targets, np.size(self.targets))
+            allowed &= np.isin(snapshot.labels, snapshot.encode(name, targets))
         if self.sel is not None:
             allowed &= selected(self.sel, snapshot, f"{self.name}sel")
         return allowed
@@ -400,3 +403,16 @@ class Query:
         if len(usable) != nq:
             raise ValueError(f"{name} must describe {nq} queries, one per row of x, got {len(usable)}")
         return replace(bound, conditions=conditions, side=side, usable=usable)
+
+
+def encoded(where: Constraints, snapshot: Snapshot) -> Constraints:
+    """Return the constraints with codes in place of the labels of ``target``."""
+    if where.target is None or snapshot.label_keys is None:
+        return where
+    names: list[Any] = snapshot.label_names.tolist()
+    target: Any = where.target
+    for label in target:
+        if label not in names:
+            raise ValueError(f"where.target must be labels of the index ({names[:20]}), got {label!r}")
+    codes = snapshot.encode("where.target", as_labels("where.target", list(target), len(target)))
+    return replace(where, target=codes.tolist())

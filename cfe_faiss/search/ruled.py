@@ -160,7 +160,8 @@ def search_per_label(queries: Queries, effort: Effort) -> Results:
         rest = ~np.isin(snapshot.labels, ranked)
         direct = queries.with_allowed(rest if queries.allowed is None else rest & queries.allowed)
         masked.search_per_label(direct, labels, D, I)
-    return D, I
+    order = np.argsort(snapshot.decode(labels), kind="stable")  # codes need not be in the order of the labels
+    return D.take(order, axis=1), I.take(order, axis=1)
 
 
 def _ranked_labels(snapshot: Snapshot, effort: Effort) -> NDArray[np.int32]:
