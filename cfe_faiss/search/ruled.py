@@ -141,7 +141,8 @@ def _search_own(queries: Queries, effort: Effort, progress: str | None) -> Resul
         if len(chosen):
             D[chosen], I[chosen] = _find_enough(queries.subset(chosen), effort, _search_label)
     chosen = np.flatnonzero(direct)
-    D[chosen], I[chosen] = pad_results(*masked.search(queries.subset(chosen), None, progress), queries.k)
+    if len(chosen):
+        D[chosen], I[chosen] = pad_results(*masked.search(queries.subset(chosen), None, progress), queries.k)
     return D, I
 
 
@@ -174,7 +175,7 @@ def _ranked_labels(snapshot: Snapshot, effort: Effort) -> NDArray[np.int32]:
 def _search_label(queries: Queries, effort: Effort) -> Results:
     """Return the best D, I of queries that have one label, among the rows of this label in the nearest lists.
 
-    Lists are ranked by the mean of their rows of the label.
+    Lists are ranked by the mean of their rows of the label. Short rows are searched in more lists.
     """
     snapshot, derived, k = queries.snapshot, Derived.of(queries.snapshot), queries.k
     label = int(queries.labels[0])
@@ -194,7 +195,7 @@ def _search_label(queries: Queries, effort: Effort) -> Results:
     work = float(len(queries)) * snapshot.d * (len(lists) + snapshot.scanned(nprobe))
     run(probe, slices(len(queries), _QUERIES), work=work)
     short = np.flatnonzero((I >= 0).sum(axis=1) < min(k, int(allowed.sum())))
-    if len(short):
-        rest = replace(queries.subset(short), rules=Rules("own"))
-        D[short], I[short] = pad_results(*masked.search(rest, None, None), k)
+    if len(short) and nprobe < len(lists):
+        wider = effort._replace(nprobe=_WIDER * nprobe)
+        D[short], I[short] = _search_label(queries.subset(short), wider)
     return D, I
