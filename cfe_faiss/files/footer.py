@@ -39,7 +39,7 @@ _FORMAT = "cfe_faiss"
 _VERSION = 5
 _FIRST_VERSION = 2
 """Oldest readable version. Its files have no checksum per list; files before version 4 keep nothing of `prepare`, and
-those before version 5 only labels that are integers below 2**31 - 1."""
+files before version 5 hold integer labels below 2**31 - 1."""
 _TRAILER = struct.Struct("<QQI4s")
 _MAX_HEADER = 1 << 20
 KINDS: dict[str, Any] = {

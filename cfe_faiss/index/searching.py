@@ -323,10 +323,15 @@ class SearchingMixin:
 
 def _encode_single(snapshot: Snapshot, labels: Any) -> NDArray[np.int32] | None:
     """Return the code of the label of one query that needs no conversion, (1,); None for any other."""
-    texts = snapshot.label_keys is not None and snapshot.label_keys.are_texts
-    if type(labels) is not np.ndarray or labels.shape != (1,) or labels.dtype.kind != ("U" if texts else "i"):
+    table = snapshot.label_keys
+    if table is None or type(labels) is not np.ndarray or labels.shape != (1,):
         return None
-    return snapshot.encode("labels_q", labels) if labels[0] not in ("", UNKNOWN) else None
+    label, kind = labels[0], labels.dtype.kind
+    if kind != ("U" if table.are_texts else "i") or label in ("", UNKNOWN):
+        return None
+    place = int(table.keys.searchsorted(label))  # `encode` takes ten times as long
+    is_stored = place < len(table.keys) and table.keys[place] == label
+    return np.array([table.codes[place] if is_stored else snapshot.absent_label], np.int32)
 
 
 def _choose_title(progress: bool) -> str | None:

@@ -106,7 +106,7 @@ class Shards:
         return joined
 
     def label_keys(self) -> LabelKeys | None:
-        """Return the labels that the codes in all shards stand for. A shard may not know those that came later."""
+        """Return the labels that the codes in all shards stand for. A shard may lack later labels."""
         tables = [shard.label_keys for shard in self.indexes if shard.label_keys is not None]
         try:
             return LabelKeys.union(tables)

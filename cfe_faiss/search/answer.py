@@ -109,8 +109,12 @@ def choose_engine(queries: Queries, effort: Effort, nq: int | None = None) -> Pl
     """Choose the engine for a search of the k best results per query. The index must not be empty."""
     lists, conditions = queries.snapshot.lists, queries.conditions
     if queries.rules is not None:
-        every = effort.exact or effort.recall == 1 or not lists
-        if conditions is None and every and queries.rules.are_plain_neighbors and not queries.stored:
+        if (
+            conditions is None
+            and (effort.exact or not lists)
+            and queries.rules.are_plain_neighbors
+            and not queries.stored
+        ):
             return Plan(nearest.search, lists, effort)
         return Plan(masked.search, lists, effort)
     if conditions is not None:

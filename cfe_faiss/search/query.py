@@ -178,10 +178,10 @@ class Rules(NamedTuple):
     @classmethod
     def of(cls, exclude: Any, exclude_labels: Any, within: Any, neighbors: Any, name: str = "") -> Rules | None:
         """Check the options of a search; ``name`` is a prefix of their names. None if every option is the default."""
+        if exclude is exclude_labels is within is None and neighbors == "other":
+            return None
         if neighbors not in ("other", "own", "any"):
             raise ValueError(f"{name}neighbors must be 'other', 'own' or 'any', got {neighbors!r}")
-        if exclude is None and exclude_labels is None and within is None:
-            return None if neighbors == "other" else cls(neighbors)
         return cls(neighbors, exclude_labels, exclude, None if within is None else _as_range(f"{name}within", within))
 
     @property

@@ -27,7 +27,7 @@ from cfe_faiss.search.query import Effort, Queries, Results, Rules
 _WORTH = 16
 """The general engine answers queries that ask for more than 1/16 of the rows."""
 _WIDER = 4  # factor of the number of results for short rows
-_MASKS = 16  # maximum number of masks of allowed rows per call, each of which is a search of its own
+_MASKS = 16  # maximum number of masks of allowed rows per call, each with a separate search
 _LARGE = 1 << 12  # rows of a class from which on its lists are ranked; fewer are compared with the query directly
 _QUERIES = 1 << 8
 

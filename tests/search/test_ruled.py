@@ -223,7 +223,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"within": 0.9}, "within must be two numbers, \\(low, high\\), got 0.9"),
     ({"within": (0.1, "x")}, "within must be a number, got 'x'"),
     ({"neighbors": "mine"}, "neighbors must be 'other', 'own' or 'any', got 'mine'"),
-    ({"neighbors": "own", "labels_q": None}, "labels_q must be an array of real numbers"),
+    ({"neighbors": "own", "labels_q": None}, "labels_q must have shape \\(2,\\), one label per vector"),
 ]
 
 
