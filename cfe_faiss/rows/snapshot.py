@@ -38,7 +38,8 @@ class Members:
     Attributes
     ----------
     ids, rows, labels
-        Ids and the row and label of each: (n,) int64, int64 and int32.
+        Ids and the row and label of each: (n,) int64, int64 and int32. ``index.members()`` has labels as int64 or
+        objects if they are large integers or texts.
     places
         Position of each row's id in ``ids``, (n,) int64.
     """

@@ -2,7 +2,7 @@
 
 A row that is short then asks for more results, and in the end the general engine (:mod:`cfe_faiss.search.masked`), so
 rows are complete. With w results per query, of which k remain, a recall of 1 - (1 - r) k / w in all of them is a recall
-of at least r in those that remain.
+of at least r in the remaining results.
 """
 
 from __future__ import annotations
