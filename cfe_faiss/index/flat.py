@@ -186,7 +186,8 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
 
     def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
         """Return the stock index, the parameters and the arrays of the index file."""
-        return self, {}, {"labels": self.snapshot().labels, **arrays_of(self.label_keys)}
+        snapshot = self.snapshot()
+        return self, {}, {"labels": snapshot.labels, **arrays_of(self.label_keys, lambda: snapshot.class_counts[0])}
 
     def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
         """Restore the parameters and arrays of :meth:`parts`."""

@@ -485,7 +485,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         starts = snapshot.reference_starts if further else np.zeros(1, np.int64)
         arrays: Arrays = {
             "labels": snapshot.labels,
-            **arrays_of(self.label_keys),
+            **arrays_of(self.label_keys, lambda: snapshot.class_counts[0]),
             "centroids": np.nan_to_num(self._supplementary),
             "references": snapshot.references.reshape(further, n),
             "reference_starts": starts,

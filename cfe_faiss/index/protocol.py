@@ -90,7 +90,7 @@ class EvidenceSearcher(Protocol):
             Smallest and largest similarity of a result, (low, high), for example to leave out near-duplicates.
         neighbors
             Rows that a query may find: of "other" classes than its own, of its "own" class, or "any" rows, of unknown
-            class included; for "any", ``labels_q`` may be None. With "own", classes of fewer than 16,384 rows are
+            class included; for "any", ``labels_q`` may be None. With "own", classes of fewer than 4,096 rows are
             always searched exactly, and all classes with ``recall``.
         memory
             Limit in bytes, >= 1, for copies of vectors in a batch search; by default 2 GiB. A lower limit needs more

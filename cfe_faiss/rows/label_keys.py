@@ -174,10 +174,16 @@ class LabelEncoder:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def arrays_of(table: LabelKeys | None) -> dict[str, NDArray[Any]]:
-    """Return the arrays that a file holds: keys as bytes, the end of each text (none for integers), and the codes."""
+def arrays_of(table: LabelKeys | None, stored: Callable[[], Codes]) -> dict[str, NDArray[Any]]:
+    """Return the arrays that a file holds: keys as bytes, the end of each text (none for integers), and the codes.
+
+    Labels without rows are left out.
+    """
     if table is None:
         table = LabelKeys.of_codes(np.empty(0, np.int32))
+    else:
+        has_rows = np.isin(table.codes, stored())
+        table = LabelKeys(table.keys[has_rows], table.codes[has_rows])
     ends, content = np.empty(0, np.int64), table.keys.tobytes()
     if table.are_texts:
         texts = [text.encode(errors="surrogatepass") for text in table.keys.tolist()]

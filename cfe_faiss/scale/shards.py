@@ -106,8 +106,11 @@ class Shards:
         return joined
 
     def label_keys(self) -> LabelKeys | None:
-        """Return the labels that the codes in all shards stand for. A shard may lack later labels."""
+        """Return the labels that the codes in all shards stand for; None if these are the labels in each shard."""
         tables = [shard.label_keys for shard in self.indexes if shard.label_keys is not None]
+        if tables:
+            others = [shard.storage().class_counts[0] for shard in self.indexes if shard.label_keys is None]
+            tables += [LabelKeys.of_codes(codes) for codes in others if len(codes)]
         try:
             return LabelKeys.union(tables)
         except ValueError as error:

@@ -2,7 +2,7 @@
 
 A row that is short then asks for more results, and in the end the general engine (:mod:`cfe_faiss.search.masked`), so
 rows are complete. With w results per query, of which k remain, a recall of 1 - (1 - r) k / w in all of them is a recall
-of at least r in the remaining results.
+of at least r in the remaining results: at worst, all missing results are among these.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from cfe_faiss.search.conditions import Bools, Ints
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.exact import pad_results, slices
 from cfe_faiss.search.query import Effort, Queries, Results, Rules
+from cfe_faiss.search.recall import CLASS_SLACK
 
 _WORTH = 16
 """The general engine answers queries that ask for more than 1/16 of the rows."""
@@ -101,7 +102,11 @@ def _find_enough(queries: Queries, effort: Effort, find: Find) -> Results:
 
 
 def _stricter(effort: Effort, k: int, width: int) -> Effort:
-    return effort if effort.recall is None else effort._replace(recall=1 - (1 - effort.recall) * k / width)
+    """Return the effort at which k of ``width`` results keep the recall, in the mean and for each class."""
+    if effort.recall is None:
+        return effort
+    missing = (1 - effort.recall + CLASS_SLACK) * k / width - CLASS_SLACK
+    return effort._replace(recall=1 - missing) if missing > 0 else effort._replace(recall=None, exact=True)
 
 
 def _keep(queries: Queries, excluded: Ints, found: Results) -> Bools:
