@@ -287,18 +287,14 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """
         check_is_fitted(self, "index_")
         k = as_count("n_neighbors", self.n_neighbors if n_neighbors is None else n_neighbors)
-        options, is_own = self._effort(), X is None and self.neighbors == "any"
+        options = self._effort()
         with _threads(self.n_jobs):
-            if X is None and not is_own:
+            if X is None:
                 _check_no_labels(labels)
-                D, I = self.index_.search_stored(None, k, **options)
+                D, I = self.index_.search_stored(None, k, neighbors=self.neighbors, **options)
             else:
-                found = [
-                    self.index_.search_evidence(*block, k + is_own, **options) for block in self._queries(X, labels)
-                ]
+                found = [self.index_.search_evidence(*block, k, **options) for block in self._queries(X, labels)]
                 D, I = (np.concatenate(part) if len(found) > 1 else part[0] for part in zip(*found, strict=True))
-        if is_own:
-            D, I = _without_itself(D, I)
         return (_distances(D, I), I) if return_distance else I
 
     def kneighbors_graph(
@@ -540,13 +536,6 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
 def _threads(n_jobs: int | None) -> AbstractContextManager[None]:
     return nullcontext() if n_jobs is None else limit_faiss_threads(effective_n_jobs(n_jobs))
-
-
-def _without_itself(D: Distances, I: Indices) -> tuple[Distances, Indices]:
-    """Return D, I, (n, k), of (n, k + 1): without row i of row i, or else without the last column."""
-    drop = np.arange(len(I))[:, None] == I
-    drop[:, -1] |= ~drop.any(axis=1)
-    return D[~drop].reshape(len(I), -1), I[~drop].reshape(len(I), -1)
 
 
 def _check_no_labels(labels: ArrayLike | None, only: str = "X only: the fitted samples have their own") -> None:

@@ -1,5 +1,6 @@
 """Global evidence: the most similar pairs of stored vectors with different predicted classes."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +29,7 @@ from cfe_faiss.search.exact import (
     slices,
 )
 from cfe_faiss.search.join import BYTES_PER_ROW, Blocks, blocks_of
-from cfe_faiss.search.query import Effort, Query
+from cfe_faiss.search.query import Effort, Query, encoded
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -161,30 +162,32 @@ def global_evidence(  # noqa: PLR0913
 
 # Below this number of multiplications, comparing all pairs is faster than building a tree.
 _WORTH_BLOCKS = 1 << 32
-# First estimate of the distance of the k-th best similarity from 1, and growth factor of the next estimates.
-_FIRST_GAP, _GROWTH = 1 / 64, 2.0
+_SAMPLE = 1 << 12
+"""Rows that are compared with each other to estimate the k-th best similarity."""
+_GROWTH, _LEAST_GAP = 2.0, 1 / 64
+"""Growth of the distance of the threshold from 1 if fewer than k pairs reach it, and the least distance that grows."""
 
 
 def _find_best(compared: "_Compared", k: int, progress: str | None, free: Bools | None = None) -> Found:
     """Compare all pairs, or run similarity joins if they are estimated to be faster.
 
-    The threshold of the join is lowered until k pairs reach it. The k-th best known pair bounds it from below. The
-    first known pairs come from sibling blocks.
+    The threshold of the join is the k-th best known pair, from sibling blocks, or an estimate from a sample of rows,
+    if that is higher. It is lowered until k pairs reach it.
     """
     blocks = compared.blocks
     if blocks is None:
         return find_best(compared.all_scans(free), k, work=compared.work, progress=progress)
     best = find_best(compared.filter_scans(blocks.neighbours(), free), k)
-    gap = _FIRST_GAP
-    while gap <= 2:
-        floor = max(1 - gap, float(best[2][-1])) if len(best[2]) == k else 1 - gap
-        if blocks.cost(floor) > compared.work:
-            break
+    floor = compared.estimate(k, free)
+    while True:
+        if len(best[2]) == k:
+            floor = max(floor, float(best[2][-1]))
+        if floor < -1 or blocks.cost(floor) > compared.work:
+            return find_best(compared.all_scans(free), k, best, progress=progress)
         best = find_best(compared.filter_scans(blocks.scans(), free), k, best, floor=floor, progress=progress)
         if len(best[2]) == k and best[2][-1] >= floor:
             return best
-        gap *= _GROWTH
-    return find_best(compared.all_scans(free), k, best, progress=progress)
+        floor = 1 - _GROWTH * max(1 - floor, _LEAST_GAP)
 
 
 @dataclass(frozen=True)
@@ -205,7 +208,7 @@ class _Compared:
     ) -> Self:
         if where is None:
             return cls(snapshot, None, memory)
-        conditions, _ = make_conditions(where, snapshot.row_ids, snapshot.labels, attributes, graph)
+        conditions, _ = make_conditions(encoded(where, snapshot), snapshot.row_ids, snapshot.labels, attributes, graph)
         return cls(snapshot, conditions, memory)
 
     @property
@@ -223,6 +226,16 @@ class _Compared:
     def blocks(self) -> Blocks | None:
         fits = self.memory is None or BYTES_PER_ROW * self.snapshot.n <= self.memory
         return blocks_of(self.snapshot) if fits and self.work > _WORTH_BLOCKS else None
+
+    def estimate(self, k: int, free: Bools | None = None) -> float:
+        """Estimate a similarity, from a sample of rows, that k to 4 k pairs reach; -infinity if it holds too few."""
+        rows = self.snapshot.by_label
+        if len(rows) > _SAMPLE:
+            rows = rows[np.sort(np.random.default_rng(0).choice(len(rows), _SAMPLE, replace=False))]
+        share = (len(rows) / len(self.snapshot.by_label)) ** 2
+        wanted = math.ceil(2 * k * share) + 2
+        found = find_best(self.filter_scans(all_pairs(self.snapshot, rows), free), wanted)[2]
+        return float(found[-1]) if len(found) == wanted else -math.inf
 
     def all_scans(self, free: Bools | None) -> list[Scan]:
         """Return scans that compare all pairs."""

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from cfe_faiss.base.checks import as_count, as_number, is_label
+from cfe_faiss.base.checks import as_count, as_number
 
 Range: TypeAlias = tuple[float, float]
 Permitted: TypeAlias = Range | frozenset[Any]
@@ -283,8 +283,8 @@ def _classes(value: Any) -> tuple[int | str, ...] | None:
     names = {label for label in classes if isinstance(label, str)}
     numbers = {as_count("target", label, 0) for label in classes if not isinstance(label, str)}
     for label in numbers:
-        if not is_label(label):
-            raise ValueError(f"target must be classes in 0..2**31-2, got {label}")
+        if label >= 1 << 63:
+            raise ValueError(f"target must be classes in 0..2**63-1, got {label}")
     return *sorted(numbers), *sorted(names)
 
 

@@ -135,6 +135,37 @@ def as_ids(name: str, values: Any, n: int | None = None) -> NDArray[np.int64]:
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
+def as_lists(name: str, values: Any, n: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return n sequences, or the rows of an array (n, m), one after the other, and the length of each, (n,).
+
+    Raises
+    ------
+    TypeError
+        If the values are not sequences.
+    ValueError
+        If there are not n of them.
+    """
+    expected = f"{name} must hold one sequence for each of {n} queries"
+    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
+        raise TypeError(f"{expected}, got {values!r}")
+    if len(values) != n:
+        raise ValueError(f"{expected}, got {len(values)}")
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        return values.reshape(-1), np.full(n, values.shape[1], np.int64)
+    for one in values:
+        if isinstance(one, str | bytes) or not hasattr(one, "__len__"):
+            raise TypeError(f"{expected}, got {one!r} among them")
+    items = [item for one in values for item in one]
+    return np.array(items, object if None in items else None), np.array([len(one) for one in values], np.int64)
+
+
+def padded(values: NDArray[Any], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return sequences that follow one another as the rows of an array, (n, m), padded with -1."""
+    rows = np.full((len(lengths), int(lengths.max(initial=0))), -1, np.int64)
+    rows[np.arange(rows.shape[1]) < lengths[:, None]] = values
+    return rows
+
+
 def as_names(name: str, values: Any) -> tuple[str, ...]:
     """Return names as texts without repetitions; TypeError if ``values`` is no sequence, or a single text."""
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):

@@ -36,9 +36,10 @@ from cfe_faiss.rows.faiss_functions import adopt
 
 _MAGIC = b"CFE1"
 _FORMAT = "cfe_faiss"
-_VERSION = 4
+_VERSION = 5
 _FIRST_VERSION = 2
-"""Oldest readable version. Its files have no checksum per list; files before version 4 keep nothing of `prepare`."""
+"""Oldest readable version. Its files have no checksum per list; files before version 4 keep nothing of `prepare`, and
+files before version 5 hold integer labels below 2**31 - 1."""
 _TRAILER = struct.Struct("<QQI4s")
 _MAX_HEADER = 1 << 20
 KINDS: dict[str, Any] = {
@@ -75,6 +76,7 @@ def read(
             check_payload(file, header)
         arrays = {section["name"]: _read_section(file, section, mapped) for section in header["sections"]}
         _check_sections(header, arrays, arrays.keys() & set(validate.ON_OPENING))
+        validate.check_label_keys(arrays)
         validate.check_lists(payload, arrays)
         validate.check_calibrations(arrays, len(payload.sizes) * (1 + len(arrays.get("centroids", ()))))
         index = _from_faiss(file, KINDS[header["kind"]], read_stock)

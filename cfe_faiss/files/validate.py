@@ -11,14 +11,17 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.files.faiss_payload import DamageError, Payload
+from cfe_faiss.rows.label_keys import table_from
 from cfe_faiss.rows.snapshot import Snapshot, check_references
 
 ALIGNMENT = 64
 _MAX_LABEL = np.iinfo(np.int32).max
 
 _FLAT, _PQ = "EvidenceFlat", "EvidenceIVFPQ"
+_KEYS = {"label_keys": "|u1", "label_ends": "<i8", "label_codes": "<i4"}
 _LISTS = {
     "labels": "<i4",
+    **_KEYS,
     "centroids": "<f4",
     "references": "<i4",
     "reference_starts": "<i8",
@@ -38,7 +41,7 @@ _LISTS = {
     "calibration_classes": "<f8",
 }
 _SECTIONS = {
-    _FLAT: {"labels": "<i4"},
+    _FLAT: {"labels": "<i4", **_KEYS},
     "EvidenceIVF": _LISTS,
     "EvidenceIVFScalarQuantizer": _LISTS,
     _PQ: _LISTS | {"vectors": "<f4"},
@@ -54,9 +57,11 @@ _PARAMETERS: dict[str, dict[str, type]] = {
 SINCE_VERSION = {
     "list_checksums": 3,
     **dict.fromkeys(("choice", "calibrations", "calibration_starts", "calibration_classes"), 4),
+    **dict.fromkeys(_KEYS, 5),
 }
 """Sections and parameters that files of earlier versions do not have."""
 ON_OPENING = (
+    *_KEYS,
     "centroids",
     "reference_starts",
     "list_checksums",
@@ -145,6 +150,10 @@ def check_shapes(kind: str, payload: Payload, header: dict[str, Any]) -> None:
     """Raise DamageError unless the shapes of all sections match the payload."""
     got = {section["name"]: tuple(section["shape"]) for section in header["sections"]}
     wanted: dict[str, tuple[int, ...]] = {"labels": (payload.ntotal,)}
+    if "label_codes" in got:
+        codes, ends = (*got["label_codes"], 0)[0], (*got["label_ends"], 0)[0]
+        size = (*got["label_keys"], 0)[0] if ends else 8 * codes
+        wanted["label_codes"], wanted["label_keys"], wanted["label_ends"] = (codes,), (size,), (codes if ends else 0,)
     if kind == _PQ:
         wanted["vectors"] = (payload.ntotal, payload.d)
     if kind != _FLAT:
@@ -212,11 +221,20 @@ def check_calibrations(arrays: Arrays, nlist: int) -> None:
         raise DamageError("its calibrations are not valid")
 
 
+def check_label_keys(arrays: Arrays) -> None:
+    """Raise DamageError unless the labels that codes stand for are valid."""
+    with as_damage():
+        table_from(arrays)
+
+
 def check_row_sections(payload: Payload, arrays: Arrays) -> None:
     """Raise DamageError unless labels and references are valid; O(partitions * n)."""
     labels, n = arrays["labels"], payload.ntotal
     if n and (labels.min() < UNKNOWN or labels.max() >= _MAX_LABEL):
         raise DamageError(f"its labels lie in {labels.min()}..{labels.max()}, not in {UNKNOWN}..{_MAX_LABEL - 1}")
+    codes = arrays.get("label_codes", labels[:0])
+    if len(codes) and not np.isin(np.unique(labels), np.append(codes, UNKNOWN)).all():
+        raise DamageError("its labels have no names")
     falls = np.flatnonzero(labels[1:] < labels[:-1]) + 1
     if "centroids" in arrays and not np.isin(falls, np.cumsum(payload.sizes)).all():
         raise DamageError("its labels are not in ascending order within each list")

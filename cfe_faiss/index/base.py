@@ -14,15 +14,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import Change, FaissLists, Reading, ReadWriteLock, Table, Writing, call_steps, commit
-from cfe_faiss.base.checks import as_array, as_count, as_ids, as_labels, as_unit_rows
+from cfe_faiss.base.checks import as_array, as_count, as_ids, as_unit_rows
 from cfe_faiss.base.threads import num_threads
 from cfe_faiss.index.searching import SearchingMixin
 from cfe_faiss.index.stock import as_numeric, written
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import codecs, id_map
 from cfe_faiss.rows.faiss_functions import Step, adopt, emptying, setting
+from cfe_faiss.rows.label_keys import LabelEncoder, LabelKeys, as_labels
 from cfe_faiss.rows.mapped import in_memory
-from cfe_faiss.rows.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError
+from cfe_faiss.rows.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError, read_only
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.selection import selected_rows
 
@@ -45,6 +46,7 @@ class EvidenceMixin(SearchingMixin):
     refusal: str = ""  # why the index is read-only; empty if it is not
     origins: tuple[Path, ...] = ()  # first file read or written, and the last file written
     _table: Table = None  # type: ignore[assignment]
+    label_keys: LabelKeys | None = None  # labels that the codes of the rows stand for; None if they are the labels
     _unchecked: Callable[[], None] | None = None  # deferred checks of the file, run on first use of the rows
 
     # Attributes of the FAISS base class.
@@ -99,6 +101,7 @@ class EvidenceMixin(SearchingMixin):
         """Initialise the attributes of a new index."""
         self._lock, self._deriving = ReadWriteLock(), ReadWriteLock()
         self._table, self._state, self.refusal, self.checks = table, None, "", None
+        self.label_keys = None
 
     def reading(self) -> Reading[Snapshot]:
         """Return a context manager that holds the read lock and returns the snapshot, which does not change inside."""
@@ -141,7 +144,22 @@ class EvidenceMixin(SearchingMixin):
     def members(self) -> Members:
         """Return the ids in ascending order, and the storage row and label of each."""
         with self.reading() as snapshot:
-            return snapshot.members
+            members = snapshot.members
+            return dataclasses.replace(members, labels=read_only(snapshot.decode(members.labels))[0])
+
+    @property
+    def label_names(self) -> NDArray[Any]:
+        """Known labels of the stored vectors in ascending order, (c,): int64, or objects if they are texts."""
+        with self.reading() as snapshot:
+            return snapshot.label_names
+
+    def label_encoder(self) -> LabelEncoder:
+        """Return an encoder of labels of new rows."""
+        return LabelEncoder(self.label_keys, lambda: self.snapshot().class_counts[0])
+
+    def _keeping(self, encoder: LabelEncoder) -> list[Step]:
+        """Return the steps that keep the labels that an encoder has seen."""
+        return [] if encoder.table is self.label_keys else [setting(self, "label_keys", encoder.table)]
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
@@ -190,7 +208,7 @@ class EvidenceMixin(SearchingMixin):
         x
             Vectors, (n, d); L2-normalised on the way in, in a copy. A zero vector stays zero.
         labels
-            Predicted class of each, (n,) integers >= 0.
+            Predicted class of each, (n,): integers in 0..2**63-1, or texts. An index has labels of one kind.
         ids
             Id of each, (n,) distinct integers >= 0 that are not in the index yet; by default the integers after the
             largest stored id, or from 0.
@@ -201,7 +219,7 @@ class EvidenceMixin(SearchingMixin):
             If an argument is invalid or the index is not trained. The index is then unchanged.
         """
         X = as_unit_rows("x", x, self.d)
-        self._add(X, as_labels("labels", labels, len(X)), ids)
+        self._add(X, labels, ids)
 
     def add_with_ids(self, x: ArrayLike, ids: ArrayLike, numeric_type: int = faiss.Float32) -> None:
         """Add vectors of unknown class: they are stored, but are no evidence until relabelled.
@@ -210,16 +228,19 @@ class EvidenceMixin(SearchingMixin):
         the type to which values are rounded first.
         """
         X = as_unit_rows("x", as_numeric(x, numeric_type), self.d)
-        self._add(X, id_map.unknown_labels(len(X)), ids)
+        self._add(X, None, ids)
 
     def add(self, x: ArrayLike, numeric_type: int = faiss.Float32) -> None:
         """Add vectors of unknown class with default ids, after the largest stored id; see :meth:`add_with_ids`."""
         X = as_unit_rows("x", as_numeric(x, numeric_type), self.d)
-        self._add(X, id_map.unknown_labels(len(X)), None)
+        self._add(X, None, None)
 
-    def _add(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: ArrayLike | None) -> None:
+    def _add(self, X: NDArray[np.float32], labels: ArrayLike | None, ids: ArrayLike | None) -> None:
+        """Add unit vectors; ``labels`` None stands for unknown classes."""
         with self.changing() as transaction:
-            transaction.insert(X, labels, ids)
+            encoder = self.label_encoder()
+            codes = id_map.unknown_labels(len(X)) if labels is None else encoder("labels", labels, len(X))
+            transaction.insert(X, codes, ids, self._keeping(encoder))
 
     def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
         """Assign new classes to stored vectors, for example from another model. The clustering does not change.
@@ -227,7 +248,7 @@ class EvidenceMixin(SearchingMixin):
         Parameters
         ----------
         labels
-            New classes, one for each of ``ids``: (n,) integers >= 0, or -1 for "unknown".
+            New classes, one for each of ``ids``, (n,), as in :meth:`add_with_labels`; -1 or None for "unknown".
         ids
             Stored ids, (n,); by default all of them, in ascending order.
 
@@ -237,7 +258,9 @@ class EvidenceMixin(SearchingMixin):
             If an argument is invalid. The index is then unchanged.
         """
         with self.changing() as transaction:
-            transaction.relabel(*id_map.relabelled_rows(transaction.snapshot, labels, ids))
+            encoder = self.label_encoder()
+            changed = id_map.relabelled_rows(transaction.snapshot, labels, ids, encoder)
+            transaction.relabel(*changed, self._keeping(encoder))
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors and return their number.
@@ -288,6 +311,7 @@ class EvidenceMixin(SearchingMixin):
                 held.enter_context(index.changing())
             if isinstance(otherIndex, EvidenceMixin):
                 (X, ids), labels = otherIndex._contents()
+                labels = otherIndex.snapshot().decode(labels)
                 emptied = otherIndex._emptying()
             else:
                 X, ids = id_map.stock_contents(otherIndex)
@@ -295,7 +319,9 @@ class EvidenceMixin(SearchingMixin):
             shifted = as_ids("ids", ids + as_count("add_id", add_id, 0))
             # Decoding and encoding keeps the code of a row; normalising in between might change it.
             rows = X if self._has_codec_of(otherIndex) else as_unit_rows("x", X, self.d)
-            Transaction(self).insert(rows, labels, shifted, emptied)
+            encoder = self.label_encoder()
+            codes = encoder("otherIndex's labels", labels, len(X), unknown=True)
+            Transaction(self).insert(rows, codes, shifted, [*self._keeping(encoder), *emptied])
 
     def check_compatible_for_merge(self, otherIndex: Any) -> None:
         """Raise the error of :meth:`merge_from` unless ``otherIndex`` can be merged."""
@@ -346,7 +372,7 @@ class EvidenceMixin(SearchingMixin):
             self._check_mapped()
             return faiss.deserialize_index(faiss.serialize_index(in_memory(self)))
 
-    def class_index(self, label: int) -> Any:
+    def class_index(self, label: int | str) -> Any:
         """Return a plain FAISS index of the same kind, with copies of the vectors and ids of one class.
 
         That of an exact index is a ``faiss.IndexIDMap2``.
@@ -354,16 +380,16 @@ class EvidenceMixin(SearchingMixin):
         Parameters
         ----------
         label
-            Class, >= 0. A class without vectors gives an empty index.
+            Class. A class without vectors gives an empty index.
 
         Raises
         ------
         TypeError, ValueError
             If ``label`` is invalid.
         """
-        wanted = as_labels("label", np.asarray([label]), 1)[0]
+        wanted = as_labels("label", [label], 1)
         with self.reading() as snapshot:
-            return self._stock_of(snapshot, int(wanted))
+            return self._stock_of(snapshot, int(snapshot.encode("label", wanted)[0]))
 
     def _stock_of(self, snapshot: Snapshot, label: int) -> Any:
         """Return a plain FAISS index with the rows of a class; for callers that hold the read lock."""
@@ -403,7 +429,7 @@ class EvidenceMixin(SearchingMixin):
         if given.dtype != np.uint8 or given.ndim != 2 or given.shape[1] != size:
             raise ValueError(f"codes must be uint8 of shape (n, {size}), got {given.dtype} of shape {given.shape}")
         X = as_unit_rows("codes", self.sa_decode(np.ascontiguousarray(given)), self.d)
-        self._add(X, id_map.unknown_labels(len(X)), ids)
+        self._add(X, None, ids)
 
     # --- unsupported: would lose labels -----------------------------------------------------------------------------
 

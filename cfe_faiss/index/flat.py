@@ -15,6 +15,7 @@ from cfe_faiss.base.checks import as_array, as_count, as_matrix
 from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.rows import faiss_functions as steps_of
 from cfe_faiss.rows.faiss_functions import Step, VirtualMethods, list_of, setting
+from cfe_faiss.rows.label_keys import arrays_of, table_from
 from cfe_faiss.rows.snapshot import Snapshot, rows_by_id
 
 
@@ -71,7 +72,8 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
         if self._state is not None:
             raise RuntimeError("the vectors were changed by other means than the methods of this index; make it anew")
         self._address, lists = steps_of.address_of(self._flat), self._faiss_lists()
-        return Snapshot(self._table.unsorted_rows(lists, self.d), self.d, lookup=partial(self._table.rows_of, lists))
+        rows = self._table.unsorted_rows(lists, self.d)
+        return Snapshot(rows, self.d, lookup=partial(self._table.rows_of, lists), label_keys=self.label_keys)
 
     def _is_current(self, snapshot: Snapshot) -> bool:
         return self._address == steps_of.address_of(self._flat)
@@ -135,6 +137,7 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
             *self._forgetting(),
             *steps_of.truncating(self._flat, self._row_ids, self._id_map, 0),
             setting(self, "_table", _table_of(self.d, 0, None)),
+            setting(self, "label_keys", None),
         ]
 
     def permute_entries(self, perm: ArrayLike) -> None:
@@ -183,7 +186,8 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
 
     def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
         """Return the stock index, the parameters and the arrays of the index file."""
-        return self, {}, {"labels": self.snapshot().labels}
+        snapshot = self.snapshot()
+        return self, {}, {"labels": snapshot.labels, **arrays_of(self.label_keys, lambda: snapshot.class_counts[0])}
 
     def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
         """Restore the parameters and arrays of :meth:`parts`."""
@@ -196,7 +200,7 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
             else:
                 refuse_position_readers()
         self._hold(labels)
-        self._unchecked = check
+        self.label_keys, self._unchecked = table_from(arrays), check
 
 
 def refuse_position_readers() -> None:

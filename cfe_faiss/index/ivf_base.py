@@ -27,6 +27,7 @@ from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows import faiss_functions as steps_of
 from cfe_faiss.rows.faiss_functions import Step, direct_map, inverted_lists, list_sizes, setting, total
+from cfe_faiss.rows.label_keys import LabelKeys, arrays_of, table_from
 from cfe_faiss.rows.layout import Bytes, codes_of, stock_codes
 from cfe_faiss.rows.mapped import in_memory, is_mapped
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, read_only
@@ -123,6 +124,11 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
                 f"{np.linalg.norm(X):g}, id {ids[0]}"
             )
 
+    def take_label_keys(self, table: LabelKeys | None) -> None:
+        """Set the labels that codes of later rows stand for. Codes of stored rows must have the same labels in it."""
+        with self._lock.writing():
+            call_steps([setting(self, "label_keys", table), *self._forgetting()], [])
+
     def take_centroids(self, centroids: NDArray[np.float32]) -> None:
         """Set trained centroids, (partitions, nlist, d), in place of :meth:`train`."""
         call_steps(self._training(centroids), [])
@@ -187,7 +193,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Search a query as later ones are searched, which allocates the memory for it."""
         self.answer_single(np.zeros((1, self.d), np.float32), np.zeros(1, np.int64), 1, 1, None)
 
-    def _add(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: ArrayLike | None) -> None:
+    def _add(self, X: NDArray[np.float32], labels: ArrayLike | None, ids: ArrayLike | None) -> None:
         """Add vectors. If most of the index is new, also derive the data of single queries, to speed up the first."""
         super()._add(X, labels, ids)
         if X.size >= _DERIVED_AHEAD and 2 * len(X) >= self.ntotal and self.routing == "evidence":
@@ -280,6 +286,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             not mapped,
             self.is_trained,
             None if mapped else partial(table.rows_of, lists),
+            self.label_keys,
         )
         derived = Derived(snapshot, self._from_file, self._carried, self._pinned)
         derived.calibrations |= self._calibrations or {}
@@ -463,6 +470,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             *self._forgetting(),
             *steps_of.emptying(self),
             setting(self, "_table", self._table_of(np.zeros(self.nlist, np.int64), None, None, None)),
+            setting(self, "label_keys", None),
         ]
 
     # --- files ------------------------------------------------------------------------------------------------------
@@ -483,6 +491,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         starts = snapshot.reference_starts if further else np.zeros(1, np.int64)
         arrays: Arrays = {
             "labels": snapshot.labels,
+            **arrays_of(self.label_keys, lambda: snapshot.class_counts[0]),
             "centroids": np.nan_to_num(self._supplementary),
             "references": snapshot.references.reshape(further, n),
             "reference_starts": starts,
@@ -504,7 +513,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         references = (arrays["references"].reshape(-1), arrays["reference_starts"])
         table = self._table_of(list_sizes(self), arrays["labels"], arrays.get("vectors"), references)
         self._set_up(table)
-        self._unchecked = check
+        self.label_keys, self._unchecked = table_from(arrays), check
         if len(arrays["route_means"]):
             self._from_file = Routes.from_arrays(self.nlist, arrays)
             if "choice" not in parameters:  # before version 4, lists were clustered by their means

@@ -9,7 +9,7 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.base.checks import as_count, as_labels, as_unit_rows
+from cfe_faiss.base.checks import as_count, as_unit_rows
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 from cfe_faiss.rows import id_map
@@ -138,8 +138,9 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         if ivf.metric_type != faiss.METRIC_INNER_PRODUCT or not ivf.is_trained:
             raise ValueError("ivf must be a trained index over inner products (faiss.METRIC_INNER_PRODUCT)")
         X, ids = id_map.stock_contents(ivf)
-        new_labels = as_labels("labels", labels, len(X), unknown=True)
         index = cls(ivf.d, ivf.nlist)
+        encoder = index.label_encoder()
+        new_labels = encoder("labels", labels, len(X), unknown=True)
         index.nprobe = ivf.nprobe if nprobe is None else as_count("nprobe", nprobe)
         index.take_centroids(ivf_base.stock_centroids(ivf)[None])
         lists = np.repeat(np.arange(ivf.nlist, dtype=np.int32), list_sizes(ivf))[None]
@@ -147,6 +148,7 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         units = as_unit_rows("ivf", X[order])
         with index.changing() as transaction:
             transaction.append(units.view(np.uint8), new_labels, ids[order], lists[:, order])
+        index.take_label_keys(encoder.table)
         return index
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import PqCodes
-from cfe_faiss.base.checks import as_count, as_labels, as_number
+from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.base import Arrays
@@ -111,13 +111,15 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
             raise ValueError(
                 f"refine must have 8-bit codes of residuals, got nbits = {nbits}, by_residual = {by_residual}"
             )
-        new_labels = as_labels("labels", labels, ivf.ntotal, unknown=True)
         index = cls(ivf.d, ivf.nlist, ivf.pq.M, k_factor=max(1.0, refine.k_factor))
+        encoder = index.label_encoder()
+        new_labels = encoder("labels", labels, ivf.ntotal, unknown=True)
         index.pq = ivf.pq
         _, ids = stock_codes(ivf)
         if not np.array_equal(np.sort(ids), np.arange(flat.ntotal)):
             raise ValueError(f"refine must have the ids 0..{flat.ntotal - 1}, each once")
         index._adopt(ivf, new_labels, flat.reconstruct_n(0, flat.ntotal)[ids], nprobe=nprobe)
+        index.take_label_keys(encoder.table)
         return index
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss.base.checks import as_count, as_labels
+from cfe_faiss.base.checks import as_count
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 from cfe_faiss.rows import codecs
@@ -98,10 +98,12 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
                 f"ivf must be of type QT_8bit or QT_fp16 with by_residual False, got qtype {ivf.sq.qtype}, "
                 f"by_residual {ivf.by_residual}"
             )
-        new_labels = as_labels("labels", labels, ivf.ntotal, unknown=True)
         index = cls(ivf.d, ivf.nlist, qtype=ivf.sq.qtype)
+        encoder = index.label_encoder()
+        new_labels = encoder("labels", labels, ivf.ntotal, unknown=True)
         index.sq = ivf.sq
         index._adopt(ivf, new_labels, nprobe=nprobe)
+        index.take_label_keys(encoder.table)
         return index
 
     def __repr__(self) -> str:

@@ -1,17 +1,17 @@
 """Evidence through FAISS's own ``search``: parameters, and a view that leaves one class out."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.base.checks import as_array, as_labels
 from cfe_faiss.base.text import summary
 from cfe_faiss.index.wrappers import search_by_parts
-from cfe_faiss.search.query import Effort, Query
+from cfe_faiss.rows.label_keys import as_labels
+from cfe_faiss.search.query import Effort, Query, Rules
 from cfe_faiss.search.selection import selector_of
 
 
@@ -45,6 +45,8 @@ class EvidenceParameters:
         compare them with their evidence. Constraints on the graph need ids.
     recall, exact, memory
         As in ``search_evidence``. Not in a range search, except ``exact``; no ``recall`` with ``where``.
+    exclude, exclude_labels, within, neighbors
+        As in ``search_evidence``: rules for the rows that each query may find.
 
     Examples
     --------
@@ -78,6 +80,10 @@ class EvidenceParameters:
     recall: float | None = None
     exact: bool = False
     memory: int | None = None
+    exclude: Any = None
+    exclude_labels: Any = None
+    within: tuple[float, float] | None = None
+    neighbors: Literal["other", "own", "any"] = "other"
 
     def __post_init__(self) -> None:
         if self.where is None:
@@ -104,8 +110,8 @@ class EvidenceParameters:
 
     def query(self, X: NDArray[np.float32], **many: Any) -> Query:
         """Return the query about unit vectors, (nq, d); ``many`` is k or threshold."""
-        labels = as_array("params.labels", self.labels)
-        labels = as_labels("params.labels", np.full(len(X), labels) if labels.ndim == 0 else labels, len(X))
+        given = [self.labels] * len(X) if np.ndim(self.labels) == 0 else self.labels
+        labels = as_labels("params.labels", given, len(X), unknown=self.neighbors == "any")
         return Query(
             X=X,
             labels=labels,
@@ -116,13 +122,18 @@ class EvidenceParameters:
             graph=self.graph,
             queries=self.queries,
             name="params.",
+            rules=self._rules,
             **many,
         )
 
     @property
+    def _rules(self) -> Rules | None:
+        return Rules.of(self.exclude, self.exclude_labels, self.within, self.neighbors, "params.")
+
+    @property
     def plain(self) -> bool:
         """Whether only labels and the number of lists, or a recall, are given."""
-        rows = self.sel is None and self.targets is None and self.where is None
+        rows = self.sel is None and self.targets is None and self.where is None and self._rules is None
         return rows and not self.exact and self.memory is None and (self.recall is None or self.nprobe is None)
 
     @property
@@ -141,9 +152,9 @@ class Excluding:
     not take a view.
     """
 
-    def __init__(self, index: Any, label: int) -> None:
+    def __init__(self, index: Any, label: int | str) -> None:
         self.index = index
-        self.label = int(as_labels("label", np.asarray([label]), 1)[0])
+        self.label = as_labels("label", [label], 1).tolist()[0]
 
     def __repr__(self) -> str:
         return f"{self.index!r}.excluding({self.label})"

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import Reading, Writing
-from cfe_faiss.base.checks import as_count, as_labels, as_number, as_unit_rows
+from cfe_faiss.base.checks import as_count, as_number, as_unit_rows
 from cfe_faiss.index.transaction import Transaction
+from cfe_faiss.rows.id_map import unknown_labels
+from cfe_faiss.rows.label_keys import as_labels
 from cfe_faiss.rows.snapshot import Members, Snapshot
-from cfe_faiss.search.query import Certified, Effort, Queries, Query, Ranges, Results
+from cfe_faiss.search.query import Certified, Effort, Queries, Query, Ranges, Results, Rules
+
+Neighbors: TypeAlias = Literal["other", "own", "any"]
 
 
 class EvidenceSearcher(Protocol):
@@ -29,16 +33,24 @@ class EvidenceSearcher(Protocol):
 
     d: int
 
+    @property
+    def label_names(self) -> NDArray[Any]:
+        """Known labels of the stored vectors in ascending order, (c,): int64, or objects if they are texts."""
+
     def search_evidence(  # noqa: PLR0913
         self,
         xq: ArrayLike,
-        labels_q: ArrayLike,
+        labels_q: ArrayLike | None,
         k: int,
         nprobe: int | None = None,
         *,
         recall: float | None = None,
         exact: bool = False,
         sel: Any = None,
+        exclude: Any = None,
+        exclude_labels: Any = None,
+        within: tuple[float, float] | None = None,
+        neighbors: Neighbors = "other",
         memory: int | None = None,
         progress: bool = False,
     ) -> Results:
@@ -52,7 +64,7 @@ class EvidenceSearcher(Protocol):
         xq
             Query vectors, (nq, d); normalised in a copy.
         labels_q
-            Predicted class of each query, (nq,).
+            Predicted class of each query, (nq,). To a query of a class that is not stored, all classes are others.
         k
             Number of results per query, >= 1.
         nprobe
@@ -69,6 +81,17 @@ class EvidenceSearcher(Protocol):
         sel
             Restricts the evidence to selected vectors: a mask, ids or a ``faiss.IDSelector``, as ``sel`` of
             :class:`EvidenceParameters`.
+        exclude
+            Ids that each query must not find: a list of nq sequences, or (nq, m) integers padded with -1. Ids that are
+            not stored are ignored.
+        exclude_labels
+            Further classes that each query must not find: a list of nq sequences, or (nq, m) labels padded with -1.
+        within
+            Smallest and largest similarity of a result, (low, high), for example to leave out near-duplicates.
+        neighbors
+            Rows that a query may find: of "other" classes than its own, of its "own" class, or "any" rows, of unknown
+            class included; for "any", ``labels_q`` may be None. With "own", classes of fewer than 4,096 rows are
+            always searched exactly, and all classes with ``recall``.
         memory
             Limit in bytes, >= 1, for copies of vectors in a batch search; by default 2 GiB. A lower limit needs more
             passes. Result arrays are not included.
@@ -87,12 +110,13 @@ class EvidenceSearcher(Protocol):
         TypeError, ValueError
             If an argument is invalid.
         """
-        if sel is None and not exact and memory is None and (recall is None or nprobe is None):
+        rules = Rules.of(exclude, exclude_labels, within, neighbors)
+        if sel is rules is None and not exact and memory is None and (recall is None or nprobe is None):
             found = self.answer_single(xq, labels_q, k, nprobe, recall)
             if found is not None:
                 return found
         X = as_unit_rows("xq", xq, self.d)
-        query = Query(X=X, labels=as_labels("labels_q", labels_q, len(X)), k=as_count("k", k), sel=sel)
+        query = Query(as_count("k", k), X=X, labels=_query_labels(labels_q, len(X), rules), sel=sel, rules=rules)
         return self.answer(query, self.as_effort(nprobe, recall, exact, memory), progress)
 
     def search_stored(  # noqa: PLR0913
@@ -104,6 +128,10 @@ class EvidenceSearcher(Protocol):
         recall: float | None = None,
         exact: bool = False,
         sel: Any = None,
+        exclude: Any = None,
+        exclude_labels: Any = None,
+        within: tuple[float, float] | None = None,
+        neighbors: Neighbors = "other",
         memory: int | None = None,
         progress: bool = False,
     ) -> Results:
@@ -113,20 +141,22 @@ class EvidenceSearcher(Protocol):
         ----------
         ids
             Stored ids, (nq,); by default all of them in ascending order.
-        k, nprobe, recall, exact, sel, memory, progress
-            As in :meth:`search_evidence`; ``sel`` restricts the evidence, not the queries.
+        k, nprobe, recall, exact, sel, exclude, exclude_labels, within, neighbors, memory, progress
+            As in :meth:`search_evidence`; ``sel`` restricts the evidence, not the queries. A query never finds itself.
 
         Returns
         -------
         D, I
-            As in :meth:`search_evidence`. Rows of vectors with unknown class contain only padding.
+            As in :meth:`search_evidence`. Rows of vectors with unknown class contain only padding, unless ``neighbors``
+            is "any".
 
         Raises
         ------
         TypeError, ValueError
             If an argument is invalid, or an id is not in the index.
         """
-        query = Query(as_count("k", k), ids=ids, sel=sel)
+        rules = Rules.of(exclude, exclude_labels, within, neighbors)
+        query = Query(as_count("k", k), ids=ids, sel=sel, rules=rules)
         return self.answer(query, self.as_effort(nprobe, recall, exact, memory), progress)
 
     def search_certified(  # noqa: PLR0913
@@ -138,6 +168,10 @@ class EvidenceSearcher(Protocol):
         recall: float | None = None,
         exact: bool = False,
         sel: Any = None,
+        exclude: Any = None,
+        exclude_labels: Any = None,
+        within: tuple[float, float] | None = None,
+        neighbors: Neighbors = "other",
         memory: int | None = None,
         progress: bool = False,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]:
@@ -145,8 +179,9 @@ class EvidenceSearcher(Protocol):
 
         Parameters
         ----------
-        ids, k, nprobe, recall, exact, sel, memory, progress
-            As in :meth:`search_stored`.
+        ids, k, nprobe, recall, exact, sel, exclude, exclude_labels, within, neighbors, memory, progress
+            As in :meth:`search_stored`. With one of ``exclude``, ``exclude_labels``, ``within`` and ``neighbors`` the
+            search is always exact.
 
         Returns
         -------
@@ -166,15 +201,27 @@ class EvidenceSearcher(Protocol):
         A vector x of a list with centroid c is bounded by angles: angle(q, x) >= angle(q, c) - angle(x, c). In
         addition to the search, this takes the time to compare every query with every centroid.
         """
-        query = Query(as_count("k", k), ids=ids, sel=sel)
+        rules = Rules.of(exclude, exclude_labels, within, neighbors)
+        query = Query(as_count("k", k), ids=ids, sel=sel, rules=rules)
         return self.answer_certified(query, self.as_effort(nprobe, recall, exact, memory), progress)
 
-    def range_search_evidence(self, xq: ArrayLike, labels_q: ArrayLike, threshold: float, *, sel: Any = None) -> Ranges:
+    def range_search_evidence(  # noqa: PLR0913
+        self,
+        xq: ArrayLike,
+        labels_q: ArrayLike | None,
+        threshold: float,
+        *,
+        sel: Any = None,
+        exclude: Any = None,
+        exclude_labels: Any = None,
+        within: tuple[float, float] | None = None,
+        neighbors: Neighbors = "other",
+    ) -> Ranges:
         """Return all evidence with similarity >= ``threshold``. The search is exact and covers the whole index.
 
         Parameters
         ----------
-        xq, labels_q, sel
+        xq, labels_q, sel, exclude, exclude_labels, within, neighbors
             As in :meth:`search_evidence`.
         threshold
             Minimum similarity.
@@ -191,11 +238,65 @@ class EvidenceSearcher(Protocol):
             If an argument is invalid.
         """
         X = as_unit_rows("xq", xq, self.d)
-        labels = as_labels("labels_q", labels_q, len(X))
+        rules = Rules.of(exclude, exclude_labels, within, neighbors)
         number = as_number("threshold", threshold, -np.inf, np.inf)
-        return self.answer_range(Query(threshold=number, X=X, labels=labels, sel=sel))
+        labels = _query_labels(labels_q, len(X), rules)
+        return self.answer_range(Query(threshold=number, X=X, labels=labels, sel=sel, rules=rules))
 
-    def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
+    def search_per_label(  # noqa: PLR0913
+        self,
+        xq: ArrayLike,
+        labels_q: ArrayLike,
+        k: int,
+        nprobe: int | None = None,
+        *,
+        recall: float | None = None,
+        exact: bool = False,
+        sel: Any = None,
+        exclude: Any = None,
+        within: tuple[float, float] | None = None,
+    ) -> Results:
+        """Return the k most similar stored vectors of each class other than the query's.
+
+        Parameters
+        ----------
+        xq, labels_q, sel, exclude, within
+            As in :meth:`search_evidence`.
+        k
+            Number of results per query and class, >= 1.
+        nprobe
+            Number of lists to probe for each class with at least 4,096 stored vectors: the lists whose vectors of this
+            class are nearest. Smaller classes are searched exactly. By default the ``nprobe`` of the index.
+        recall, exact
+            Instead of ``nprobe``: an exact search, in both cases.
+
+        Returns
+        -------
+        D, I
+            Similarities (nq, classes, k) float32 and ids (nq, classes, k) int64, best first. The classes are
+            ``label_names``. Results of the query's own class, and missing results, are padding.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid.
+
+        Examples
+        --------
+        >>> import cfe_faiss as cfe
+        >>> index = cfe.IndexEvidenceFlat(2)
+        >>> index.add_with_labels([[1, 0], [0.8, 0.6], [0, 1], [0.6, 0.8]], [0, 1, 2, 1])
+        >>> index.search_per_label([[1, 0.1]], [0], k=2)[1]
+        array([[[-1, -1],
+                [ 1,  3],
+                [ 2, -1]]])
+        """
+        rules = (Rules.of(exclude, None, within, "other") or Rules())._replace(per_label=True)
+        X = as_unit_rows("xq", xq, self.d)
+        query = Query(as_count("k", k), X=X, labels=_query_labels(labels_q, len(X), rules), sel=sel, rules=rules)
+        return self.answer(query, self.as_effort(nprobe, recall, exact))
+
+    def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[Any, float]:
         """Return the measured recall@k of each stored class."""
 
     # --- answers, for callers with a Query --------------------------------------------------------------------------
@@ -314,3 +415,11 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
 
     def parts(self) -> tuple[Any, dict[str, Any], dict[str, NDArray[Any]]]:
         """Return FAISS's part, parameters and arrays of the index file."""
+
+
+def _query_labels(labels: ArrayLike | None, nq: int, rules: Rules | None) -> NDArray[Any]:
+    """Return the labels of queries; unknown ones are for searches of any class only."""
+    is_any = rules is not None and rules.neighbors == "any"
+    if labels is None and is_any:
+        return unknown_labels(nq)
+    return as_labels("labels_q", labels, nq, unknown=is_any)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import ListChecks, Reading, ReadWriteLock, SingleSearch, is_single
-from cfe_faiss.base.checks import as_count, as_number, as_unit_rows
+from cfe_faiss.base.checks import UNKNOWN, as_count, as_number, as_unit_rows
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding
 from cfe_faiss.index.protocol import EvidenceSearcher
 from cfe_faiss.index.stock import like, lock_method, written
@@ -34,6 +34,7 @@ class SearchingMixin:
     search_stored = EvidenceSearcher.search_stored
     search_certified = EvidenceSearcher.search_certified
     range_search_evidence = EvidenceSearcher.range_search_evidence
+    search_per_label = EvidenceSearcher.search_per_label
 
     # FAISS rejects attributes that the class does not define, so each has a default here.
     d: int  # of the FAISS base class
@@ -128,7 +129,9 @@ class SearchingMixin:
         """
         if self.routing != "evidence":
             return None
-        single = self._single
+        single, state = self._single, self._state
+        if state is not None and state.label_keys is not None:
+            labels_q = _encode_single(state, labels_q)
         if single is None:
             if not is_single(xq, labels_q, k, self.d):
                 return None
@@ -138,7 +141,6 @@ class SearchingMixin:
                     return None
                 self._single = single = SingleSearch(self._lock, searcher)
         if recall is not None:
-            state = self._state
             if state is None or type(k) is not int or type(recall) is not float:
                 return None
             if type(labels_q) is not np.ndarray or labels_q.size != 1:
@@ -283,10 +285,10 @@ class SearchingMixin:
         """Return FAISS's search parameters as an object that no other thread changes."""
         return params
 
-    def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
+    def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[Any, float]:
         """Return the recall@k of each stored class: always 1, as an index without lists is exact."""
         with self.reading() as snapshot:
-            return dict.fromkeys(snapshot.class_counts[0].tolist(), 1.0)
+            return dict.fromkeys(snapshot.label_names.tolist(), 1.0)
 
     @property
     def choice(self) -> Element | None:
@@ -314,9 +316,22 @@ class SearchingMixin:
     def prepare_again(self) -> None:
         """Derive the data of an index that was prepared before it was written; nothing for an exact index."""
 
-    def excluding(self, label: int) -> Excluding:
+    def excluding(self, label: int | str) -> Excluding:
         """Return a view whose ``search(x, k)`` excludes class ``label``, for code without a notion of classes."""
         return Excluding(self, label)
+
+
+def _encode_single(snapshot: Snapshot, labels: Any) -> NDArray[np.int32] | None:
+    """Return the code of the label of one query that needs no conversion, (1,); None for any other."""
+    table = snapshot.label_keys
+    if table is None or type(labels) is not np.ndarray or labels.shape != (1,):
+        return None
+    label, kind = labels[0], labels.dtype.kind
+    if kind != ("U" if table.are_texts else "i") or label in ("", UNKNOWN):
+        return None
+    place = int(table.keys.searchsorted(label))  # `encode` takes ten times as long
+    is_stored = place < len(table.keys) and table.keys[place] == label
+    return np.array([table.codes[place] if is_stored else snapshot.absent_label], np.int32)
 
 
 def _choose_title(progress: bool) -> str | None:
@@ -356,7 +371,7 @@ class ListSearchingMixin(SearchingMixin):
         number, found = self._calibration(recall, k, None)
         return number if found is None else found.most
 
-    def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
+    def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[Any, float]:
         """Return the measured recall@k of each class for ``search_stored(k=k, recall=recall)``.
 
         A sample of each class, about 250 to 1,000 stored vectors, is searched exactly and with increasing ``nprobe``.
@@ -397,7 +412,11 @@ class ListSearchingMixin(SearchingMixin):
         ([0, 1], True)
         """
         found = self._calibration(recall, k, None if queries is None else as_count("queries", queries))[1]
-        return super().recall_by_class(recall, k, queries=queries) if found is None else dict(found.recall)
+        if found is None:
+            return super().recall_by_class(recall, k, queries=queries)
+        with self.reading() as snapshot:
+            labels = snapshot.decode(np.array([*found.recall], np.int32)).tolist()
+        return dict(zip(labels, found.recall.values(), strict=True))
 
     def _calibration(self, recall: float, k: int, queries: int | None) -> tuple[int, Calibration | None]:
         """Return the total number of lists, and the calibration for a recall (None if it needs all lists)."""

@@ -1,5 +1,6 @@
 """Ids of stored vectors: lookup, checks of new ids, and new labels by id."""
 
+from collections.abc import Callable
 from typing import Any
 
 import faiss
@@ -80,22 +81,27 @@ def unknown_labels(n: int) -> NDArray[np.int32]:
     return np.full(n, UNKNOWN, np.int32)
 
 
-def relabelled(snapshot: Snapshot, labels: ArrayLike, ids: ArrayLike | None) -> NDArray[np.int32]:
+def relabelled(
+    snapshot: Snapshot, labels: ArrayLike, ids: ArrayLike | None, encode: Callable[..., NDArray[np.int32]]
+) -> NDArray[np.int32]:
     """Return the labels of all rows after new labels for ``ids`` (by default all ids)."""
     result = snapshot.labels.copy()
-    rows, new = relabelled_rows(snapshot, labels, ids)
+    rows, new = relabelled_rows(snapshot, labels, ids, encode)
     result[rows] = new
     return result
 
 
 def relabelled_rows(
-    snapshot: Snapshot, labels: ArrayLike, ids: ArrayLike | None
+    snapshot: Snapshot,
+    labels: ArrayLike,
+    ids: ArrayLike | None,
+    encode: Callable[..., NDArray[np.int32]] = as_labels,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return the rows of ``ids`` (by default all ids), in ascending order, and the new label of each."""
+    """Return the rows of ``ids`` (by default all ids), ascending, and the new label of each. ``encode`` checks them."""
     rows = snapshot.members.rows if ids is None else snapshot.find(ids)
     order = np.argsort(rows, kind="stable")
     in_order = rows[order]
     repeated = int((in_order[1:] == in_order[:-1]).sum())
     if repeated:
         raise ValueError(f"ids must be distinct, got {repeated} of {len(rows)} repeated")
-    return in_order, as_labels("labels", labels, len(rows), unknown=True)[order]
+    return in_order, encode("labels", labels, len(rows), unknown=True)[order]

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import PqCodes, Rows
-from cfe_faiss.base.checks import UNKNOWN, as_ids
+from cfe_faiss.base.checks import UNKNOWN, as_ids, is_label
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.text import summary
 from cfe_faiss.rows import codecs
+from cfe_faiss.rows.label_keys import NOT_STORED, LabelKeys
 from cfe_faiss.rows.layout import stable_order
 
 _UNIT_TOLERANCE = 1e-4  # for norms summed in float32
@@ -37,7 +38,8 @@ class Members:
     Attributes
     ----------
     ids, rows, labels
-        Ids and the row and label of each: (n,) int64, int64 and int32.
+        Ids and the row and label of each: (n,) int64, int64 and int32. ``index.members()`` has labels as int64 or
+        objects if they are large integers or texts.
     places
         Position of each row's id in ``ids``, (n,) int64.
     """
@@ -88,6 +90,8 @@ class Snapshot:
         Whether the index was trained.
     lookup
         Function of ids, (m,) int64, that returns the row of each, or -1; None to look ids up in :attr:`members`.
+    label_keys
+        The labels that the codes in :attr:`labels` stand for; None if they are the labels.
     cache
         Data derived from the snapshot; see :class:`cfe_faiss.search.derived.Derived`.
     """
@@ -103,6 +107,7 @@ class Snapshot:
     in_memory: bool = True
     is_trained: bool = True
     lookup: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None
+    label_keys: LabelKeys | None = None
     cache: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -155,6 +160,28 @@ class Snapshot:
         """Return the rows of ``ids``; UnknownIdError names the argument and the first unknown id."""
         return _find(name, ids, self.rows_of)
 
+    # --- labels -----------------------------------------------------------------------------------------------------
+
+    def encode(self, name: str, labels: NDArray[Any]) -> NDArray[np.int32]:
+        """Return the codes of labels of :func:`label_keys.as_labels`; :attr:`absent_label` for labels without a row."""
+        if self.label_keys is None and labels.dtype == np.int32:
+            return labels
+        table = LabelKeys.of_codes(self.class_counts[0]) if self.label_keys is None else self.label_keys
+        codes = table.find(name, labels)
+        if (codes == NOT_STORED).any():
+            codes[codes == NOT_STORED] = self.absent_label
+        return codes
+
+    def decode(self, codes: NDArray[np.int32]) -> NDArray[Any]:
+        """Return the labels that codes stand for."""
+        return codes if self.label_keys is None else self.label_keys.decode(codes)
+
+    @derived
+    def label_names(self) -> NDArray[Any]:
+        """Known labels of the rows in ascending order, (c,): int64, or objects if they are texts."""
+        names = np.sort(self.decode(self.class_counts[0]))
+        return read_only(names if names.dtype.kind == "O" else names.astype(np.int64))[0]
+
     # --- rows -------------------------------------------------------------------------------------------------------
 
     @derived
@@ -206,6 +233,16 @@ class Snapshot:
     def class_counts(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Known labels in ascending order, and the number of rows of each."""
         return _class_counts(self.labels)
+
+    @derived
+    def absent_label(self) -> int:
+        """A label that no row has: to a query with it, all rows of known label are of another class."""
+        classes = self.class_counts[0]
+        most = int(classes.max(initial=UNKNOWN))
+        if is_label(most + 1):
+            return most + 1
+        gaps = np.flatnonzero(classes != np.arange(len(classes)))
+        return int(gaps[0]) if len(gaps) else len(classes)
 
     @derived
     def row_ids(self) -> NDArray[np.int64]:

@@ -5,6 +5,8 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
+from numpy.typing import NDArray
+
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.index.protocol import EvidenceSearcher
 from cfe_faiss.scale.ray import connect
@@ -74,9 +76,15 @@ class ServedEvidenceIndex(EvidenceSearcher):
         found: Certified = self._ask("answer_certified", query, effort)
         return found
 
-    def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[int, float]:
+    def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[Any, float]:
         """Return the results of ``ShardedEvidenceIndex.recall_by_class``."""
-        found: dict[int, float] = self._ask("recall_by_class", recall, k, queries=queries)
+        found: dict[Any, float] = self._ask("recall_by_class", recall, k, queries=queries)
+        return found
+
+    @property
+    def label_names(self) -> NDArray[Any]:
+        """Known labels of the stored vectors, as of the sharded index."""
+        found: NDArray[Any] = self._ask("label_names")
         return found
 
     def processes(self) -> list[int]:
@@ -140,4 +148,5 @@ class _Replica:
         return os.getpid()
 
     def ask(self, method: str, arguments: tuple[Any, ...], how: dict[str, Any]) -> Any:
-        return getattr(self._index, method)(*arguments, **how)
+        found = getattr(self._index, method)
+        return found(*arguments, **how) if callable(found) else found

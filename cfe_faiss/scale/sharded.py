@@ -23,6 +23,7 @@ from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import id_map
 from cfe_faiss.rows.faiss_functions import Step, get_list_functions, pointer_to, replacing_lists, setting, total
+from cfe_faiss.rows.label_keys import LabelEncoder
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.scale import shards as shard_files
 from cfe_faiss.scale.shards import NewVectors, Rows, Shards
@@ -131,6 +132,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
             *self._forgetting(),
             setting(self, "_files", shards),
             setting(self, "checks", shards.checks()),
+            setting(self, "label_keys", shards.label_keys()),
             setting(self, "_table", Table(shards.sizes, 0, 0, self.code_size, shards.labels(), None, None)),
             setting(self, "_from_file", routes),
             total(self, shards.ntotal),
@@ -206,24 +208,27 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         compare ids. Disk: the new vectors and, until the old files are removed, the changed shards.
         """
         with self._change_alone():
-            self._add_checked(shard_files.checked_blocks(blocks, self.d, self._next_id()))
+            encoder = self.label_encoder()
+            self._add_checked(shard_files.checked_blocks(blocks, self.d, self._next_id(), encoder), encoder)
 
-    def _add(self, X: NDArray[np.float32], labels: NDArray[np.int32], ids: ArrayLike | None) -> None:
+    def _add(self, X: NDArray[np.float32], labels: ArrayLike | None, ids: ArrayLike | None) -> None:
         with self._change_alone():
-            self._add_checked([(X, labels, id_map.distinct_ids(ids, len(X), self._next_id()))])
+            encoder = self.label_encoder()
+            codes = id_map.unknown_labels(len(X)) if labels is None else encoder("labels", labels, len(X))
+            self._add_checked([(X, codes, id_map.distinct_ids(ids, len(X), self._next_id()))], encoder)
 
     def _next_id(self) -> int:
         with self.reading():
             self.snapshot().native.check_ids()
             return Transaction(self).next_id()
 
-    def _add_checked(self, blocks: Iterable[Rows]) -> None:
+    def _add_checked(self, blocks: Iterable[Rows], encoder: LabelEncoder) -> None:
         with tempfile.TemporaryFile(dir=self._files.folder) as file:
             new = NewVectors.sorted_into(file, blocks, self._files)
             with self.reading() as snapshot:
                 snapshot.native.check_ids()
                 Transaction(self).new_ids(new.ids, len(new.ids))
-            self._rewrite(new.edits())
+            self._rewrite(new.edits(), encoder)
 
     def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
         """Change labels of stored vectors; arguments and errors as of ``IndexEvidenceIVF.relabel``.
@@ -231,8 +236,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         Only shards with changed labels are written.
         """
         with self._change_alone():
-            snapshot = self.storage()
-            self._take_labels(snapshot, id_map.relabelled(snapshot, labels, ids))
+            snapshot, encoder = self.storage(), self.label_encoder()
+            self._take_labels(snapshot, id_map.relabelled(snapshot, labels, ids, encoder), encoder)
 
     def relabel_blocks(self, blocks: Iterable[tuple[ArrayLike, ArrayLike]]) -> None:
         """Change labels of stored vectors block by block, as calls of :meth:`relabel` do; all or, on an error, none.
@@ -255,21 +260,22 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         Takes memory for a shard, for a block, and for the id map.
         """
         with self._change_alone():
-            snapshot = self.storage()
-            self._take_labels(snapshot, shard_files.relabel_in_blocks(snapshot, blocks))
+            snapshot, encoder = self.storage(), self.label_encoder()
+            self._take_labels(snapshot, shard_files.relabel_in_blocks(snapshot, blocks, encoder), encoder)
 
-    def _take_labels(self, snapshot: Snapshot, labels: NDArray[np.int32]) -> None:
+    def _take_labels(self, snapshot: Snapshot, labels: NDArray[np.int32], encoder: LabelEncoder) -> None:
         def relabel(transaction: Transaction, own: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
             transaction.relabel(own, labels[rows])
 
-        self._rewrite(shard_files.edits_of(self._files, snapshot.labels != labels, relabel))
+        self._rewrite(shard_files.edits_of(self._files, snapshot.labels != labels, relabel), encoder)
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors, and return their number; argument and errors as of ``IndexEvidenceIVF.remove_ids``."""
         x = self._without_callbacks(x, "x")
         with self._change_alone():
             gone = selected(x, self.storage(), "x")
-            self._rewrite(shard_files.edits_of(self._files, gone, lambda transaction, own, _: transaction.remove(own)))
+            edits = shard_files.edits_of(self._files, gone, lambda transaction, own, _: transaction.remove(own))
+            self._rewrite(edits, self.label_encoder())
         return int(gone.sum())
 
     @contextmanager
@@ -290,12 +296,14 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         if before != now or not np.array_equal(self._files.centroids, shards.centroids):
             raise RuntimeError(f"the shards in {shards.folder} are those of another index now; open them again")
 
-    def _rewrite(self, edits: Mapping[int, shard_files.Edit]) -> None:
+    def _rewrite(self, edits: Mapping[int, shard_files.Edit], encoder: LabelEncoder) -> None:
         """Change shards in the folder and in this index at once."""
         if not edits:
             return
         before = self._files
-        prepared, manifest = shard_files.prepare_manifest(before.folder, shard_files.write_changed(before, edits))
+        prepared, manifest = shard_files.prepare_manifest(
+            before.folder, shard_files.write_changed(before, edits, encoder.table)
+        )
         after = shard_files.open_shards(before.folder, manifest, before)
         replace = os.replace, (prepared, before.folder / shard_files.MANIFEST)
         steps = self._steps_to(after)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import ListChecks
-from cfe_faiss.base.checks import as_count, as_labels, as_unit_rows
+from cfe_faiss.base.checks import as_count, as_unit_rows
 from cfe_faiss.coarse.kmeans import nearest_numbers
 from cfe_faiss.files.format import read_header, read_index, write_index
 from cfe_faiss.files.lock import alone_in
@@ -33,6 +33,7 @@ from cfe_faiss.files.regular import open_regular
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import id_map
+from cfe_faiss.rows.label_keys import LabelEncoder, LabelKeys
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.scale.manifest import Manifest
 
@@ -103,6 +104,17 @@ class Shards:
         for number, shard in enumerate(self.indexes):
             joined[self.rows(number)] = shard.storage().labels
         return joined
+
+    def label_keys(self) -> LabelKeys | None:
+        """Return the labels that the codes in all shards stand for; None if these are the labels in each shard."""
+        tables = [shard.label_keys for shard in self.indexes if shard.label_keys is not None]
+        if tables:
+            others = [shard.storage().class_counts[0] for shard in self.indexes if shard.label_keys is None]
+            tables += [LabelKeys.of_codes(codes) for codes in others if len(codes)]
+        try:
+            return LabelKeys.union(tables)
+        except ValueError as error:
+            raise _damage(self.folder, str(error)) from error
 
     def rows(self, number: int) -> NDArray[np.int64]:
         """Return the rows of one shard in its own order, as rows of all shards in the order of the lists."""
@@ -343,6 +355,7 @@ def write_shards(index: IndexEvidenceIVF, path: str | PathLike[str], shards: int
                 X, ids = snapshot.rows(rows)
                 part = empty_index(snapshot.centroids, **{name: getattr(index, name) for name in PARAMETERS})
                 part.nprobe = index.nprobe
+                part.take_label_keys(index.label_keys)
                 append_rows(part, X, snapshot.labels[rows], ids, lists[rows])
                 write_index(part, file)
         with new_file(folder / MANIFEST, overwrite=True) as manifest:
@@ -401,12 +414,13 @@ def owners_of(centroids: NDArray[np.float32], sizes: NDArray[np.int64], shards: 
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
-def write_changed(shards: Shards, edits: Mapping[int, Edit]) -> list[Path]:
+def write_changed(shards: Shards, edits: Mapping[int, Edit], table: LabelKeys | None) -> list[Path]:
     """Write changed shards into new files, one at a time in memory; return the files of all shards."""
     paths = shards.paths
     fresh = _new_paths(shards.folder, len(paths))
     for number, edit in edits.items():
         index = cast(IndexEvidenceIVF, read_index(paths[number]))
+        index.take_label_keys(table)
         edit(index)
         write_index(index, fresh[number])
         del index  # before the next one is read
@@ -504,7 +518,7 @@ def edits_of(
 # --- blocks of a caller -----------------------------------------------------------------------------------------------
 
 
-def checked_blocks(blocks: Iterable[Any], d: int, first: int) -> Iterator[Rows]:
+def checked_blocks(blocks: Iterable[Any], d: int, first: int, encode: LabelEncoder) -> Iterator[Rows]:
     """Yield a caller's blocks (x, labels[, ids]) in their stored form.
 
     Default ids count from ``first``, or continue after the largest id of the blocks before.
@@ -513,18 +527,18 @@ def checked_blocks(blocks: Iterable[Any], d: int, first: int) -> Iterator[Rows]:
     def checked(block: tuple[Any, ...]) -> Rows:
         x, labels, ids = block if len(block) == 3 else (*block, None)
         X = as_unit_rows("x", x, d)
-        return X, as_labels("labels", labels, len(X)), id_map.distinct_ids(ids, len(X), first)
+        return X, encode("labels", labels, len(X)), id_map.distinct_ids(ids, len(X), first)
 
     for rows in _each_block(blocks, "(x, labels) or (x, labels, ids)", (2, 3), checked):
         first = max(first, int(rows[2].max(initial=-1)) + 1)
         yield rows
 
 
-def relabel_in_blocks(snapshot: Snapshot, blocks: Iterable[Any]) -> NDArray[np.int32]:
+def relabel_in_blocks(snapshot: Snapshot, blocks: Iterable[Any], encode: LabelEncoder) -> NDArray[np.int32]:
     """Return the labels of all rows, (n,), after the changes of a caller's blocks (labels, ids)."""
     result = snapshot.labels.copy()
     for rows, labels in _each_block(
-        blocks, "(labels, ids)", (2,), lambda block: id_map.relabelled_rows(snapshot, *block)
+        blocks, "(labels, ids)", (2,), lambda block: id_map.relabelled_rows(snapshot, block[0], block[1], encode)
     ):
         result[rows] = labels
     return result

@@ -14,7 +14,7 @@ from cfe_faiss import _native
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import make_results
-from cfe_faiss.search import constrained, exact, greedy, grouped, masked, nearest, recall, single
+from cfe_faiss.search import constrained, exact, greedy, grouped, masked, nearest, recall, ruled, single
 from cfe_faiss.search.certify import certify
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.exact import pad_results
@@ -23,8 +23,8 @@ from cfe_faiss.search.query import Calibration, Certified, Effort, Plan, Queries
 _QUERIES_PER_LIST = 4
 _FEW = 4  # up to this number of queries, scan the rows in place; above it, use matrix products
 _FEW_TO_CALIBRATE = 2000  # an exact search of this number of queries takes about as long as a calibration
-# An exact search of all rows multiplies each pair once. It is faster than a search of the lists if these hold at least a
-# certain share of the rows: see `_pays_exactly`.
+# An exact search of all rows multiplies each pair once. It is faster than a search of the lists if these hold at least
+# a certain share of the rows: see `_pays_exactly`.
 _LEAST_SHARE = 0.4
 _SCANNED = 1.08  # rows of an exact search that take as long as a row of the lists
 _OVERHEAD, _OVERHEAD_PER_DIMENSION = 400, 0.8  # grouping and rotating a query, in rows of an exact search
@@ -37,9 +37,13 @@ def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq:
     ``effort`` must be complete, with the defaults of the index filled in. If the queries are a part of a larger set,
     ``nq`` is the size of that set. It selects the engine, so that a part is searched as the whole set would be.
     """
+    if queries.rules is not None and queries.rules.per_label:
+        return ruled.search_per_label(queries, effort)
     if queries.snapshot.n == 0:  # an empty index may be untrained
         return pad_results(*make_results(len(queries), 0), queries.k)
     plan = choose_engine(queries, effort, nq)
+    if plan.engine is masked.search and queries.conditions is None:
+        return ruled.search(queries, effort, progress, search)
     if plan.calibration is None:
         return pad_results(*plan.engine(queries, plan, progress), queries.k)
     parts = _split_by_nprobe(queries, plan)
@@ -52,6 +56,10 @@ def search_certified(queries: Queries, effort: Effort, progress: str | None = No
     """Return D, I as :func:`search` does, and a mask, (nq,), of the result rows that are provably exact."""
     if queries.snapshot.n == 0:
         return *search(queries, effort), np.ones(len(queries), np.bool_)
+    if queries.rules is not None:  # without lists that are skipped, so that all rows are exact
+        return *search(queries, effort._replace(nprobe=None, recall=None, exact=True), progress), np.ones(
+            len(queries), bool
+        )
     parts, found = _split_by_nprobe(queries, choose_engine(queries, effort)), []
     for _, some, plan in parts:
         D, I = pad_results(*plan.engine(some, plan, progress), queries.k)
@@ -106,7 +114,12 @@ def choose_engine(queries: Queries, effort: Effort, nq: int | None = None) -> Pl
     """Choose the engine for a search of the k best results per query. The index must not be empty."""
     lists, conditions = queries.snapshot.lists, queries.conditions
     if queries.rules is not None:
-        if conditions is None and queries.rules.are_plain_neighbors and not queries.stored:
+        if (
+            conditions is None
+            and (effort.exact or not lists)
+            and queries.rules.are_plain_neighbors
+            and not queries.stored
+        ):
             return Plan(nearest.search, lists, effort)
         return Plan(masked.search, lists, effort)
     if conditions is not None:

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import Blocks, ClassCentroids, ListScan, Searcher
+from cfe_faiss.base.checks import as_unit_rows
 from cfe_faiss.base.derived import derived, once
 from cfe_faiss.coarse.class_centroids import SMALL_SHARE, Routes
 from cfe_faiss.rows.codecs import FLAT
-from cfe_faiss.rows.snapshot import Snapshot, read_only
+from cfe_faiss.rows.snapshot import Snapshot, lists_of, read_only
 from cfe_faiss.search import blocks as blocking
 from cfe_faiss.search.blocks import Element
 from cfe_faiss.search.element import Sample, faster, searcher_of, usable, worth_blocks
@@ -23,6 +24,7 @@ from cfe_faiss.search.query import MEMORY, Calibration, Effort
 _WORTH = 1 / 8  # maximum share of changed lists; above it, a rebuild costs little more
 _EVERYTHING = np.empty(0, bool)
 _NAME = "evidence"
+_ROWS_AT_ONCE = 1 << 14
 _MOST_BYTES = 1 << 24  # bytes in a row; products of longer rows overflow 32 bits
 
 
@@ -105,6 +107,7 @@ class Derived:
         self.kept: dict[Element, Blocks | None] = {}
         self.calibrations: dict[tuple[Any, ...], Calibration] = {}
         self.groups: dict[str, Groups] = {}
+        self._label_means: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
         self.pinned = pinned
         self._from_file = class_means
         snapshot.cache[_NAME] = self
@@ -139,6 +142,24 @@ class Derived:
         if carried is None or carried.centroids is None:
             return self.class_means.native
         return carried.centroids.with_changes(self.snapshot.native, np.flatnonzero(carried.changed), SMALL_SHARE)
+
+    def label_means(self, label: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return the lists of the first partition that hold rows of a label, (m,), and the mean of these rows, (m, d).
+
+        Means are normalised.
+        """
+        return once(self._label_means, label, lambda: self._new_label_means(label))
+
+    def _new_label_means(self, label: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        snapshot = self.snapshot
+        rows = np.flatnonzero(snapshot.labels == label)
+        lists, numbers = np.unique(lists_of(rows, snapshot.starts), return_inverse=True)
+        sums = np.zeros((len(lists), snapshot.d), np.float32)
+        for first in range(0, len(rows), _ROWS_AT_ONCE):
+            part = slice(first, first + _ROWS_AT_ONCE)
+            starts = np.flatnonzero(np.diff(numbers[part], prepend=-1))
+            sums[numbers[part][starts]] += np.add.reduceat(snapshot.rows(rows[part])[0], starts)
+        return lists, as_unit_rows("means", np.nan_to_num(sums))
 
     # --- blocks -----------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@ Faster engines answer the queries that they support. All other queries are answe
 the last bit.
 """
 
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +13,13 @@ from numpy.typing import NDArray
 from cfe_faiss._native import row_similarities, scan_tile
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import product, run
+from cfe_faiss.rows.layout import stable_order
 from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search.conditions import Bools, Ints
-from cfe_faiss.search.exact import CHUNK, TILE, Found, estimate_work, make_ranges, slices
+from cfe_faiss.search.exact import CHUNK, NOTHING, TILE, Chunk, collect, estimate_work, make_ranges, slices
 from cfe_faiss.search.query import Floats, Plan, Queries, Ranges, Results, Rules
+
+_Tiles = Callable[[Ints], Iterator[tuple[Chunk, Chunk, Floats]]]
 
 
 def search(queries: Queries, _: Plan | None, progress: str | None) -> Results:
@@ -24,30 +28,93 @@ def search(queries: Queries, _: Plan | None, progress: str | None) -> Results:
         raise ValueError("params.where must not limit how often evidence is used together with rules")
     snapshot = queries.snapshot
     D, I = make_results(len(queries), min(queries.k, snapshot.n))
-    rows = np.flatnonzero(_may_be_found(queries))
+    blocks, tiles = _cut(queries)
 
-    def scan(block: slice) -> None:
-        X = queries.fetch(block)
-        # Give all rows one label and all queries another, so that the core skips nothing: the rules decide.
-        of_queries = np.ones(len(X), np.int32)
-        for cut in slices(len(rows), TILE // len(X)):
-            Y, ids = snapshot.rows(rows[cut])
-            S = product(X, Y.T)
-            S[_is_excluded(queries, block, rows[cut], ids)] = -np.inf
-            if queries.rules is not None and queries.rules.within is not None:
-                _exclude_beyond(queries.rules.within, S, X, Y, snapshot.margin)
-            scan_tile(S, X, of_queries, Y, np.zeros(len(Y), np.int32), ids, D[block], I[block], snapshot.margin)
+    def scan(block: Ints) -> None:
+        found = D[block], I[block]
+        for x, y, S in tiles(block):
+            scan_tile(S, x.X, x.labels, y.X, y.labels, y.ids, *found, snapshot.margin)
+        D[block], I[block] = found
 
-    run(scan, slices(len(queries), CHUNK), work=estimate_work(snapshot, len(queries)), progress=progress)
+    run(scan, blocks, work=estimate_work(snapshot, len(queries)), progress=progress)
     return D, I
 
 
 def range_search(queries: Queries, threshold: float) -> Ranges:
     """Return lims, D, I of all results at or above the threshold, under rules and conditions."""
-    D, I = search(replace(queries, k=queries.snapshot.n), None, None)
-    query, place = np.nonzero((I >= 0) & (np.float32(threshold) <= D))
-    found: Found = query, I[query, place], D[query, place]
-    return make_ranges([found], len(queries))
+    snapshot, found = queries.snapshot, [NOTHING]
+    blocks, tiles = _cut(queries)
+
+    def scan(block: Ints) -> None:
+        for x, y, S in tiles(block):
+            for rows, columns, scores in collect(x, y, S, lambda: threshold, snapshot.margin):
+                found.append((block[rows], y.ids[columns], scores.copy()))
+
+    run(scan, blocks, work=estimate_work(snapshot, len(queries)))
+    return make_ranges(found, len(queries))
+
+
+def search_per_label(queries: Queries, labels: NDArray[np.int32], D: Floats, I: Ints) -> None:
+    """Write the exact k best D, I of each class, (nq, classes, k); ``labels`` are ascending, (classes,)."""
+    snapshot = queries.snapshot
+    blocks, tiles = _cut(queries, by_label=True)
+
+    def scan(block: Ints) -> None:
+        for x, y, S in tiles(block):
+            of_rows = snapshot.labels[snapshot.rows_of(y.ids)]
+            starts = np.flatnonzero(np.diff(of_rows, prepend=UNKNOWN))
+            for first, stop in pairwise([*starts.tolist(), len(of_rows)]):
+                cut, place = slice(first, stop), int(labels.searchsorted(of_rows[first]))
+                found, part = (D[block, place], I[block, place]), np.ascontiguousarray(S[:, cut])
+                scan_tile(part, x.X, x.labels, y.X[cut], y.labels[cut], y.ids[cut], *found, snapshot.margin)
+                D[block, place], I[block, place] = found
+
+    run(scan, blocks, work=estimate_work(snapshot, len(queries)))
+
+
+def excluded_rows(queries: Queries) -> Ints:
+    """Return the rows that each query must not find: itself and the excluded ids, (nq, m); -1 for none."""
+    ids = None if queries.rules is None else queries.rules.excluded_ids
+    rows = np.empty((len(queries), 0), np.int64)
+    if ids is not None and ids.size:
+        rows = queries.snapshot.rows_of(np.ascontiguousarray(ids.reshape(-1))).reshape(ids.shape)
+    return np.column_stack([queries.rows, rows]) if queries.stored else rows
+
+
+def _cut(queries: Queries, *, by_label: bool = False) -> tuple[list[Ints], _Tiles]:
+    """Return blocks of queries, and a function that yields the tiles of a block with all rows that it may find.
+
+    ``by_label``: rows are in ascending order of label.
+    """
+    snapshot, rules = queries.snapshot, queries.rules or Rules()
+    rows, order, own = np.flatnonzero(_may_be_found(queries)), np.arange(len(queries)), rules.neighbors == "own"
+    if own or by_label:
+        rows = rows[stable_order(snapshot.labels[rows])]
+    if own:  # the rows of the classes in a block are a run
+        order = stable_order(queries.labels)
+    places = np.full(snapshot.n + 1, -1)  # the last one is that of no row
+    places[rows] = np.arange(len(rows))
+    excluded, labels = places[excluded_rows(queries)], snapshot.labels[rows]
+
+    def tiles(block: Ints) -> Iterator[tuple[Chunk, Chunk, Floats]]:
+        # Give all rows one label and all queries another, so that the core skips nothing: the rules decide.
+        x = Chunk(queries.fetch(block), block, np.ones(len(block), np.int32))
+        first, stop, gone = 0, len(rows), excluded[block]
+        if own:
+            first, stop = int(labels.searchsorted(queries.labels[block[0]])), len(rows)
+            stop = int(labels.searchsorted(queries.labels[block[-1]], side="right"))
+        for part in slices(stop - first, TILE // len(block)):
+            cut = slice(first + part.start, first + part.stop)
+            Y, ids = snapshot.rows(rows[cut])
+            S = product(x.X, Y.T)
+            S[_is_excluded(queries, block, rows[cut])] = -np.inf
+            query, place = np.nonzero((gone >= cut.start) & (gone < cut.stop))
+            S[query, gone[query, place] - cut.start] = -np.inf
+            if rules.within is not None:
+                _exclude_beyond(rules.within, S, x.X, Y, snapshot.margin)
+            yield x, Chunk(Y, ids, np.zeros(len(Y), np.int32)), S
+
+    return [order[cut] for cut in slices(len(order), CHUNK)], tiles
 
 
 def _may_be_found(queries: Queries) -> Bools:
@@ -60,18 +127,14 @@ def _may_be_found(queries: Queries) -> Bools:
     return rows
 
 
-def _is_excluded(queries: Queries, block: slice, rows: Ints, ids: NDArray[np.int64]) -> Bools:
-    """Return a mask of the pairs of a tile that a rule or condition excludes, (queries, rows)."""
+def _is_excluded(queries: Queries, block: Ints, rows: Ints) -> Bools:
+    """Return a mask of the pairs of a tile, (queries, rows), that classes or conditions exclude."""
     rules, labels, own = queries.rules or Rules(), queries.snapshot.labels[rows], queries.labels[block, None]
     excluded = np.zeros((len(own), len(rows)), bool)
     if rules.neighbors != "any":
         excluded |= (own == UNKNOWN) | ((own == labels) == (rules.neighbors == "other"))
-    if queries.stored:
-        excluded |= queries.rows[block, None] == rows
     for classes in () if rules.excluded_labels is None else rules.excluded_labels[block].T:
         excluded |= (classes[:, None] == labels) & (labels != UNKNOWN)
-    for others in () if rules.excluded_ids is None else rules.excluded_ids[block].T:
-        excluded |= others[:, None] == ids
     if queries.conditions is not None and queries.side is not None:
         x, y = queries.side[block][:, None], queries.conditions.rows[rows]
         excluded |= ~queries.usable[block, None] | ~queries.conditions.meet_all(x, y)

@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_labels, as_number
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_ids, as_lists, as_number, padded
 from cfe_faiss.coarse.partitions import assign
+from cfe_faiss.rows.label_keys import as_labels
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.rows.topk import PADDING
 from cfe_faiss.search.conditions import Bools, Conditions, Ints, Side, make_conditions
@@ -161,20 +162,64 @@ class Rules(NamedTuple):
     neighbors
         Classes that a query may find: "other" than its own (evidence), its "own", or "any", including unknown.
     excluded_labels, excluded_ids
-        Excluded classes and ids of each query, (nq, m) integers, -1 for none.
+        Excluded classes and ids of each query: sequences, or (nq, m) integers, -1 for none.
     within
         Smallest and largest similarity of a result, for example to exclude near-duplicates.
+    per_label
+        Whether k results of each stored class are wanted, (nq, classes, k), instead of k results.
     """
 
     neighbors: Literal["other", "own", "any"] = "other"
-    excluded_labels: Ints | None = None
-    excluded_ids: Ints | None = None
+    excluded_labels: Any = None
+    excluded_ids: Any = None
     within: tuple[float, float] | None = None
+    per_label: bool = False
+
+    @classmethod
+    def of(cls, exclude: Any, exclude_labels: Any, within: Any, neighbors: Any, name: str = "") -> Rules | None:
+        """Check the options of a search; ``name`` is a prefix of their names. None if every option is the default."""
+        if exclude is exclude_labels is within is None and neighbors == "other":
+            return None
+        if neighbors not in ("other", "own", "any"):
+            raise ValueError(f"{name}neighbors must be 'other', 'own' or 'any', got {neighbors!r}")
+        return cls(neighbors, exclude_labels, exclude, None if within is None else _as_range(f"{name}within", within))
 
     @property
     def are_plain_neighbors(self) -> bool:
         """Whether every row may be found."""
-        return self.neighbors == "any" and all(rule is None for rule in self[1:])
+        return self.neighbors == "any" and all(rule is None for rule in self[1:4])
+
+    def bind(self, snapshot: Snapshot, nq: int, name: str = "") -> Rules:
+        """Return the rules with the excluded classes and ids of ``nq`` queries as arrays, (nq, m), checked."""
+        classes, ids = self.excluded_labels, self.excluded_ids
+        if classes is not None:
+            values, lengths = as_lists(f"{name}exclude_labels", classes, nq)
+            labels = as_labels(f"{name}exclude_labels", values, len(values), unknown=True)
+            codes = snapshot.encode(f"{name}exclude_labels", labels)
+            absent = ~np.isin(codes, np.append(snapshot.class_counts[0], UNKNOWN))
+            if absent.any():
+                raise ValueError(f"{name}exclude_labels must hold stored labels, got {labels[absent].tolist()[0]!r}")
+            classes = padded(codes, lengths)
+        if ids is not None:
+            values, lengths = as_lists(f"{name}exclude", ids, nq)
+            numbers = as_array(f"{name}exclude", values)
+            as_ids(f"{name}exclude", numbers[numbers != UNKNOWN])
+            ids = padded(numbers, lengths)
+        return self._replace(excluded_labels=classes, excluded_ids=ids)
+
+    def subset(self, chosen: Any) -> Rules:
+        """Return the bound rules of some queries."""
+        classes, ids = (None if part is None else part[chosen] for part in self[1:3])
+        return self._replace(excluded_labels=classes, excluded_ids=ids)
+
+
+def _as_range(name: str, within: Any) -> tuple[float, float]:
+    if not isinstance(within, tuple | list) or len(within) != 2:
+        raise TypeError(f"{name} must be two numbers, (low, high), got {within!r}")
+    low, high = (as_number(name, end, -math.inf, math.inf) for end in within)
+    if low > high:
+        raise ValueError(f"{name} must be (low, high) with low <= high, got {within!r}")
+    return low, high
 
 
 @dataclass(slots=True, eq=False)  # not frozen: a frozen class takes as long to build as a small search
@@ -252,9 +297,10 @@ class Queries:
         return D, I
 
     def subset(self, chosen: Ints) -> Queries:
-        """Return the queries with the given numbers; for queries without rules and conditions."""
+        """Return the queries with the given numbers; for queries without conditions."""
         some = {"rows": self.rows[chosen]} if self.stored else {"X": self.X[chosen]}
-        return replace(self, labels=self.labels[chosen], order=None, **some)
+        rules = None if self.rules is None else self.rules.subset(chosen)
+        return replace(self, labels=self.labels[chosen], order=None, rules=rules, **some)
 
     def with_allowed(self, allowed: Bools | None) -> Queries:
         """Return the same queries with another mask of allowed rows."""
@@ -282,7 +328,7 @@ class Query:
     threshold
         Lowest similarity, for a range search (instead of k).
     X, labels
-        Unit vectors, (nq, d), and their classes, (nq,).
+        Unit vectors, (nq, d), and their classes, (nq,), in the form of ``label_keys.as_labels``.
     ids
         Stored ids, if X and labels are None; None for all ids, in ascending order.
     sel, targets
@@ -298,7 +344,7 @@ class Query:
     k: int = 0
     threshold: float | None = None
     X: Floats | None = None
-    labels: NDArray[np.int32] | None = None
+    labels: NDArray[Any] | None = None
     ids: ArrayLike | None = None
     sel: Any = None
     targets: ArrayLike | None = None
@@ -317,18 +363,20 @@ class Query:
             else:
                 bound = Queries.of_rows(snapshot, snapshot.find(self.ids), self.k)
         else:
-            bound = Queries.of_vectors(snapshot, self.X, self.labels, self.k)
+            codes = snapshot.encode(f"{self.name}labels" if self.name else "labels_q", self.labels)
+            bound = Queries.of_vectors(snapshot, self.X, codes, self.k)
         if self.sel is not None or self.targets is not None:
             bound = bound.with_allowed(self._mask_allowed(snapshot))
-        bound.rules = self.rules
-        return bound if self.where is None else self._add_conditions(bound, self.where)
+        if self.rules is not None:
+            bound.rules = self.rules.bind(snapshot, len(bound), self.name)
+        return bound if self.where is None else self._add_conditions(bound, encoded(self.where, snapshot))
 
     def _mask_allowed(self, snapshot: Snapshot) -> Bools:
         allowed = np.ones(snapshot.n, bool)
         if self.targets is not None:
             name = f"{self.name}targets"
-            targets = as_array(name, self.targets)
-            allowed &= np.isin(snapshot.labels, as_labels(name, targets, targets.size))
+            targets = as_labels(name, self.targets, np.size(self.targets))
+            allowed &= np.isin(snapshot.labels, snapshot.encode(name, targets))
         if self.sel is not None:
             allowed &= selected(self.sel, snapshot, f"{self.name}sel")
         return allowed
@@ -355,3 +403,16 @@ class Query:
         if len(usable) != nq:
             raise ValueError(f"{name} must describe {nq} queries, one per row of x, got {len(usable)}")
         return replace(bound, conditions=conditions, side=side, usable=usable)
+
+
+def encoded(where: Constraints, snapshot: Snapshot) -> Constraints:
+    """Return the constraints with codes in place of the labels of ``target``."""
+    if where.target is None or snapshot.label_keys is None:
+        return where
+    names: list[Any] = snapshot.label_names.tolist()
+    target: Any = where.target
+    for label in target:
+        if label not in names:
+            raise ValueError(f"where.target must be labels of the index ({names[:20]}), got {label!r}")
+    codes = snapshot.encode("where.target", as_labels("where.target", list(target), len(target)))
+    return replace(where, target=codes.tolist())

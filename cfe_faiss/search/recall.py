@@ -30,7 +30,8 @@ LEAST_ROWS = 100
 """Minimum number of stored rows of a class that is calibrated separately. Smaller classes share a calibration."""
 _OF_CLASS = 250  # minimum number of sampled rows per class
 _OF_ALL_CLASSES = 4000  # limit for the sum of these minima over all classes
-_CLASS_SLACK = 0.01  # tolerated shortfall of a class's lower bound below the target recall
+CLASS_SLACK = 0.01
+"""Tolerated shortfall of a class's lower bound below the target recall."""
 _CERTAIN = 2.6  # one-sided 99.5 % quantile of the normal distribution
 _DRAWN_AT_ONCE = 128  # rows per batch; all rows of their lists are read
 Calibrations = dict[tuple[Any, ...], Calibration]
@@ -160,7 +161,7 @@ def _measured(snapshot: Snapshot, stratum: _Stratum, exact: Results, plan: Plan,
         if batched:  # finite population: the stored rows are all possible queries
             margin *= math.sqrt(1 - len(values) / stratum.size)
         reached[nprobe] = float(values.mean())
-        return reached[nprobe] >= recall + max(margin - _CLASS_SLACK, margin * math.sqrt(stratum.share))
+        return reached[nprobe] >= recall + max(margin - CLASS_SLACK, margin * math.sqrt(stratum.share))
 
     nprobe = _smallest(reaches, snapshot.lists)
     return nprobe, reached[nprobe]

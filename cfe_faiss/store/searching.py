@@ -23,21 +23,17 @@ def search(index: Any, table: Table, X: NDArray[np.float32], k: int, mask: Mask 
     return _search_exactly(index, table, query, mask)
 
 
-def evidence(
-    index: Any,
-    table: Table,
-    X: NDArray[np.float32],
-    labels: NDArray[np.int32],
-    k: int,
-    mask: Mask | None,
-    effort: Effort,
-) -> Results:
-    """Return the evidence of unit queries with class numbers (nq,): similarities D and keys I, -1 for none."""
-    if mask is None and index.ntotal == len(table):
-        nprobe, recall, exact, memory = effort[:4]
-        found: Results = index.search_evidence(X, labels, k, nprobe, recall=recall, exact=exact, memory=memory)
-        return found
-    return _search_exactly(index, table, Query(k, X=X, labels=labels), mask)
+def evidence(index: Any, table: Table, query: Query, mask: Mask | None, effort: Effort) -> Results:
+    """Return the evidence of a query about unit vectors with class numbers: similarities D and keys I, -1 for none."""
+    if mask is not None or index.ntotal != len(table):
+        return _search_exactly(index, table, query, mask)
+    nprobe, recall, exact, memory = effort[:4]
+    found: Results
+    if query.rules is not None:
+        found = index.answer(query, effort)
+    else:  # which has a fast path for one query
+        found = index.search_evidence(query.X, query.labels, query.k, nprobe, recall=recall, exact=exact, memory=memory)
+    return found
 
 
 def _search_exactly(index: Any, table: Table, query: Query, mask: Mask | None) -> Results:

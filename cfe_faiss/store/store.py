@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import ReadWriteLock
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number, as_unit_rows, check_distinct
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_lists, as_number, as_unit_rows, check_distinct, padded
 from cfe_faiss.index.factory import evidence_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex, Neighbors
 from cfe_faiss.pairs import Pairs, evidence_pairs
+from cfe_faiss.rows.id_map import unknown_labels
+from cfe_faiss.search.query import Query, Rules
 from cfe_faiss.store import searching
 from cfe_faiss.store.contents import Contents
 from cfe_faiss.store.filters import Mask, mask_of
@@ -414,6 +416,9 @@ class EvidenceStore:
         recall: float | None = None,
         exact: bool = False,
         memory: int | None = None,
+        exclude: Any = None,
+        within: tuple[float, float] | None = None,
+        neighbors: Neighbors = "other",
         with_vectors: bool = False,
     ) -> Any:
         """Return the counterfactual evidence: the k most similar rows that the classifier puts in another class.
@@ -432,6 +437,13 @@ class EvidenceStore:
         nprobe, recall, exact, memory
             Effort of the search, see :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default
             ``store.index.nprobe`` lists. Filtered searches are exact, so ``nprobe`` must be left out with ``where``.
+        exclude
+            Ids that must not be found: a sequence for one query, or a sequence for each of several queries. Ids that
+            are not stored are ignored.
+        within
+            Smallest and largest similarity of a result.
+        neighbors
+            Classes of the rows that may be found: "other" than the query's, its "own", or "any" (no label is needed).
 
         Returns
         -------
@@ -461,20 +473,27 @@ class EvidenceStore:
                 rows = self._contents.known_rows_of(names or [])
                 keys, own = table.keys[rows], table.labels[rows]
                 X = searching.vectors_of(index, keys)
-            labels, mask = self._labels_of(X, own, label, single), self._mask(where)
-            # A row of another class may find itself.
-            asked = k + offset if keys is None or label is None else k + offset + 1
-            D, I = searching.evidence(index, table, X, labels, asked, mask, effort)
-            if keys is not None and asked > k + offset:
-                D, I = _without(keys, D, I)
+            labels, mask = self._labels_of(X, own, label, single, neighbors), self._mask(where)
+            excluded = None if exclude is None else self._keys_of([exclude] if single else exclude, len(X))
+            if keys is not None and (label is not None or neighbors != "other"):  # a row could find itself
+                excluded = keys[:, None] if excluded is None else np.column_stack([keys, excluded])
+            rules = Rules.of(excluded, None, within, neighbors)
+            query = Query(k + offset, X=X, labels=labels, rules=rules)
+            D, I = searching.evidence(index, table, query, mask, effort)
             I = np.where(least > D, -1, I)
             found = [self._hits(d[offset:], i[offset:], with_vectors) for d, i in zip(D, I, strict=True)]
         return found[0] if single else found
 
     def _labels_of(
-        self, X: NDArray[np.float32], own: NDArray[np.int32] | None, label: Any, single: bool
+        self, X: NDArray[np.float32], own: NDArray[np.int32] | None, label: Any, single: bool, neighbors: str
     ) -> NDArray[np.int32]:
-        """Return the class number of each query: that of ``label``, or else its own."""
+        """Return the class number of each query: that of ``label``, or else its own; unknown for any class."""
+        if neighbors == "any":
+            if label is not None:
+                raise ValueError(
+                    f"label must be left out with neighbors='any', as it has no effect then, got {label!r}"
+                )
+            return unknown_labels(len(X))
         labels = own
         if labels is None or label is not None:
             labels = self._contents.table.classes.numbers(_given_labels(label, len(X), single))
@@ -483,6 +502,12 @@ class EvidenceStore:
             name = "a vector" if own is None else "an id that is not classified"
             raise ValueError(f"label must be given for {name}: the predicted class that evidence differs from")
         return labels
+
+    def _keys_of(self, ids: Any, n: int) -> NDArray[np.int64]:
+        """Return the keys of n sequences of ids, (n, m); -1 for none and for ids that are not stored."""
+        values, lengths = as_lists("exclude", ids, n)
+        rows = self._contents.rows_of(check_ids(values.tolist()))
+        return padded(np.where(rows < 0, -1, self._contents.table.keys[rows]) if len(rows) else rows, lengths)
 
     def _queries(self, name: str, xq: Any) -> tuple[NDArray[np.float32], bool]:
         array = as_array(name, xq)
@@ -711,15 +736,6 @@ class EvidenceStore:
         store._set_up(Contents(*disk.read(path, mmap)))
         store._origins = (Path(path).resolve(),)
         return store
-
-
-def _without(
-    own: NDArray[np.int64], D: NDArray[np.float32], I: NDArray[np.int64]
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return D, I, (nq, k), of (nq, k + 1): without each query's own key, or else without the last column."""
-    drop = own[:, None] == I
-    drop[:, -1] |= ~drop.any(axis=1)
-    return D[~drop].reshape(len(I), -1), I[~drop].reshape(len(I), -1)
 
 
 def _as_threshold(threshold: float | None) -> np.float32:

@@ -172,10 +172,10 @@ def test_files_that_are_not_ours_are_an_error(tmp_path: Path) -> None:
 
 
 def test_another_version_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(io, "_VERSION", 5)
+    monkeypatch.setattr(io, "_VERSION", 6)
     cfe.write_index(built("flat"), tmp_path / "a.index")
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="format version 5, this cfe_faiss reads versions 2 to 4"):
+    with pytest.raises(ValueError, match="format version 6, this cfe_faiss reads versions 2 to 5"):
         cfe.read_index(tmp_path / "a.index")
 
 
@@ -443,7 +443,7 @@ def as_version(path: Path, version: int) -> None:
     path.write_bytes(whole[:start] + encoded + struct.pack("<QQI4s", start, len(encoded), zlib.crc32(encoded), b"CFE1"))
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [2, 3, 4])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("flags", [0, faiss.IO_FLAG_MMAP])
 def test_files_of_earlier_versions_are_read(kind: str, flags: int, version: int, tmp_path: Path) -> None:
@@ -497,7 +497,7 @@ def test_the_header_can_be_read_alone(tmp_path: Path) -> None:
     cfe.write_index(built("ivf"), tmp_path / "a.index")
     header = read_header(tmp_path / "a.index")
     assert header["kind"] == "EvidenceIVF"
-    assert header["version"] == 4
+    assert header["version"] == 5
     assert header["parameters"]["theta"] == 1.0
     assert header["parameters"]["weighted"] is False
 
@@ -586,6 +586,32 @@ def test_two_first_readers_of_a_mapped_index(tmp_path: Path) -> None:
 
     mapped._unchecked = Check()
     assert mapped.members().ids.shape == (600,)
+
+
+@pytest.mark.parametrize("flags", [0, faiss.IO_FLAG_MMAP])
+@pytest.mark.parametrize(
+    ("forge", "message"),
+    [
+        (put("label_codes", 0, -1), "labels are not in order"),
+        (put("label_codes", 1, 0), "labels are not in order"),
+        (put("label_codes", 2, 9), "labels have no names"),
+        (put("label_keys", 0, 255, 2), "can't decode"),
+        (put("label_ends", 0, 2, 8), "texts of its labels do not fit|labels are not in order"),
+        (put("label_ends", 2, 9, 8), "texts of its labels do not fit"),
+    ],
+)
+def test_forged_labels_are_an_error(forge: Forge, message: str, flags: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.index"
+    index: Any = built("ivf")
+    index.reset()
+    X, labels = clustered(600, 12, 3)
+    index.add_with_labels(X, np.array(["a", "b", "c"])[labels])
+    cfe.write_index(index, path)
+    forged(path, forge)
+    with pytest.raises(ValueError, match=rf"a\.index is damaged: .*({message})"):
+        cfe.read_index(path, flags).search_stored(k=3)
+    with pytest.raises(ValueError, match=r"a\.index is damaged"):
+        verify_index(path)
 
 
 @pytest.mark.parametrize("flags", [0, faiss.IO_FLAG_MMAP])

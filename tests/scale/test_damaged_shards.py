@@ -18,6 +18,7 @@ from reference import clustered
 
 import cfe_faiss as cfe
 from cfe_faiss.files.format import read_header
+from cfe_faiss.files.validate import SINCE_VERSION
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
 
 pytestmark = pytest.mark.usefixtures("without_sync")
@@ -157,8 +158,7 @@ def as_written_before(path: Path) -> None:
     content = path.read_bytes()
     start, length, _, magic = struct.unpack("<QQI4s", content[-24:])
     header = json.loads(content[start : start + length]) | {"version": 2}
-    new = ("list_checksums", "calibrations", "calibration_starts", "calibration_classes")
-    header["sections"] = [section for section in header["sections"] if section["name"] not in new]
+    header["sections"] = [section for section in header["sections"] if section["name"] not in SINCE_VERSION]
     header["parameters"].pop("choice")
     encoded = json.dumps(header).encode()
     path.write_bytes(content[:start] + encoded + struct.pack("<QQI4s", start, len(encoded), zlib.crc32(encoded), magic))

@@ -165,6 +165,11 @@ def test_replicas_answer_as_the_index_does_and_outlive_being_killed(cluster: Non
             strict=True,
         ):
             assert_array_equal(found, expected)
+        rules: dict[str, Any] = {"exclude": [[3], [9]], "neighbors": "any", "within": (-1, 0.99)}
+        assert_array_equal(served.search_stored([5, 7], K, **rules)[1], made.search_stored([5, 7], K, **rules)[1])
+        per_label = (one.search_per_label(FEATURES[:3], LABELS[:3], K)[1] for one in (served, made))
+        assert_array_equal(*per_label)
+        assert_array_equal(served.label_names, made.label_names)
         assert served.recall_by_class(0.9, K) == made.recall_by_class(0.9, K)
         with pytest.raises(ValueError, match="progress must be False"):
             served.search_stored([5], K, progress=True)

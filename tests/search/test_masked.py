@@ -173,7 +173,7 @@ def rules(draw: st.DrawFn, case: Case, nq: int) -> Rules:
     low = draw(st.sampled_from([-1.0, 0.0, 0.5, 0.8]))
     return Rules(
         draw(st.sampled_from(["other", "own", "any"])),
-        case.rng.integers(-1, 4, (nq, 2)) if draw(st.booleans()) else None,
+        case.rng.choice(case.labels, (nq, 2)) if draw(st.booleans()) else None,
         case.rng.choice(np.append(case.ids, -1), (nq, 3)) if draw(st.booleans()) else None,
         (low, draw(st.sampled_from([low, 0.8, 0.95, 1.1]))) if draw(st.booleans()) else None,
     )

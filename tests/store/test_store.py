@@ -443,3 +443,21 @@ def test_metadata_alone_can_change() -> None:
         with pytest.raises(error, match=message):
             store.update_metadata(ids, metadata)
     assert store.count({"lang": "it"}) == 4
+
+
+def test_evidence_keeps_rules() -> None:
+    store = small()
+    assert store.evidence("a", neighbors="own").ids == ["c"]
+    assert store.evidence("a", neighbors="any").ids == ["b", "c", "d"]
+    assert store.evidence("d", neighbors="any", k=2).ids == ["c", "b"]
+    assert store.evidence([1, 0], neighbors="any", exclude=["a", "unknown"], k=2).ids == ["b", "c"]
+    found = store.evidence(["a", "c"], neighbors="any", exclude=[["b"], []], within=(0.1, 0.9))
+    assert [one.ids for one in found] == [["c"], ["d", "a"]]
+    assert store.evidence("a", where={"lang": "de"}, neighbors="own", within=(0, 0.5)).ids == []
+    assert store.evidence("a", label="ham", k=3).ids == ["c"]
+    with pytest.raises(ValueError, match="exclude must hold one sequence for each of 2 queries, got 1"):
+        store.evidence(["a", "c"], exclude=[["b"]])
+    with pytest.raises(TypeError, match="ids must be texts, got int: 1"):
+        store.evidence("a", exclude=[1])
+    with pytest.raises(ValueError, match="label must be left out with neighbors='any', as it has no effect then"):
+        store.evidence("a", label="ham", neighbors="any")

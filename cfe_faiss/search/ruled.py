@@ -1,0 +1,206 @@
+"""Search under rules with the engines without rules: they find more results than asked for, and rules drop some.
+
+A row that is short then asks for more results, and in the end the general engine (:mod:`cfe_faiss.search.masked`), so
+rows are complete. With w results per query, of which k remain, a recall of 1 - (1 - r) k / w in all of them is a recall
+of at least r in the remaining results: at worst, all missing results are among these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.threads import product, run
+from cfe_faiss.rows.snapshot import Snapshot
+from cfe_faiss.rows.topk import PADDING, make_results
+from cfe_faiss.search import masked
+from cfe_faiss.search.conditions import Bools, Ints
+from cfe_faiss.search.derived import Derived
+from cfe_faiss.search.exact import pad_results, slices
+from cfe_faiss.search.query import Effort, Queries, Results, Rules
+from cfe_faiss.search.recall import CLASS_SLACK
+
+_WORTH = 16
+"""The general engine answers queries that ask for more than 1/16 of the rows."""
+_WIDER = 4  # factor of the number of results for short rows
+_MASKS = 16  # maximum number of masks of allowed rows per call, each with a separate search
+_LARGE = 1 << 12  # rows of a class from which on its lists are ranked; fewer are compared with the query directly
+_QUERIES = 1 << 8
+
+Find = Callable[..., Results]
+"""Answers queries with an effort and, as ``progress``, the title of a progress bar."""
+
+
+def search(queries: Queries, effort: Effort, progress: str | None, find: Find) -> Results:
+    """Return the k best D, I of queries under their rules, but without conditions.
+
+    ``find`` answers queries without rules.
+    """
+    rules = queries.rules or Rules()
+    if rules.neighbors == "own":
+        return _search_own(queries, effort, progress)
+    (D, I), known = make_results(len(queries), queries.k), queries
+    if rules.neighbors == "any":  # to a label that no row has, every row of known label is of another class
+        absent = np.full(len(queries), queries.snapshot.absent_label, np.int32)
+        known = replace(queries, labels=absent, order=None, rules=rules._replace(neighbors="other"))
+    for chosen, allowed in _masks(queries):
+        part = known if len(chosen) == len(known) else known.subset(chosen)
+        D[chosen], I[chosen] = _find_enough(part.with_allowed(allowed), effort, partial(find, progress=progress))
+    unknown = queries.snapshot.labels == UNKNOWN
+    if rules.neighbors == "any" and unknown.any():
+        others = queries.with_allowed(unknown if queries.allowed is None else unknown & queries.allowed)
+        return _merge((D, I), pad_results(*masked.search(others, None, progress), queries.k))
+    return D, I
+
+
+def _masks(queries: Queries) -> Iterator[tuple[Ints, Bools | None]]:
+    """Yield query numbers, and a mask of the rows outside their excluded classes.
+
+    The mask leaves the classes in if there are too many different sets of them.
+    """
+    classes = None if queries.rules is None else queries.rules.excluded_labels
+    if classes is not None and classes.size:
+        sets, number = np.unique(np.sort(classes, axis=1), axis=0, return_inverse=True)
+        if len(sets) <= _MASKS:
+            for i, some in enumerate(sets):
+                allowed = ~np.isin(queries.snapshot.labels, some[some != UNKNOWN])
+                if queries.allowed is not None:
+                    allowed &= queries.allowed
+                yield np.flatnonzero(number.reshape(-1) == i), allowed
+            return
+    yield np.arange(len(queries)), queries.allowed
+
+
+def _find_enough(queries: Queries, effort: Effort, find: Find) -> Results:
+    """Ask for more and more results, until k results of each query keep the rules or no more exist."""
+    rules, k, excluded = queries.rules or Rules(), queries.k, masked.excluded_rows(queries)
+    D, I = make_results(len(queries), k)
+    most = excluded.shape[1]
+    width = k + (1 << (most - 1).bit_length() if most else 0)  # few widths, as each is calibrated once
+    if rules.within is not None or rules.excluded_labels is not None:
+        width *= 2
+    low = -np.inf if rules.within is None else np.float32(rules.within[0])
+    pending, plain = np.arange(len(queries)), replace(queries, rules=None)
+    while len(pending) and width * _WORTH <= queries.snapshot.n:
+        some = replace(plain if len(pending) == len(plain) else plain.subset(pending), k=width)
+        found = find(some, _stricter(effort, k, width))
+        kept = _keep(queries.subset(pending), excluded[pending], found)
+        order, number = np.argsort(~kept, axis=1, kind="stable")[:, :k], kept.sum(axis=1)
+        exists = np.arange(k) < number[:, None]
+        D[pending] = np.where(exists, np.take_along_axis(found[0], order, axis=1), PADDING)
+        I[pending] = np.where(exists, np.take_along_axis(found[1], order, axis=1), -1)
+        is_over = (number >= k) | (found[1][:, -1] < 0) | (found[0][:, -1] < low)
+        pending, width = pending[~is_over], _WIDER * width
+    if len(pending):
+        D[pending], I[pending] = pad_results(*masked.search(queries.subset(pending), None, None), k)
+    return D, I
+
+
+def _stricter(effort: Effort, k: int, width: int) -> Effort:
+    """Return the effort at which k of ``width`` results keep the recall, in the mean and for each class."""
+    if effort.recall is None:
+        return effort
+    missing = (1 - effort.recall + CLASS_SLACK) * k / width - CLASS_SLACK
+    return effort._replace(recall=1 - missing) if missing > 0 else effort._replace(recall=None, exact=True)
+
+
+def _keep(queries: Queries, excluded: Ints, found: Results) -> Bools:
+    """Return a mask of the results, (nq, width), that are no padding and keep the rules."""
+    rules, snapshot, (D, I) = queries.rules or Rules(), queries.snapshot, found
+    rows = snapshot.rows_of(np.ascontiguousarray(I.reshape(-1))).reshape(I.shape)
+    kept: Bools = I >= 0
+    if excluded.size:
+        pairs = np.arange(len(I))[:, None] * (snapshot.n + 1)
+        kept &= ~np.isin(pairs + rows, (pairs + excluded)[excluded >= 0])
+    labels = snapshot.labels[rows]
+    for classes in () if rules.excluded_labels is None else rules.excluded_labels.T:
+        kept &= classes[:, None] != labels
+    if rules.within is not None:
+        low, high = (np.float32(end) for end in rules.within)
+        kept &= (low <= D) & (high >= D)
+    return kept
+
+
+def _merge(one: Results, other: Results) -> Results:
+    """Return the best k of two results, (nq, k) each."""
+    D, I = np.concatenate([one[0], other[0]], axis=1), np.concatenate([one[1], other[1]], axis=1)
+    order = np.lexsort((np.where(I < 0, np.iinfo(np.int64).max, I), -D), axis=1)[:, : one[0].shape[1]]
+    return np.take_along_axis(D, order, axis=1), np.take_along_axis(I, order, axis=1)
+
+
+# --- rows of one class ------------------------------------------------------------------------------------------------
+
+
+def _search_own(queries: Queries, effort: Effort, progress: str | None) -> Results:
+    """Return the k best D, I of the query's class: exactly, or from the lists of large classes that are nearest."""
+    snapshot, (D, I) = queries.snapshot, make_results(len(queries), queries.k)
+    direct = np.ones(len(queries), bool)
+    for label in _ranked_labels(snapshot, effort).tolist():
+        chosen = np.flatnonzero(queries.labels == label)
+        direct[chosen] = False
+        if len(chosen):
+            D[chosen], I[chosen] = _find_enough(queries.subset(chosen), effort, _search_label)
+    chosen = np.flatnonzero(direct)
+    if len(chosen):
+        D[chosen], I[chosen] = pad_results(*masked.search(queries.subset(chosen), None, progress), queries.k)
+    return D, I
+
+
+def search_per_label(queries: Queries, effort: Effort) -> Results:
+    """Return the k best D, I of each other class than the query's, (nq, classes, k): exactly, or as :func:`search`."""
+    snapshot, labels = queries.snapshot, queries.snapshot.class_counts[0]
+    D, I = make_results(len(queries), len(labels) * queries.k)
+    D, I = D.reshape(len(queries), -1, queries.k), I.reshape(len(queries), -1, queries.k)
+    ranked, rules = _ranked_labels(snapshot, effort), (queries.rules or Rules())._replace(neighbors="own")
+    for label in ranked.tolist():
+        chosen, place = np.flatnonzero(queries.labels != label), int(labels.searchsorted(label))
+        of_label = replace(queries, labels=np.full(len(queries), label, np.int32), rules=rules)
+        if len(chosen):
+            D[chosen, place], I[chosen, place] = _find_enough(of_label.subset(chosen), effort, _search_label)
+    if len(ranked) < len(labels):
+        rest = ~np.isin(snapshot.labels, ranked)
+        direct = queries.with_allowed(rest if queries.allowed is None else rest & queries.allowed)
+        masked.search_per_label(direct, labels, D, I)
+    order = np.argsort(snapshot.decode(labels), kind="stable")  # codes need not be in the order of the labels
+    return D.take(order, axis=1), I.take(order, axis=1)
+
+
+def _ranked_labels(snapshot: Snapshot, effort: Effort) -> NDArray[np.int32]:
+    """Return the classes whose lists are ranked, instead of an exact search of all their rows."""
+    classes, counts = snapshot.class_counts
+    every = not snapshot.lists or not effort.class_aware or effort.exact or effort.recall is not None
+    return classes[:0] if every else classes[counts >= _LARGE]
+
+
+def _search_label(queries: Queries, effort: Effort) -> Results:
+    """Return the best D, I of queries that have one label, among the rows of this label in the nearest lists.
+
+    Lists are ranked by the mean of their rows of the label. Short rows are searched in more lists.
+    """
+    snapshot, derived, k = queries.snapshot, Derived.of(queries.snapshot), queries.k
+    label = int(queries.labels[0])
+    lists, means = derived.label_means(label)
+    allowed: NDArray[np.bool_] = snapshot.labels == label
+    if queries.allowed is not None:
+        allowed &= queries.allowed
+    D, I = make_results(len(queries), k)
+    nprobe = min(effort.nprobe or 1, len(lists))
+
+    def probe(cut: slice) -> None:
+        X = queries.fetch(np.arange(cut.start, cut.stop))
+        absent = np.full(len(X), snapshot.absent_label, np.int32)
+        nearest = np.argpartition(-product(X, means.T), nprobe - 1, axis=1)[:, :nprobe]
+        derived.scan.scan(X, absent, lists[nearest], allowed, snapshot.margin, D[cut], I[cut])
+
+    work = float(len(queries)) * snapshot.d * (len(lists) + snapshot.scanned(nprobe))
+    run(probe, slices(len(queries), _QUERIES), work=work)
+    short = np.flatnonzero((I >= 0).sum(axis=1) < min(k, int(allowed.sum())))
+    if len(short) and nprobe < len(lists):
+        wider = effort._replace(nprobe=_WIDER * nprobe)
+        D[short], I[short] = _search_label(queries.subset(short), wider)
+    return D, I

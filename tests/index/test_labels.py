@@ -1,0 +1,177 @@
+"""An index with texts or large integers as labels finds what one with small integers finds, and keeps the labels."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from reference import clustered
+
+import cfe_faiss as cfe
+from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
+
+KINDS = ["EvidenceFlat", *(f"EvidenceIVF6{kind}" for kind in (",Flat", "x2,Flat", ",SQ8", ",PQ1,RFlat"))]
+NAMES: dict[str, list[Any]] = {
+    "texts": ["zebra", "apple", "Äpfel", "中", "b"],  # not in the order in which they come
+    "large": [2**63 - 1, 5, 2**40, 2**31 - 1, 0],
+    "later": [0, 3, 2**31 - 2, 2**31 - 1, 2**62],  # small ones come first
+}
+DIM, N = 4, 90
+X, NUMBERS = clustered(N, DIM, 5)
+XQ, NUMBERS_Q = clustered(12, DIM, 6, seed=1)
+
+
+def trained(kind: str) -> Any:
+    index: Any = cfe.index_factory(DIM, kind)
+    if not index.is_trained:
+        index.train(clustered(300, DIM, 5)[0])
+    return index
+
+
+def named(names: list[Any], numbers: Any) -> list[Any]:
+    """Return the labels of numbers; number 5 is a label that no row has."""
+    absent = "absent" if isinstance(names[0], str) else 2**61
+    return [None if number < 0 else (*names, absent)[number] for number in numbers]
+
+
+def both(kind: str, names: list[Any]) -> tuple[Any, Any]:
+    """Return an index with labels, and one with numbers in the order of the labels, after the same changes."""
+    index, other = trained(kind), trained(kind)
+    rank = np.argsort(np.argsort(np.array(names)))
+    numbers = np.append(np.sort(NUMBERS[: N // 2]), NUMBERS[N // 2 :])
+    for part in (slice(0, N // 2), slice(N // 2, N - 5)):
+        index.add_with_labels(X[part], named(names, numbers[part]))
+        other.add_with_labels(X[part], rank[numbers[part]])
+    index.add(X[N - 5 :])
+    other.add(X[N - 5 :])
+    ids = np.arange(0, N, 7)
+    index.relabel(named(names, [-1, *NUMBERS[ids[1:]]]), ids)
+    other.relabel([-1, *rank[NUMBERS[ids[1:]]]], ids)
+    for one in (index, other):
+        one.remove_ids(np.arange(3, N, 11))
+    return index, other
+
+
+def assert_same(index: Any, other: Any, names: list[Any]) -> None:
+    ordered = sorted(names)
+    asked, numbers = named(names, NUMBERS_Q), np.append(np.argsort(np.argsort(np.array(names))), 7)[NUMBERS_Q]
+    of_texts = isinstance(names[0], str)
+    unknown = None if of_texts else -1
+    labels = other.members().labels
+    assert index.members().labels.tolist() == [unknown if label < 0 else ordered[label] for label in labels]
+    assert index.label_names.tolist() == ordered
+    assert_array_equal(other.label_names, np.arange(5))
+    efforts: list[dict[str, Any]] = [{"exact": True}, {}]
+    if index.has_lists:
+        efforts += [{"nprobe": 2}, {"recall": 0.9}]
+    for how in efforts:
+        pairs = [
+            (one.search_evidence(XQ, y, 6, **how), one.search_stored(k=6, **how))
+            for one, y in ((index, asked), (other, numbers))
+        ]
+        assert_array_equal(pairs[0][0][1], pairs[1][0][1])
+        assert_array_equal(pairs[0][1][1], pairs[1][1][1])
+    for q in range(6):  # one by one, as arrays that the core takes
+        one = np.array(asked[q : q + 1])
+        found = index.search_evidence(XQ[q : q + 1], one, 3)[1]
+        assert_array_equal(found, other.search_evidence(XQ[q : q + 1], numbers[q : q + 1], 3)[1])
+    assert_array_equal(index.search_per_label(XQ, asked, 2)[1], other.search_per_label(XQ, numbers, 2)[1])
+    excluded = [[ordered[0]], [None, ordered[1]], *([[]] * 10)]
+    found = index.search_evidence(XQ, asked, 6, exclude_labels=excluded, neighbors="any", exact=True)
+    codes = [[0], [-1, 1], *([[]] * 10)]
+    best = other.search_evidence(XQ, numbers, 6, exclude_labels=codes, neighbors="any", exact=True)
+    assert_array_equal(found[1], best[1])
+    params = [cfe.EvidenceParameters(y, targets=targets) for y, targets in ((asked, ordered[1:3]), (numbers, [1, 2]))]
+    assert_array_equal(index.search(XQ, 4, params=params[0])[1], other.search(XQ, 4, params=params[1])[1])
+    assert_array_equal(index.excluding(ordered[2]).search(XQ, 4)[1], other.excluding(2).search(XQ, 4)[1])
+    targets = [
+        cfe.global_evidence(one, 5, where=cfe.Constraints(target=y)).target
+        for one, y in ((index, ordered[3]), (other, 3))
+    ]
+    assert_array_equal(*targets)
+    assert index.class_index(ordered[1]).ntotal == (labels == 1).sum()
+    assert index.recall_by_class(0.9, 3).keys() == set(ordered)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_labels_change_no_result(kind: str, names: list[Any], tmp_path: Path) -> None:
+    index, other = both(kind, names)
+    assert_same(index, other, names)
+    cfe.write_index(index, tmp_path / "one.index")
+    cfe.verify_index(tmp_path / "one.index")
+    for copy in (
+        pickle.loads(pickle.dumps(index)),
+        cfe.clone_index(index),
+        cfe.deserialize_index(cfe.serialize_index(index)),
+        cfe.read_index(tmp_path / "one.index"),
+        cfe.read_index(tmp_path / "one.index", faiss.IO_FLAG_MMAP),
+    ):
+        assert_same(copy, other, names)
+    merged = trained(kind)
+    merged.add_with_labels(X[:2], [names[4], names[0]], [1000, 1001])
+    merged.merge_from(index)
+    ids, labels = other.members().ids, other.members().labels
+    assert merged.members().ids.tolist() == [*ids, 1000, 1001]
+    ordered, unknown = sorted(names), None if isinstance(names[0], str) else -1
+    expected = [unknown if label < 0 else ordered[label] for label in labels]
+    assert merged.members().labels.tolist() == [*expected, names[4], names[0]]
+    merged.reset()
+    merged.add_with_labels(X[:1], [3])
+    assert merged.label_names.tolist() == [3]
+
+
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_shards_keep_labels(names: list[Any], tmp_path: Path) -> None:
+    index, other = both("EvidenceIVF6,Flat", names)
+    write_shards(index, tmp_path / "shards", 3)
+    sharded: Any = ShardedEvidenceIndex.open(tmp_path / "shards")
+    assert_same(sharded, other, names)
+    new = "new" if isinstance(names[0], str) else 2**50
+    newest = "newest" if isinstance(names[0], str) else 2**51
+    sharded.add_with_labels(X[:1], [new], [500])
+    sharded.add_blocks([(X[1:2], [newest], [501]), (X[2:3], [new], [502])])
+    sharded.relabel([newest], [502])
+    sharded.relabel_blocks([([names[0]], [501])])
+    for one in (sharded, ShardedEvidenceIndex.open(tmp_path / "shards")):
+        labels = dict(zip(one.members().ids.tolist(), one.members().labels.tolist(), strict=True))
+        assert [labels[i] for i in (500, 501, 502)] == [new, names[0], newest]
+    again: Any = ShardedEvidenceIndex.open(tmp_path / "shards")
+    again.remove_ids([500, 501, 502])
+    assert_same(again, other, names)
+    assert_same(ShardedEvidenceIndex.open(tmp_path / "shards"), other, names)
+
+
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_a_stock_index_takes_labels(names: list[Any]) -> None:
+    ivf = faiss.IndexIVFFlat(faiss.IndexFlatIP(DIM), DIM, 4, faiss.METRIC_INNER_PRODUCT)
+    ivf.train(X)
+    ivf.add(X)
+    index: Any = cfe.IndexEvidenceIVF.from_stock(ivf, named(names, NUMBERS))
+    assert index.members().labels.tolist() == named(names, NUMBERS)
+
+
+@given(st.integers(0, 2))
+def test_a_wrong_kind_of_label_changes_nothing(number: int) -> None:
+    for index, wrong, message in (
+        (both("EvidenceFlat", NAMES["texts"])[0], [7], "texts, as the labels of the index are, got 7"),
+        (both("EvidenceIVF6,Flat", NAMES["large"])[0], ["a"], "integers, as the labels of the index are, got 'a'"),
+    ):
+        before, keys = index.members().labels.tolist(), index.label_keys
+        with pytest.raises(TypeError, match=f"^labels must be {message}"):
+            index.add_with_labels(X[:1], wrong)
+        with pytest.raises(TypeError, match=f"^labels must be {message}"):
+            index.relabel(wrong, [number])
+        with pytest.raises(TypeError, match=f"^labels_q must be {message}"):
+            index.search_evidence(XQ[:1], wrong, 2)
+        with pytest.raises(ValueError, match="ids must not be in the index yet"):
+            index.add_with_labels(X[:1], ["b"] if index.label_keys.are_texts else [77], [1])
+        with pytest.raises(ValueError, match="exclude_labels must hold stored labels, got"):
+            index.search_stored([number], exclude_labels=[["x"] if index.label_keys.are_texts else [2**59]])
+        assert index.members().labels.tolist() == before
+        assert index.label_keys is keys
