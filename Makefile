@@ -45,7 +45,9 @@ WHEEL_TESTS = $(filter-out tests/graph/test_ks.py tests/graph/test_csr.py,$(CORE
 export HAYSTACK_TELEMETRY_ENABLED := False
 # No target starts another make, and ninja rejects the job server of a parallel make.
 unexport MAKEFLAGS
-# Python compiles imported modules itself, a small part of the installed ones.
+# Python compiles imported modules itself, a small part of the installed ones. It must keep what it compiled, since the
+# tests start many processes.
+unexport PYTHONDONTWRITEBYTECODE
 PIP_OPTIONS := --disable-pip-version-check --quiet --no-compile -c constraints.txt
 BUILD_TOOLS := cmake ninja nanobind numpy scikit-build-core
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist worksteal

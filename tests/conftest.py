@@ -24,6 +24,15 @@ settings.register_profile("thorough", settings.get_profile("default"), max_examp
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+# What waits most, or takes longest in one piece.
+FIRST = ("tests/scale/test_ray.py", "tests/scale/", "tests/benchmarks/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest tests, so that all workers end at the same time."""
+    items.sort(key=lambda item: next((i for i, part in enumerate(FIRST) if item.nodeid.startswith(part)), len(FIRST)))
+
+
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     """Return the folder of the real graphs, or skip: they are not part of the repository."""

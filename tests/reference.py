@@ -28,11 +28,11 @@ def unit(X: NDArray[Any]) -> NDArray[np.float32]:
     return np.divide(X, norms, out=np.zeros(X.shape), where=norms > 0).astype(np.float32)
 
 
-def similarity(x: NDArray[np.float32], y: NDArray[np.float32]) -> np.float32:
-    """Return the inner product of two rows with the bits of the core: float64 sums in the order written down there."""
-    products = x.astype(np.float64) * y.astype(np.float64)
+def similarity(x: NDArray[np.float32], y: NDArray[np.float32]) -> Any:
+    """Return the inner products of rows with the bits of the core: float64 sums in the order written down there."""
+    products = np.moveaxis(x.astype(np.float64) * y.astype(np.float64), -1, 0)
     whole = len(products) // 16 * 16
-    sums = np.zeros(16)
+    sums = np.zeros((16, *products.shape[1:]))
     for start in range(0, whole, 16):
         sums += products[start : start + 16]
     sums = sums[:8] + sums[8:]
@@ -40,8 +40,8 @@ def similarity(x: NDArray[np.float32], y: NDArray[np.float32]) -> np.float32:
         sums = sums[::2] + sums[1::2]
     total = sums[0]
     for product in products[whole:]:
-        total += product
-    return np.float32(total)
+        total = total + product
+    return total.astype(np.float32)
 
 
 def weight_matrix(n: int, edges: NDArray[Any], weights: NDArray[Any], *, directed: bool = False) -> NDArray[np.float64]:

@@ -1,5 +1,6 @@
 """Constraints one pair at a time: what searches under constraints are held against."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,24 +71,27 @@ def is_evidence(case: Case, b: int) -> bool:
     return target is None or case.stored.labels[b] in target
 
 
-def is_allowed(case: Case, a: int, b: int, hops: NDArray[np.float64]) -> bool:
+def calipers(case: Case) -> list[tuple[str, float]]:
+    """Return the attributes with a caliper, and its width in their own unit."""
+    scaled = case.where.get("std_caliper", {})
+    widths = [(name, limit * deviation(case.table[name])) for name, limit in scaled.items()]
+    return [*case.where.get("caliper", {}).items(), *widths]
+
+
+def is_allowed(case: Case, a: int, b: int, hops: NDArray[np.float64], limits: list[tuple[str, float]]) -> bool:
     """Return whether rows a and b meet the conditions that have no direction."""
     where, table, labels = case.where, case.table, case.stored.labels
     if labels[a] == labels[b] or min(labels[a], labels[b]) < 0:
         return False
-    calipers = where.get("caliper", {}), where.get("std_caliper", {})
-    named = [*where.get("exact", []), *where.get("antiexact", []), *calipers[0], *calipers[1]]
+    named = [*where.get("exact", []), *where.get("antiexact", []), *(name for name, _ in limits)]
     if any(table[name][row] is None for name in named for row in (a, b)):
         return False
     if any(table[name][a] != table[name][b] for name in where.get("exact", [])):
         return False
     if any(table[name][a] == table[name][b] for name in where.get("antiexact", [])):
         return False
-    for limits, scaled in zip(calipers, (False, True), strict=True):
-        for name, limit in limits.items():
-            unit = deviation(table[name]) if scaled else 1.0
-            if not far_enough(abs(table[name][a] - table[name][b]), limit * unit):
-                return False
+    if not all(far_enough(abs(table[name][a] - table[name][b]), limit) for name, limit in limits):
+        return False
     if where.get("max_changed") is not None:
         changed = sum(values[a] is None or values[b] is None or values[a] != values[b] for values in table.values())
         if changed > where["max_changed"]:
@@ -102,8 +106,11 @@ def allowed_pairs(case: Case) -> NDArray[np.bool_]:
     """Return which pairs of rows meet all conditions, the second as the evidence: (n, n)."""
     n = len(case.stored.ids)
     nodes = int(max(case.stored.ids, default=0)) + 1 if case.edges.size else 1
-    hops = distances(nodes, case.edges)
-    return np.array([[is_evidence(case, b) and is_allowed(case, a, b, hops) for b in range(n)] for a in range(n)])
+    hops, limits = distances(nodes, case.edges), calipers(case)
+    allowed = np.zeros((n, n), bool)
+    for b in filter(partial(is_evidence, case), range(n)):
+        allowed[:, b] = [is_allowed(case, a, b, hops, limits) for a in range(n)]
+    return allowed
 
 
 def uses(case: Case) -> int | None:

@@ -312,7 +312,8 @@ def test_positives_by_group(options: dict[str, Any]) -> None:
     for i, found in enumerate(listed(I)):
         pool = [row for row in np.argsort(-(C.astype(np.float64) @ A[i])).tolist() if row not in own[i]][:last]
         first = options.get("range_min", 0)
-        kept = [row for row in pool if row in negatives(A[i : i + 1], C, own[i : i + 1], len(C), **_cut(options))[0]]
+        allowed = set(negatives(A[i : i + 1], C, own[i : i + 1], len(C), **_cut(options))[0])
+        kept = [row for row in pool if row in allowed]
         assert found == kept[first:][:3]
     assert len(expected) == len(D)
 

@@ -50,10 +50,10 @@ def listed(pairs: Any) -> list[tuple[int, int, np.float32]]:
 def test_local_equals_brute_force(case: Case, seed: int) -> None:
     n, k = len(case.stored.ids), case.stored.k
     some = np.random.default_rng(seed).integers(0, n, 7)
+    expected = [(None, best_rows(case, np.arange(n), k)), (some, best_rows(case, some, k))]
     for index in indexes(case):
         finder = finder_of(case, index)
-        for asked, nodes in ((np.arange(n), None), (some, some)):
-            D, I = best_rows(case, asked, k)
+        for nodes, (D, I) in expected:
             found = finder.local(nodes, k, where=case.given["where"])
             assert_array_equal(found.evidence, I)
             assert_array_equal(found.similarity, D)
@@ -97,10 +97,10 @@ def test_limited_pairs_equal_brute_force(case: Case) -> None:
 def test_limited_local_equals_brute_force(case: Case, seed: int) -> None:
     n, k = len(case.stored.ids), case.stored.k
     some = np.random.default_rng(seed).integers(0, n, 7)
+    expected = [(None, best_rows(case, np.arange(n), k)), (some, best_rows(case, some, k))]
     for index in indexes(case):
         finder = finder_of(case, index)
-        for asked, nodes in ((np.arange(n), None), (some, some)):
-            D, I = best_rows(case, asked, k)
+        for nodes, (D, I) in expected:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(greedy, "_FIRST", 1)
                 patch.setattr(greedy, "_MOST", 3)
@@ -132,12 +132,13 @@ def test_parameters_of_an_index_equal_brute_force(case: Case, as_table: bool, th
     }
     case = case._replace(where=where)
     rows = np.flatnonzero(case.stored.labels >= 0)[:8]
-    D, I = best_rows(case, rows, case.stored.k)
-    every_D, every_I = best_rows(case, rows, len(case.stored.ids))
+    n, k = len(case.stored.ids), case.stored.k
+    D, I = best_rows(case, rows, max(k, n))
+    every_D, every_I, D, I = D[:, :n], I[:, :n], D[:, :k], I[:, :k]
     queries = case.frame.iloc[rows] if as_table else case.stored.ids[rows]
     for index in indexes(case):
         params = cfe.EvidenceParameters(case.stored.labels[rows], queries=queries, **case.given)
-        found = index.search(case.stored.X[rows], case.stored.k, params=params)
+        found = index.search(case.stored.X[rows], k, params=params)
         assert_array_equal(found[1], I)
         assert_array_equal(found[0], D)
         lims, range_D, range_I = index.range_search(case.stored.X[rows], threshold, params=params)

@@ -63,8 +63,15 @@ def test_table_of_overlaps(d):
         assert float(digits) == float(written)
 
 
-@pytest.mark.parametrize("d", [18, 128, 500, 1433])
-@pytest.mark.parametrize("degrees", DEGREES)
+# By default, each dimension with two angles, and each angle with one dimension at least.
+PRECISE = [
+    pytest.param(d, degrees, marks=[pytest.mark.slow] if (i + j) % 3 else [])
+    for i, d in enumerate([18, 128, 500, 1433])
+    for j, degrees in enumerate(DEGREES)
+]
+
+
+@pytest.mark.parametrize(("d", "degrees"), PRECISE)
 def test_high_precision(d, degrees):
     phi = math.radians(degrees)
     expected = float(reference(phi, d, THETA))

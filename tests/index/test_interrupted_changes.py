@@ -327,8 +327,9 @@ def assert_survives_alone(script: str, n: int, kind: str) -> None:
 # --- readers during changes -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("changes", [12, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["flat", "ivf", "pq"])
-def test_every_reader_during_changes(kind: str) -> None:
+def test_every_reader_during_changes(kind: str, changes: int) -> None:
     """Every result is correct for a state of the index between two changes."""
     index: EvidenceIndex = filled(kind)
     stop, errors = threading.Event(), []
@@ -380,7 +381,7 @@ def test_every_reader_during_changes(kind: str) -> None:
     for thread in threads:
         thread.start()
     try:
-        for _ in range(40):
+        for _ in range(changes):
             index.add_with_labels(X[N:], [7] * MORE, np.arange(N, N + MORE))
             index.remove_ids(np.arange(N, N + MORE))
     finally:

@@ -39,7 +39,7 @@ def test_the_best_of_given_lists(n: int, d: int, nlist: int, filtered: bool, ref
         rows = np.unique(np.concatenate([np.empty(0, int), *(members[j] for j in lists[q] if j >= 0)]))
         rows = rows[(labels[rows] != -1) & (labels[rows] != labels_q[q]) & (labels_q[q] != -1)]
         rows = rows[allowed[rows]] if filtered else rows
-        scores = np.array([similarity(xq[q], X[r]) for r in rows], np.float32)
+        scores = similarity(xq[q], X[rows])
         best = np.lexsort((ids[rows], -scores))[:k]
         assert_array_equal(I[q], np.append(ids[rows][best], np.full(k - len(best), -1)))
         assert_array_equal(D[q], np.append(scores[best], np.full(k - len(best), PADDING, np.float32)))

@@ -20,7 +20,7 @@ class Sides:
         self.X, self.Y = ((rng.integers(-4, 5, (n, d)) / 16).astype(np.float32) for n in (nx, ny))
         self.labels_x, self.labels_y = (np.sort(rng.integers(-1, 3, n)).astype(np.int32) for n in (nx, ny))
         self.ids_x, self.ids_y = rng.permutation(1000)[:nx], 1000 + rng.permutation(1000)[:ny]
-        self.scores = np.array([[similarity(x, y) for y in self.Y] for x in self.X], np.float32)
+        self.scores = similarity(self.X[:, None], self.Y)
         self.margin = 1e-3
         self.S = (self.scores + self.margin * rng.uniform(-0.99, 0.99, (nx, ny))).astype(np.float32)
         differ = self.labels_x[:, None] != self.labels_y

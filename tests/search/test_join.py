@@ -214,7 +214,7 @@ def test_rows_that_are_no_unit_vectors() -> None:
     index = labelled(X, labels)
     rows, ids = stored(index), index.storage().ids()
     rows *= np.random.default_rng(0).uniform(0.5, 2, (400, 1)).astype(np.float32)
-    S = np.array([[similarity(x, y) for y in rows] for x in rows])
+    S = similarity(rows[:, None], rows)
     blocks = small_blocks(index)
     assert blocks is not None
     for threshold in (0.5, 1.0, 2.5):

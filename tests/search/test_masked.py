@@ -67,7 +67,7 @@ def cases(draw: st.DrawFn, kind: str) -> Case:
 
 
 def brute_force(case: Case, query: Query, may_find: Any = None) -> Any:
-    """Return D, I of a query by comparing pair by pair; ``may_find`` is a mask, (nq, n), of further conditions."""
+    """Return D, I of a query by ranking all rows; ``may_find`` is a mask, (nq, n), of further conditions."""
     rules = query.rules or Rules()
     if query.X is None:
         asked = case.ids if query.ids is None else np.asarray(query.ids)
@@ -76,24 +76,23 @@ def brute_force(case: Case, query: Query, may_find: Any = None) -> Any:
     else:
         asked, X, labels = np.full(len(query.X), -1), query.X, query.labels
     D, I = np.full((len(X), query.k), PADDING, np.float32), np.full((len(X), query.k), -1)
-    for q in range(len(X)):
-        found = []
-        for row, (i, label) in enumerate(zip(case.ids.tolist(), case.labels.tolist(), strict=True)):
-            score = similarity(X[q], case.X[row])
-            known = min(label, labels[q]) >= 0
-            meets = {"any": True, "own": known and label == labels[q], "other": known and label != labels[q]}
-            if not meets[rules.neighbors] or i == asked[q] or (may_find is not None and not may_find[q, row]):
-                continue
-            if query.sel is not None and not query.sel[row]:
-                continue
-            if rules.excluded_labels is not None and label >= 0 and label in rules.excluded_labels[q]:
-                continue
-            if rules.excluded_ids is not None and i in rules.excluded_ids[q]:
-                continue
-            if rules.within is None or np.float32(rules.within[0]) <= score <= np.float32(rules.within[1]):
-                found.append((-score, i))
-        for place, (score, i) in enumerate(sorted(found)[: query.k]):
-            D[q, place], I[q, place] = -score, i
+    for q, scores in enumerate(similarity(X[:, None], case.X)):
+        known = (case.labels >= 0) & (labels[q] >= 0)
+        meets = {"any": True, "own": known & (case.labels == labels[q]), "other": known & (case.labels != labels[q])}
+        found = meets[rules.neighbors] & (case.ids != asked[q])
+        if may_find is not None:
+            found &= may_find[q]
+        if query.sel is not None:
+            found &= query.sel
+        if rules.excluded_labels is not None:
+            found &= (case.labels < 0) | ~np.isin(case.labels, rules.excluded_labels[q])
+        if rules.excluded_ids is not None:
+            found &= ~np.isin(case.ids, rules.excluded_ids[q])
+        if rules.within is not None:
+            found &= (np.float32(rules.within[0]) <= scores) & (scores <= np.float32(rules.within[1]))
+        rows = np.flatnonzero(found)
+        best = rows[np.lexsort((case.ids[rows], -scores[rows]))][: query.k]
+        D[q, : len(best)], I[q, : len(best)] = scores[best], case.ids[best]
     return D, I
 
 

@@ -40,7 +40,7 @@ def test_the_best_allowed_rows_are_found(
         assert_array_equal(one, other)
     chosen = np.ones(500, bool) if allowed is None else allowed
     for q in range(nq):
-        scores = np.array([similarity(queries[q], row) for row in rows])
+        scores = similarity(queries[q], rows)
         order = [i for i in np.lexsort((ids, -scores)) if chosen[i]][:8]
         assert_array_equal(I[q], [*ids[order], *[-1] * (8 - len(order))])
         assert_array_equal(D[q], [*scores[order], *[PADDING] * (8 - len(order))])

@@ -1,6 +1,6 @@
 """Single-query search in one call of the core; see also :mod:`cfe_faiss.search.answer`."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -57,53 +57,50 @@ def filled(X: Any, labels: Any, nlist: int, partitions: int = 1, ids: Any = None
     return index
 
 
-@given(
-    stored_vectors(least=12, lowest_label=-1),
-    st.integers(1, 12),
-    st.integers(1, 3),
-    st.integers(1, 40),
-    st.sampled_from(["Flat", "SQfp16", "SQ8"]),
-    st.booleans(),
-    st.integers(0, 2**32 - 1),
-)
-def test_results_are_exact_for_the_lists_that_are_ranked_first(
-    stored: Stored, nlist: int, partitions: int, nprobe: int, codec: str, some_allowed: bool, seed: int
-) -> None:
-    index = filled(stored.X, stored.labels, nlist, partitions, stored.ids, codec)
+class Search(NamedTuple):
+    """Queries of an inverted file, and the rows that they may find."""
+
+    index: Any
+    X: NDArray[np.float32]
+    labels: NDArray[np.int32]
+    k: int
+    nprobe: int
+    allowed: NDArray[np.bool_]
+
+
+@st.composite
+def searches(draw: st.DrawFn, most: int) -> Search:
+    """Draw a search with an nprobe of ``most`` at most."""
+    stored: Stored = draw(stored_vectors(least=12, lowest_label=-1))
+    codec = draw(st.sampled_from(["Flat", "SQfp16", "SQ8"]))
+    index = filled(stored.X, stored.labels, draw(st.integers(1, 12)), draw(st.integers(1, 3)), stored.ids, codec)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    allowed = rng.random(len(stored.X)) < 0.6 if draw(st.booleans()) else EVERYTHING
+    nprobe = min(draw(st.integers(1, most)), index.storage().lists)
+    return Search(index, unit(stored.xq), stored.labels_q.astype(np.int32), stored.k, nprobe, allowed)
+
+
+@given(searches(40))
+def test_results_are_exact_for_the_lists_that_are_ranked_first(search: Search) -> None:
+    index, X, labels, k, nprobe, allowed = search
     lists = Derived.of(index.storage())
-    allowed = np.random.default_rng(seed).random(len(stored.X)) < 0.6 if some_allowed else EVERYTHING
-    X, labels = unit(stored.xq), stored.labels_q.astype(np.int32)
-    nprobe = min(nprobe, lists.snapshot.lists)
-    found = searched(lists, X, labels, stored.k, nprobe, allowed=allowed, threads=2)
-    expected = plain_search(lists, X, labels, stored.k, lists.class_means.lists(X, labels, nprobe), allowed)
+    found = searched(lists, X, labels, k, nprobe, allowed=allowed, threads=2)
+    expected = plain_search(lists, X, labels, k, lists.class_means.lists(X, labels, nprobe), allowed)
     for one, other in zip(found, expected, strict=True):
         assert_array_equal(one, other)
 
 
-@given(
-    stored_vectors(least=12, lowest_label=-1),
-    st.integers(1, 12),
-    st.integers(1, 3),
-    st.integers(1, 3),
-    st.sampled_from(["Flat", "SQfp16", "SQ8"]),
-    st.booleans(),
-    st.integers(0, 2**32 - 1),
-)
-def test_a_row_is_completed_as_by_searches_of_four_times_as_many_lists(
-    stored: Stored, nlist: int, partitions: int, nprobe: int, codec: str, some_allowed: bool, seed: int
-) -> None:
-    index = filled(stored.X, stored.labels, nlist, partitions, stored.ids, codec)
+@given(searches(3))
+def test_a_row_is_completed_as_by_searches_of_four_times_as_many_lists(search: Search) -> None:
+    index, X, labels, k, nprobe, allowed = search
     lists = Derived.of(index.storage())
-    allowed = np.random.default_rng(seed).random(len(stored.X)) < 0.6 if some_allowed else EVERYTHING
-    X, labels = unit(stored.xq), stored.labels_q.astype(np.int32)
-    nprobe = min(nprobe, lists.snapshot.lists)
-    found = searched(lists, X, labels, stored.k, nprobe, allowed=allowed, complete=True)
-    wanted = np.minimum(lists.snapshot.eligible(labels, allowed if len(allowed) else None), stored.k)
+    found = searched(lists, X, labels, k, nprobe, allowed=allowed, complete=True)
+    wanted = np.minimum(lists.snapshot.eligible(labels, allowed if len(allowed) else None), k)
     assert_array_equal((found[1] >= 0).sum(axis=1), wanted)
     for q in range(len(X)):
         own, wide = slice(q, q + 1), nprobe
         while True:
-            expected = searched(lists, X[own], labels[own], stored.k, min(wide, lists.snapshot.lists), allowed=allowed)
+            expected = searched(lists, X[own], labels[own], k, min(wide, lists.snapshot.lists), allowed=allowed)
             if (expected[1] >= 0).sum() >= wanted[q] or wide >= lists.snapshot.lists:
                 break
             wide *= 4

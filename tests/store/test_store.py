@@ -112,7 +112,7 @@ def test_a_filtered_search_is_exact(index: str, where: Any) -> None:
         found = store.search(x, 7, where)
         assert found.ids == nearest(store, x, 7, chosen)
         places = [rows.ids.index(one) for one in found.ids]
-        assert found.similarity.tolist() == [similarity(unit(x[None])[0], scores[i]) for i in places]
+        assert found.similarity.tolist() == similarity(unit(x[None])[0], scores[places]).tolist()
         if label is not None:
             others = chosen & (classes != label) & (classes != "None")
             assert store.evidence(rows.ids[q], 7, where=where).ids == nearest(store, scores[q], 7, others)
