@@ -10,7 +10,7 @@ from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.groups import VALUES_AS_THEY_ARE
 from cfe_faiss.cli.case import Case, compare, read_case
 from cfe_faiss.cli.output import announce, write_frame
-from cfe_faiss.cli.own import Names, check_labels, refuse
+from cfe_faiss.cli.own import Names, check_labels
 from cfe_faiss.cli.search import check_nprobe
 from cfe_faiss.datasets import load
 from cfe_faiss.datasets.own.classes import read_classes, read_labels
@@ -59,8 +59,6 @@ def _write_by_group(
 def run_errors(arguments: argparse.Namespace) -> None:
     """Write the accuracy within the global evidence."""
     index = read_index(arguments.index)
-    if arguments.nprobe is not None and not arguments.approximate:
-        raise ValueError("--nprobe has no effect without --approximate")
     check_nprobe(index, arguments.nprobe)
     curve = audit.error_rate_by_evidence(
         EvidenceFinder.from_index(index, truth=_truth(arguments, index)),
@@ -98,12 +96,9 @@ def run_fine_tune(arguments: argparse.Namespace) -> None:
 def _truth(arguments: argparse.Namespace, index: EvidenceIndex) -> Any:
     """Return the true class of every node."""
     if arguments.dataset is not None:
-        refuse(arguments, ("features", "id", "predictions"), "with --dataset")
         announce(arguments.dataset)
         return load(arguments.dataset, arguments.data_root).y
-    refuse(arguments, ("data_root",), "with --truth")
     if arguments.features is None:
-        refuse(arguments, ("id", "predictions"), "without --features")
         y, names = read_labels(arguments.truth)
         if names:
             raise ValueError(
@@ -120,11 +115,8 @@ def _truth(arguments: argparse.Namespace, index: EvidenceIndex) -> Any:
 
 def _read_known(arguments: argparse.Namespace) -> Case | None:
     """Return the nodes' attributes and ids; None without a data set and a table."""
-    if arguments.dataset is None:
-        refuse(arguments, ("data_root",), "without --dataset")
-        if arguments.features is None:
-            refuse(arguments, ("id", "categorical", "columns", "cross", "bins"), "without --dataset or --features")
-            return None
+    if arguments.dataset is None and arguments.features is None:
+        return None
     return read_case(arguments, predict=False, encode=False)
 
 

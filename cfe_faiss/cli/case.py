@@ -112,13 +112,9 @@ def read_case(arguments: argparse.Namespace, *needed: str, predict: bool = True,
         Whether own files need features to compare by if no model is trained.
     """
     as_count("seed", arguments.seed, 0)
-    if arguments.predictions and arguments.model:
-        raise ValueError("--model has no effect with --predictions")
     if arguments.dataset is not None:
-        own.refuse(arguments, [name for name in own.OPTIONS if name != "predictions"], "with --dataset")
         case = _of_dataset(arguments, predict)
     else:
-        own.refuse(arguments, ("data_root",), "with --features")
         case = _of_files(arguments, needed, predict=predict, encode=encode)
     name = arguments.model or ("gcn" if arguments.dataset is not None else "")
     if not predict or not name or case.predicted is not None:

@@ -28,7 +28,7 @@ _CHOICES: dict[str, dict[str, Any]] = {
     "MODEL": {"choices": MODELS, "metavar": None},
 }
 _OPTION = re.compile(r"([!|] )?((?:-[\w-]+|\[?[A-Z]+)\S*(?: \S+)*) {2,}(.+)")
-_TAG = re.compile(r" \[(default|output|repeat)(?:: (.*?))?\]$")
+_TAG = re.compile(r" \[(default|output|repeat|with|without)(?:: ([^]]*))?\]$")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -70,7 +70,7 @@ def _add_commands(top: argparse.ArgumentParser, text: str) -> None:
     shared: dict[str, list[str]] = {}
     for block in re.split(r"\n+(?=[\w@])", text.strip()):
         head, *lines = re.sub(r"\n {3,}", " ", block).split("\n")
-        lines = [line for text in lines for line in shared.get(text.strip(), [text.strip()])]
+        lines = [line for text in lines for line in _insert(text.strip(), shared)]
         if not head[0].isalpha():
             shared[head] = lines
             continue
@@ -80,14 +80,21 @@ def _add_commands(top: argparse.ArgumentParser, text: str) -> None:
         if run == "-":
             parsers[name] = parser.add_subparsers(dest="step", metavar="COMMAND", required=True)
             continue
-        outputs = tuple(_add_options(parser, lines[1:]))
-        parser.set_defaults(run=run, outputs=outputs)
+        actions = dict(_add_options(parser, lines[1:]))
+        outputs = tuple(name for name, tags in actions.items() if "output" in tags)
+        parser.set_defaults(run=run, outputs=outputs, tags=actions)
         if outputs:
             parser.add_argument("--overwrite", action="store_true", help="replace files that cfe-faiss has not written")
 
 
-def _add_options(parser: argparse.ArgumentParser, lines: list[str]) -> Iterator[str]:
-    """Add options to a parser, and yield the names of its outputs."""
+def _insert(line: str, shared: dict[str, list[str]]) -> list[str]:
+    """Return a line, or the lines of the block that it names, each with the tags behind that name."""
+    name, _, tags = line.partition(" ")
+    return [f"{text} {tags}".rstrip() if _OPTION.fullmatch(text) else text for text in shared.get(name, [])] or [line]
+
+
+def _add_options(parser: argparse.ArgumentParser, lines: list[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Add options to a parser, and yield their names and tags."""
     group: Any = parser
     either: Any = None
     for line in lines:
@@ -102,9 +109,7 @@ def _add_options(parser: argparse.ArgumentParser, lines: list[str]) -> Iterator[
         while tag := _TAG.search(text):
             tags[tag[1]], text = tag[2], text[: tag.start()]
         name, settings = _option(form, text.replace("DATASETS", ", ".join(NAMES)), tags)
-        action = (either or group).add_argument(name, **settings)
-        if "output" in tags:
-            yield action.dest
+        yield (either or group).add_argument(name, **settings).dest, tags
 
 
 def _option(form: str, text: str, tags: dict[str, str]) -> tuple[str, dict[str, Any]]:
@@ -125,6 +130,23 @@ def _option(form: str, text: str, tags: dict[str, str]) -> tuple[str, dict[str, 
         settings["default"] = [*map(convert, tags["default"].split())] if several else convert(tags["default"])
         settings["help"] = f"{text}; default: {tags['default']}"
     return name, settings
+
+
+def check_effects(arguments: argparse.Namespace) -> None:
+    """Raise ValueError for an option that has no effect with, or without, the others."""
+    options = vars(arguments).items()
+    given = {flag(name) for name, value in options if value is not None and value is not False and value != []}
+    for name, tags in arguments.tags.items():
+        needed, refused = (tags.get(kind, "").split() for kind in ("with", "without"))
+        if flag(name) in given and needed and not given & {*needed}:
+            raise ValueError(f"{flag(name)} has no effect without {' or '.join(needed)}")
+        if flag(name) in given and given & {*refused}:
+            raise ValueError(f"{flag(name)} has no effect with {refused[0]}")
+
+
+def flag(name: str) -> str:
+    """Return an option in its written form."""
+    return "--" + name.replace("_", "-")
 
 
 class _Parser(argparse.ArgumentParser):

@@ -21,8 +21,6 @@ from cfe_faiss.finder import EvidenceFinder
 
 def run_audit(arguments: argparse.Namespace) -> int:
     """Write a report; return 1 if a required condition fails or, with --strict, cannot be judged; else 0."""
-    if not arguments.require and (arguments.strict or arguments.min_cases is not None):
-        raise ValueError(f"--{'strict' if arguments.strict else 'min-cases'} has no effect without --require")
     fewest = FEWEST_CASES if arguments.min_cases is None else arguments.min_cases
     conditions = [audit.Condition.parse(text, fewest) for text in arguments.require]
     # Before the work, not after it
@@ -50,11 +48,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
             progress=True,
         )
     if arguments.mask_ids:
-        if finder.ids is None:
-            raise ValueError("--mask-ids has no effect without --id")
         finder = dataclasses.replace(finder, ids=None)
-    if arguments.bins is not None and arguments.cut:
-        raise ValueError("--bins and --cut exclude each other")
     cuts = {
         name: [number("--cut", name, part) for part in text.split(",")]
         for name, text in parse_named("--cut", arguments.cut, attributes)

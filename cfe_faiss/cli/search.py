@@ -12,7 +12,7 @@ from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.cli.constraints import CONSTRAINTS, constraints
 from cfe_faiss.cli.output import Columns, describe, note, write
-from cfe_faiss.cli.own import Names, flag
+from cfe_faiss.cli.own import Names
 from cfe_faiss.datasets.own.graph import read_attributes
 from cfe_faiss.files.format import read_header, read_index
 from cfe_faiss.finder import EvidenceFinder, PairEvidence
@@ -54,8 +54,6 @@ def run_global(arguments: argparse.Namespace) -> None:
     """Write the most similar pairs."""
     index = read_index(arguments.index)
     names = Names.read(arguments, index)
-    if arguments.nprobe is not None and not arguments.approximate:
-        raise ValueError("--nprobe has no effect without --approximate")
     check_nprobe(index, arguments.nprobe)
     conditions = _conditions(arguments, index, names)
     pairs: Pairs | PairEvidence
@@ -89,11 +87,8 @@ def _conditions(
     arguments: argparse.Namespace, index: EvidenceIndex, names: Names
 ) -> tuple[EvidenceFinder, Constraints | None] | None:
     """Return a finder that knows the attributes of the nodes, and the constraints of the options; None without any."""
-    given = [name for name in CONSTRAINTS if getattr(arguments, name)]
-    if not given:
+    if not any(getattr(arguments, name) for name in CONSTRAINTS):
         return None
-    if arguments.features is None:
-        raise ValueError(f"{flag(given[0])} needs --features, the attributes of the nodes")
     attributes = read_attributes(arguments.features, arguments.id)
     finder = EvidenceFinder.from_index(index, features=attributes, class_names=names.classes or None)
     return finder, constraints(arguments, attributes, list(names.classes))

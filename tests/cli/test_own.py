@@ -226,7 +226,7 @@ def test_byte_order_mark_and_carriage_returns(hostile: Path, output) -> None:
         ("--id name", "bom.csv has no column 'name'; it has patient, age, y"),
         ("--nodes test", "--nodes test needs --split"),
         ("--nodes a", "--nodes must be test, all or a file"),
-        ("--data-root .", "--data-root has no effect with --features"),
+        ("--data-root .", "--data-root has no effect without --dataset"),
         ("--neighbours 3", "edges and neighbours exclude each other"),
         ("--without z", "without must name columns of bom.csv"),
         ("--categorical z", "categorical must name columns of bom.csv"),
@@ -244,9 +244,9 @@ NAMES = "--features bom.csv --id patient"
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (f"build out {NAMES} --edges edges.csv", r"--features needs --predictions \(or --model and --truth"),
+        (f"build out {NAMES} --edges edges.csv", "--features needs --predictions, or --model with --truth"),
         (f"build out {NAMES} --edges edges.csv --model gcn", "--features needs --truth"),
-        ("build out --dataset patients --id patient", "--id has no effect with --dataset"),
+        ("build out --dataset patients --id patient", "--id has no effect without --features"),
         ("local good --features bom.csv", "--features needs --id or --predictions"),
         ("local good --id patient", "--id has no effect without --features"),
         (f"local good {NAMES} --nodes zz", "--nodes must name nodes of the features, got 'zz'"),
