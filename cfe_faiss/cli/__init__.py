@@ -54,17 +54,13 @@ def _run(arguments: argparse.Namespace) -> int | None:
     run = getattr(import_module(f"cfe_faiss.cli.{module}"), function)
     with warnings.catch_warnings(), text_format(arguments.encoding, arguments.decimal):
         warnings.simplefilter("always", InputWarning)
-        shown = warnings.showwarning
-
-        def show(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
-            if issubclass(category, InputWarning):
-                sys.stderr.write(f"cfe-faiss: warning: {' '.join(str(message).split())}\n")
-            else:
-                shown(message, category, *place, **options)
-
-        warnings.showwarning = show
+        warnings.showwarning = _show_warning
         status: int | None = run(arguments)
         return status
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    sys.stderr.write(f"cfe-faiss: warning: {' '.join(str(message).split())}\n")
 
 
 def _discard_output() -> None:

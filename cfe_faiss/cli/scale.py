@@ -1,30 +1,22 @@
 """Jobs on disk: start, resume, status."""
 
 import argparse
+from inspect import signature
 from typing import Any
 
 import numpy as np
 
 from cfe_faiss.cli.output import Columns, note, write
 
-_SETTINGS = (
-    *("features", "labels", "alpha", "k", "recall", "exact", "directed", "edge_weight", "nlist", "pairs"),
-    *("threshold", "block_rows", "shards", "overwrite"),
-)
-"""Options that are arguments of a job by the same name."""
-
 
 def run_new(arguments: argparse.Namespace) -> None:
     """Make a job, and run it."""
     from cfe_faiss.scale import Job
 
-    job = Job(
-        arguments.directory,
-        edges=tuple(arguments.csr) if arguments.csr else arguments.edges,
-        num_layers=arguments.layers,
-        **{name: getattr(arguments, name) for name in _SETTINGS},
-    )
-    _run(job, arguments)
+    options = vars(arguments) | {"num_layers": arguments.layers}
+    if arguments.csr:
+        options["edges"] = tuple(arguments.csr)
+    _run(Job(**{name: options[name] for name in signature(Job).parameters}), arguments)
 
 
 def run_on(arguments: argparse.Namespace) -> None:
