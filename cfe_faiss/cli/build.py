@@ -16,6 +16,7 @@ from cfe_faiss.base.tables import read_matrix
 from cfe_faiss.cli import own
 from cfe_faiss.cli.case import Case, find_left_out, read_case, table_finder
 from cfe_faiss.cli.output import announce, note
+from cfe_faiss.cli.parser import call
 from cfe_faiss.datasets.own import Ids
 from cfe_faiss.datasets.own.classes import read_labels
 from cfe_faiss.datasets.own.graph import read_edges
@@ -36,16 +37,7 @@ def run_demo(arguments: argparse.Namespace) -> None:
     from cfe_faiss import demo
 
     announce(arguments.dataset)
-    demo.run(
-        arguments.dataset,
-        arguments.data_root,
-        pairs=arguments.pairs,
-        nodes=arguments.nodes,
-        folder=arguments.out,
-        overwrite=arguments.overwrite,
-        seed=arguments.seed,
-        output=sys.stdout,
-    )
+    call(demo.run, arguments, output=sys.stdout)
 
 
 def run_build(arguments: argparse.Namespace) -> None:

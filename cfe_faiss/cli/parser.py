@@ -3,7 +3,8 @@
 import argparse
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -142,6 +143,13 @@ def check_effects(arguments: argparse.Namespace) -> None:
             raise ValueError(f"{flag(name)} has no effect without {' or '.join(needed)}")
         if flag(name) in given and given & {*refused}:
             raise ValueError(f"{flag(name)} has no effect with {refused[0]}")
+
+
+def call(function: Callable[..., Any], arguments: argparse.Namespace, **others: Any) -> Any:
+    """Call a function with the options that were given and have the names of its parameters, and with ``others``."""
+    known = signature(function).parameters
+    given = {name: value for name, value in vars(arguments).items() if name in known and value is not None}
+    return function(**given | others)
 
 
 def flag(name: str) -> str:

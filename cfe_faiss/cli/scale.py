@@ -1,22 +1,20 @@
 """Jobs on disk: start, resume, status."""
 
 import argparse
-from inspect import signature
 from typing import Any
 
 import numpy as np
 
 from cfe_faiss.cli.output import Columns, note, write
+from cfe_faiss.cli.parser import call
 
 
 def run_new(arguments: argparse.Namespace) -> None:
     """Make a job, and run it."""
     from cfe_faiss.scale import Job
 
-    options = vars(arguments) | {"num_layers": arguments.layers}
-    if arguments.csr:
-        options["edges"] = tuple(arguments.csr)
-    _run(Job(**{name: options[name] for name in signature(Job).parameters}), arguments)
+    edges = tuple(arguments.csr) if arguments.csr else arguments.edges
+    _run(call(Job, arguments, edges=edges, num_layers=arguments.layers), arguments)
 
 
 def run_on(arguments: argparse.Namespace) -> None:
@@ -28,8 +26,7 @@ def run_on(arguments: argparse.Namespace) -> None:
 
 def _run(job: Any, arguments: argparse.Namespace) -> None:
     try:
-        options = {name: getattr(arguments, name) for name in ("workers", "memory", "address")}
-        job.run(arguments.executor, **options, progress=True)
+        call(job.run, arguments, progress=True)
     except RuntimeError as error:  # a task failed, or another process runs the job
         raise ValueError(str(error)) from error
     note(f"{job!r} is finished: evidence in {job.directory / 'evidence'}, index in {job.directory / 'index'}")
