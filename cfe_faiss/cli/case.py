@@ -14,7 +14,7 @@ from cfe_faiss.cli import own
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.datasets import load
 from cfe_faiss.datasets.own import Ids
-from cfe_faiss.datasets.own.classes import read_labels
+from cfe_faiss.datasets.own.classes import labels_of, read_labels
 from cfe_faiss.datasets.own.graph import read_nodes
 from cfe_faiss.datasets.own.table import is_table
 from cfe_faiss.finder import EvidenceFinder, table_encoder
@@ -50,8 +50,7 @@ class Case:
     def labels(self) -> NDArray[np.int32]:
         """The predicted classes, (n,)."""
         assert self.predicted is not None
-        classes = self.predicted if self.predicted.ndim == 1 else self.predicted.argmax(axis=1)
-        return as_labels("predictions", classes, len(self.ids))
+        return as_labels("predictions", labels_of(self.predicted), len(self.ids))
 
     def nodes(self, text: str | None) -> NDArray[np.int64]:
         """Return the nodes of --nodes: "test", "all", or a file; None: test if there are test nodes, else all."""

@@ -160,16 +160,13 @@ def _is_matrix(graph: Any) -> bool:
 
 
 def _of_networkx(graph: Any, num_nodes: int | None, weighted: bool) -> Edges:
-    number = {node: i for i, node in enumerate(graph.nodes)}
-    if not number:
+    from networkx import to_scipy_sparse_array
+
+    if not len(graph):
         raise ValueError("graph must have at least one node, got an empty NetworkX graph")
-    check_num_nodes(len(number), num_nodes)
-    ends = np.fromiter((number[node] for edge in graph.edges() for node in edge), np.int64).reshape(-1, 2).T
-    weights = [edge[2] for edge in graph.edges(data="weight", default=1.0)] if weighted else None
-    if not graph.is_directed():  # it stays undirected for any value of `directed`
-        ends = np.concatenate([ends, ends[::-1]], axis=1)
-        weights = None if weights is None else weights * 2
-    return _of_edge_index(ends, len(number), weights)
+    # An undirected graph gets both directions, so it stays undirected for any value of `directed`.
+    matrix = to_scipy_sparse_array(graph, weight="weight" if weighted else None)
+    return _of_matrix(matrix, num_nodes, weighted, transposed=False)
 
 
 def _of_matrix(matrix: Any, num_nodes: int | None, weighted: bool, *, transposed: bool) -> Edges:
