@@ -222,7 +222,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
             new = NewVectors.sorted_into(file, blocks, self._files)
             with self.reading() as snapshot:
                 snapshot.native.check_ids()
-                Transaction(self).new_ids(new.records["id"], len(new.records))
+                Transaction(self).new_ids(new.ids, len(new.ids))
             self._rewrite(new.edits())
 
     def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:

@@ -416,45 +416,56 @@ def write_changed(shards: Shards, edits: Mapping[int, Edit]) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class NewVectors:
-    """Vectors to be added, mapped from a file: block after block, each in the order of the shards.
+    """Vectors to be added, in a file: block after block, each in the order of the shards.
 
     Attributes
     ----------
-    records
-        Vector, id, label and list of each new vector, (n,).
-    owners
-        Shard of each new vector, (n,).
+    file
+        File of the records.
+    record
+        Element type of a record: vector, id, label and list.
+    counts
+        Number of vectors per block and shard, (blocks, shards).
+    ids
+        All ids, (n,).
     """
 
-    records: NDArray[Any]
-    owners: NDArray[np.intp]
+    file: BinaryIO
+    record: np.dtype[Any]
+    counts: NDArray[np.int64]
+    ids: NDArray[np.int64]
 
     @classmethod
     def sorted_into(cls, file: BinaryIO, blocks: Iterable[Rows], shards: Shards) -> "NewVectors":
         """Write blocks into a file, each in the order of the shards that hold the nearest lists."""
         centroids = shards.centroids[0]
-        homes, owners = _homes(shards, centroids), [np.empty(0, np.intp)]
+        homes, number = _homes(shards, centroids), len(shards.indexes)
         fields = [("x", np.float32, centroids.shape[1:]), ("id", np.int64), ("label", np.int32), ("list", np.int32)]
+        record, counts, all_ids = np.dtype(fields), [], [np.empty(0, np.int64)]
         for X, labels, ids in blocks:
             lists = nearest_numbers(X, centroids)
             order = np.argsort(homes[lists], kind="stable")
-            records = np.empty(len(X), fields)
+            records = np.empty(len(X), record)
             for name, column in (("x", X), ("id", ids), ("label", labels), ("list", lists)):
                 records[name] = column[order]
             file.write(records.view(np.uint8).data)
-            owners.append(homes[lists[order]])
-        file.flush()
-        of_all = np.concatenate(owners)
-        return cls(np.memmap(file, fields, "r", shape=len(of_all)) if len(of_all) else np.empty(0, fields), of_all)
+            counts.append(np.bincount(homes[lists], minlength=number))
+            all_ids.append(ids)
+        return cls(file, record, np.array(counts, np.int64).reshape(-1, number), np.concatenate(all_ids))
 
     def edits(self) -> dict[int, Edit]:
         """Return the edits that add the vectors to their shards."""
-        return {number: partial(self._add_to, number) for number in np.unique(self.owners).tolist()}
+        return {number: partial(self._add_to, number) for number in np.flatnonzero(self.counts.any(axis=0)).tolist()}
 
     def _add_to(self, number: int, index: IndexEvidenceIVF) -> None:
-        records = self.records[self.owners == number]
-        labels, ids, lists = (np.ascontiguousarray(records[name]) for name in ("label", "id", "list"))
-        append_rows(index, records["x"], labels, ids, lists)
+        firsts = (np.cumsum(self.counts) - self.counts.reshape(-1)).reshape(self.counts.shape)
+        for first, count in zip(firsts[:, number].tolist(), self.counts[:, number].tolist(), strict=True):
+            if count:
+                records = np.empty(count, self.record)
+                self.file.seek(first * self.record.itemsize)
+                cast(Any, self.file).readinto(records.view(np.uint8))
+                labels, ids, lists = (np.ascontiguousarray(records[name]) for name in ("label", "id", "list"))
+                append_rows(index, records["x"], labels, ids, lists)
 
 
 def _homes(shards: Shards, centroids: NDArray[np.float32]) -> NDArray[np.intp]:
