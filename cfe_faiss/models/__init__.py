@@ -7,13 +7,13 @@ if TYPE_CHECKING:
     from cfe_faiss.models.evaluation import Evaluation, evaluate
     from cfe_faiss.models.gnn import NAMES, build, gat, gcn, gin, mpnn, sage
     from cfe_faiss.models.loop import TrainingReport, load, save, train
-    from cfe_faiss.models.prediction import predict
+    from cfe_faiss.models.predictions import predict
 
 _MODULES = {
     "evaluation": ("Evaluation", "evaluate"),
     "gnn": ("NAMES", "build", "gat", "gcn", "gin", "mpnn", "sage"),
     "loop": ("TrainingReport", "load", "save", "train"),
-    "prediction": ("predict",),
+    "predictions": ("predict",),
 }
 
 __all__ = [
