@@ -60,10 +60,11 @@ def _add_commands(top: argparse.ArgumentParser, text: str) -> None:
 
         - options: "--pairs N  help" (one value), "--csr INDPTR INDICES  help" (two), "--nodes NODE...  help" (one or
           more), "--as-is  help" (none), "--missing error|keep  help" (a choice), "INDEX  help" (positional). The word
-          for the value determines its type. The help may end in [default: 10], [repeat] or [output], which marks files
-          and folders that the command writes;
+          for the value determines its type. The help may end in tags: [default: 10], [repeat], [output] for files and
+          folders that the command writes, and [with: --id] or [without: --id], see :func:`check_effects`;
         - options that exclude each other: the same after "| ", or "! " if one of them is required;
-        - groups of the options that follow: "title: text".
+        - groups of the options that follow: "title: text";
+        - blocks: "@name [tag]" stands for the lines below "@name", each with the tag.
 
         Lines indented further continue the line before. A name of two words is a command of a command.
     """
@@ -134,7 +135,7 @@ def _option(form: str, text: str, tags: dict[str, str]) -> tuple[str, dict[str, 
 
 
 def check_effects(arguments: argparse.Namespace) -> None:
-    """Raise ValueError for an option that has no effect with, or without, the others."""
+    """Raise ValueError for an option that lacks all options of its tag "with", or has one of its tag "without"."""
     options = vars(arguments).items()
     given = {flag(name) for name, value in options if value is not None and value is not False and value != []}
     for name, tags in arguments.tags.items():
