@@ -35,7 +35,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Tables use `models.estimators` and `models.predictions`, which need no torch.
+    # Tables use `models.predictions`, which needs no torch.
     for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{module}"), name)
