@@ -25,11 +25,11 @@ _WIDTH = 80
 
 def run(  # noqa: PLR0913
     dataset: str,
-    root: str | os.PathLike[str] | None,
+    data_root: str | os.PathLike[str] | None = None,
     *,
     pairs: int,
     nodes: str,
-    folder: Path,
+    out: Path,
     overwrite: bool = False,
     seed: int,
     output: TextIO,
@@ -38,13 +38,13 @@ def run(  # noqa: PLR0913
 
     Parameters
     ----------
-    dataset, root, seed
-        As in :func:`cfe_faiss.datasets.load`. The seed also belongs to the model and its training.
+    dataset, data_root, seed
+        As in :func:`cfe_faiss.datasets.load` (``root``). The seed also belongs to the model and its training.
     pairs
         Number of pairs, >= 1.
     nodes
         Search among the "test" nodes or "all" nodes.
-    folder
+    out
         Folder for the picture of the closest pair, ``evidence.png``; created if missing.
     overwrite
         Whether to replace a picture with this name that this package has not written.
@@ -63,10 +63,10 @@ def run(  # noqa: PLR0913
     from cfe_faiss.datasets import load
     from cfe_faiss.models import gcn, train
 
-    pairs, picture = as_count("pairs", pairs), folder / "evidence.png"
+    pairs, picture = as_count("pairs", pairs), out / "evidence.png"
     check_outputs([picture], overwrite=overwrite)
-    data: Any = load(dataset, root, seed)
-    folder.mkdir(parents=True, exist_ok=True)
+    data: Any = load(dataset, data_root, seed)
+    out.mkdir(parents=True, exist_ok=True)
     model = gcn(data, seed=seed)
     report = train(model, data, seed=seed, progress=True)
     finder = EvidenceFinder.from_data(data, model, nodes=data.test_mask if nodes == "test" else None, progress=True)

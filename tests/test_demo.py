@@ -18,7 +18,7 @@ CARD = re.compile(r"Pair (\d+), similarity (\S+) +node (\d+) +node (\d+)\n((?:  
 
 def show(folder: Path, dataset: str = "patients", root: Path | None = None, **options) -> str:
     output = io.StringIO()
-    demo.run(dataset, root, **{"pairs": 3, "nodes": "test", "folder": folder, "seed": 0, "output": output} | options)
+    demo.run(dataset, root, **{"pairs": 3, "nodes": "test", "out": folder, "seed": 0, "output": output} | options)
     return output.getvalue()
 
 

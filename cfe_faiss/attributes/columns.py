@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
-from cfe_faiss.base.checks import as_dense, as_matrix, as_names, check_distinct
+from cfe_faiss.base.checks import as_dense, as_matrix, as_names, check_distinct, check_known
 
 DUPLICATE = 0.99
 """Least strength of a column that counts as the attribute itself."""
@@ -211,17 +211,15 @@ class _Columns:
 
     def of(self, name: str, attributes: Attributes | None, argument: str) -> tuple[NDArray[np.bool_], list[Attribute]]:
         """Return a mask of the columns with the name of an attribute, (d,), and the attribute's values."""
+        known = dict.fromkeys([*self._groups, *self._single, *(attributes or ())])
+        check_known(f"{argument} must name attributes or columns of data.x", name, known)
         members = self._groups.get(name, np.zeros(self.d, bool)) | np.array([text == name for text in self._single])
         if attributes is not None and name in attributes:
             values = [attributes[name]]
             if len(values[0]) != len(self.x):
                 raise ValueError(f"{name} must have a value for each of {len(self.x)} nodes, got {len(values[0])}")
-        elif members.any():
-            values = self._values(name, members)
         else:
-            known = dict.fromkeys([*self._groups, *self._single, *(attributes or ())])
-            some = ", ".join(list(known)[:20])
-            raise ValueError(f"{argument} must name attributes or columns of data.x ({some}), got {name!r}")
+            values = self._values(name, members)
         return members, values
 
     def predictors(

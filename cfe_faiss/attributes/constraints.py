@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.checks import as_count, as_number, check_distinct
 
 Range: TypeAlias = tuple[float, float]
 Permitted: TypeAlias = Range | frozenset[Any]
@@ -225,22 +225,24 @@ def _names(argument: str, value: Any) -> tuple[str, ...]:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, Iterable) or isinstance(names, Mapping):
         raise TypeError(f"{argument} must be names of attributes, got {value!r}")
-    listed = list(names)
-    for name in listed:
-        if not isinstance(name, str):
-            raise TypeError(f"{argument} must be names of attributes, got {name!r}")
-        if listed.count(name) > 1:
-            raise ValueError(f"{argument} must name each attribute once, got {name!r} again")
-    return tuple(listed)
+    listed = tuple(names)
+    _check_texts(f"{argument} must be names of attributes", listed)
+    check_distinct(f"{argument} must name each attribute once", listed)
+    return listed
 
 
-def _mapping(argument: str, value: Any) -> dict[str, Any]:
+def _mapping(argument: str, value: Any) -> Mapping[str, Any]:
+    expectation = f"{argument} must be a mapping from names of attributes"
     if not isinstance(value, Mapping):
-        raise TypeError(f"{argument} must be a mapping from names of attributes, got {value!r}")
-    for name in value:
-        if not isinstance(name, str):
-            raise TypeError(f"{argument} must be a mapping from names of attributes, got {name!r}")
-    return dict(value)
+        raise TypeError(f"{expectation}, got {value!r}")
+    _check_texts(expectation, value)
+    return value
+
+
+def _check_texts(expectation: str, values: Iterable[Any]) -> None:
+    for value in values:
+        if not isinstance(value, str):
+            raise TypeError(f"{expectation}, got {value!r}")
 
 
 def _limits(argument: str, value: Any) -> dict[str, float]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_ids, check_distinct, did_you_mean
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_ids, check_distinct, check_known
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.extras import extra
 
@@ -130,9 +130,7 @@ class Attributes(Mapping[str, Attribute]):
         ValueError
             If there is no such attribute.
         """
-        if str(name) not in self._attributes:
-            some = ", ".join(list(self)[:20])
-            raise ValueError(f"{argument} must name attributes ({some}), got {name!r}{did_you_mean(str(name), self)}")
+        check_known(f"{argument} must name attributes", str(name), self)
         return str(name)
 
     def select(self, names: Iterable[str]) -> Self:

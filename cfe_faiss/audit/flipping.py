@@ -22,8 +22,7 @@ from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, did_you
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.frames import as_html
 from cfe_faiss.finder.table import call_on_table, check_column, codes_of
-from cfe_faiss.models.estimators import is_estimator
-from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
+from cfe_faiss.models.predictions import is_estimator, predictions_of, predictions_of_rows
 
 _Entries: TypeAlias = tuple[Ints, Ints, Ints]
 """Node, position of the given value, and predicted class, (m,) each."""
@@ -291,7 +290,7 @@ def _matrix_run(finder: EvidenceFinder, name: str, columns: Mapping[Any, str] | 
         return predictions_of(finder.model, data).labels.astype(np.int64)
 
     def not_a_number() -> Bools:
-        from cfe_faiss.models.prediction import outputs
+        from cfe_faiss.models.inference import outputs
 
         # The outputs may be a view of the features: read them before the features are restored.
         found = outputs(finder.model, data)

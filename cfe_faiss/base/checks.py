@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -193,6 +193,20 @@ def did_you_mean(value: str, known: Iterable[str]) -> str:
     by_lower = {name.strip().lower(): name for name in known}
     nearest = get_close_matches(value.strip().lower(), by_lower, 1)
     return f"; did you mean {by_lower[nearest[0]]!r}?" if nearest else ""
+
+
+def check_known(expectation: str, value: Any, known: Collection[Any]) -> None:
+    """Raise ValueError with the violated expectation, some known values and the most similar one for an unknown value.
+
+    Examples
+    --------
+    >>> check_known("name must name columns", "Sex", ["sex", "age"])
+    Traceback (most recent call last):
+    ValueError: name must name columns (sex, age), got 'Sex'; did you mean 'sex'?
+    """
+    if value not in known:
+        texts = [str(one) for one in known]
+        raise ValueError(f"{expectation} ({', '.join(texts[:20])}), got {value!r}{did_you_mean(str(value), texts)}")
 
 
 def as_nodes(name: str, values: Any, n: int) -> NDArray[np.int64]:

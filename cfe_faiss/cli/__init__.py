@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from cfe_faiss.cli.own import check_files
-from cfe_faiss.cli.parser import parser
+from cfe_faiss.cli.parser import check_effects, parser
 from cfe_faiss.datasets.own.table import text_format
 from cfe_faiss.finder import InputWarning
 
@@ -33,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.argv = sys.argv[1:] if argv is None else list(argv)
         arguments.format = next((name for name in ("json", "csv") if getattr(arguments, name)), None)
         check_files(arguments)
+        check_effects(arguments)
         status = _run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -49,24 +50,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int | None:
     """Run a command with the format of its text files; input warnings become lines on standard error."""
-    encoding, decimal = arguments.encoding, arguments.decimal
-    if (encoding or decimal) and arguments.features is None:
-        raise ValueError(f"--{'encoding' if encoding else 'decimal'} has no effect without --features")
     module, _, function = arguments.run.rpartition(".")
     run = getattr(import_module(f"cfe_faiss.cli.{module}"), function)
-    with warnings.catch_warnings(), text_format(encoding, decimal):
+    with warnings.catch_warnings(), text_format(arguments.encoding, arguments.decimal):
         warnings.simplefilter("always", InputWarning)
-        shown = warnings.showwarning
-
-        def show(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
-            if issubclass(category, InputWarning):
-                sys.stderr.write(f"cfe-faiss: warning: {' '.join(str(message).split())}\n")
-            else:
-                shown(message, category, *place, **options)
-
-        warnings.showwarning = show
+        warnings.showwarning = _show_warning
         status: int | None = run(arguments)
         return status
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    sys.stderr.write(f"cfe-faiss: warning: {' '.join(str(message).split())}\n")
 
 
 def _discard_output() -> None:

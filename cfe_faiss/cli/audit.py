@@ -1,16 +1,20 @@
-"""Audits of a model by the evidence in an index file."""
+"""Audits of a model by the evidence in an index file, and of predictions by their true classes."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from cfe_faiss import audit
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.groups import VALUES_AS_THEY_ARE
-from cfe_faiss.cli.case import Case, compare, read_case
-from cfe_faiss.cli.output import announce, write_frame
-from cfe_faiss.cli.own import Names, check_labels, refuse
+from cfe_faiss.cli.case import Case, class_number, compare, read_case
+from cfe_faiss.cli.output import announce, write, write_frame
+from cfe_faiss.cli.own import Names, check_labels
+from cfe_faiss.cli.parser import call
 from cfe_faiss.cli.search import check_nprobe
 from cfe_faiss.datasets import load
 from cfe_faiss.datasets.own.classes import read_classes, read_labels
@@ -24,34 +28,36 @@ if TYPE_CHECKING:
     from cfe_faiss.audit.groups import Bins
 
 
-_MAIN = ("feature", "value", "score", "expected", "difference", "nodes")
+_OF_SCORES = ("feature", "value", "score", "expected", "difference", "nodes")
+_OF_GROUPS = ("class", "feature", "value", "count", "rate", "ratio", "ratio_low", "ratio_high", "verdict", "fpr", "fnr")
 
 
 def run_discrimination(arguments: argparse.Namespace) -> None:
     """Write the discrimination score of every value."""
-    options = {"k": arguments.k, "sensitive": arguments.sensitive or ()}
-    _write_by_group(audit.discrimination_scores, arguments, options, _MAIN)
+    _write_by_group(audit.discrimination_scores, arguments, _OF_SCORES)
 
 
 def run_consistency(arguments: argparse.Namespace) -> None:
     """Write the share of nodes that are closer to another class than to their own."""
-    _write_by_group(audit.consistency, arguments, {"confidence": arguments.confidence})
+    _write_by_group(audit.consistency, arguments)
 
 
-def _write_by_group(
-    function: Callable[..., Any], arguments: argparse.Namespace, options: dict[str, Any], main: Sequence[str] = ()
-) -> None:
+def _write_by_group(function: Callable[..., Any], arguments: argparse.Namespace, main: Sequence[str] = ()) -> None:
     """Write the table of an audit by groups."""
     index = read_index(arguments.index)
     check_nprobe(index, arguments.nprobe)
     case = _read_known(arguments)
-    found = function(
-        EvidenceFinder.from_index(index, features=None if case is None else case.attributes),
+    groups: dict[str, Any] = {"intersections": arguments.cross}
+    if case is not None and arguments.bins is not None:
+        groups["bins"] = _bins(arguments.bins)
+        _check_effect(groups["bins"], as_attributes(case.attributes), arguments)
+    found = call(
+        function,
+        arguments,
+        finder=EvidenceFinder.from_index(index, features=None if case is None else case.attributes),
         nodes=Names(case.ids if case is not None and arguments.id else None).find(arguments.nodes, index),
-        **({} if case is None else _groups(arguments, as_attributes(case.attributes))),
-        **options,
-        nprobe=arguments.nprobe,
         progress=True,
+        **groups,
     )
     write_frame(found, arguments.format, main)
 
@@ -59,16 +65,13 @@ def _write_by_group(
 def run_errors(arguments: argparse.Namespace) -> None:
     """Write the accuracy within the global evidence."""
     index = read_index(arguments.index)
-    if arguments.nprobe is not None and not arguments.approximate:
-        raise ValueError("--nprobe has no effect without --approximate")
     check_nprobe(index, arguments.nprobe)
-    curve = audit.error_rate_by_evidence(
-        EvidenceFinder.from_index(index, truth=_truth(arguments, index)),
+    curve = call(
+        audit.error_rate_by_evidence,
+        arguments,
+        finder=EvidenceFinder.from_index(index, truth=_truth(arguments, index)),
         ks=arguments.k,
         exact=not arguments.approximate,
-        per_node=arguments.per_node,
-        nprobe=arguments.nprobe,
-        confidence=arguments.confidence,
         progress=True,
     )
     write_frame(curve, arguments.format)
@@ -83,27 +86,17 @@ def run_fine_tune(arguments: argparse.Namespace) -> None:
     case = read_case(arguments)
     pairs = global_evidence(index, arguments.k, per_node=arguments.per_node, progress=True)
     compare(index, case.labels)
-    tuned = audit.fine_tune(
-        replace(EvidenceFinder.from_index(index), model=case.model, data=case.data),
-        pairs=pairs,
-        seeds=range(arguments.runs),
-        epochs=arguments.epochs,
-        lr=arguments.lr,
-        confidence=arguments.confidence,
-        progress=True,
-    )
+    finder = replace(EvidenceFinder.from_index(index), model=case.model, data=case.data)
+    tuned = call(audit.fine_tune, arguments, finder=finder, pairs=pairs, seeds=range(arguments.runs), progress=True)
     write_frame(tuned.summary if arguments.summary else tuned.runs, arguments.format)
 
 
 def _truth(arguments: argparse.Namespace, index: EvidenceIndex) -> Any:
     """Return the true class of every node."""
     if arguments.dataset is not None:
-        refuse(arguments, ("features", "id", "predictions"), "with --dataset")
         announce(arguments.dataset)
         return load(arguments.dataset, arguments.data_root).y
-    refuse(arguments, ("data_root",), "with --truth")
     if arguments.features is None:
-        refuse(arguments, ("id", "predictions"), "without --features")
         y, names = read_labels(arguments.truth)
         if names:
             raise ValueError(
@@ -120,21 +113,9 @@ def _truth(arguments: argparse.Namespace, index: EvidenceIndex) -> Any:
 
 def _read_known(arguments: argparse.Namespace) -> Case | None:
     """Return the nodes' attributes and ids; None without a data set and a table."""
-    if arguments.dataset is None:
-        refuse(arguments, ("data_root",), "without --dataset")
-        if arguments.features is None:
-            refuse(arguments, ("id", "categorical", "columns", "cross", "bins"), "without --dataset or --features")
-            return None
+    if arguments.dataset is None and arguments.features is None:
+        return None
     return read_case(arguments, predict=False, encode=False)
-
-
-def _groups(arguments: argparse.Namespace, attributes: Attributes) -> dict[str, Any]:
-    chosen: dict[str, Any] = {"columns": arguments.columns, "intersections": arguments.cross}
-    if arguments.bins is None:
-        return chosen
-    bins = _bins(arguments.bins)
-    _check_effect(bins, attributes, arguments)
-    return chosen | {"bins": bins}
 
 
 def _check_effect(bins: "Bins", attributes: Attributes, arguments: argparse.Namespace) -> None:
@@ -164,3 +145,48 @@ def _bins(texts: list[str]) -> "Bins":
 
 def _edges(text: str) -> list[float]:
     return [float(edge) for edge in text.split(",") if edge]
+
+
+# --- predictions and true classes -------------------------------------------------------------------------------------
+
+
+def run_evaluate(arguments: argparse.Namespace) -> None:
+    """Write measures of all nodes that were asked for, or the metrics of groups."""
+    if arguments.favourable is not None and arguments.sensitive is None:
+        raise ValueError("--favourable has no effect without --sensitive")
+    if arguments.features is not None and arguments.truth is None:
+        raise ValueError("--features needs --truth")
+    case = read_case(arguments, encode=False)
+    nodes = case.nodes(arguments.nodes)
+    if arguments.sensitive is None:
+        _write_overall(case, nodes, arguments)
+    else:
+        _write_groups(case, nodes, arguments)
+
+
+def _write_overall(case: Case, nodes: Any, arguments: argparse.Namespace) -> None:
+    from cfe_faiss.models import evaluate
+
+    y = np.asarray(case.data.y)
+    known = nodes[y[nodes] >= 0]
+    if not len(known):
+        raise ValueError("--truth must hold the class of one of the nodes at least, got none")
+    assert case.predicted is not None
+    found = evaluate(case.predicted[known], SimpleNamespace(y=y[known]), np.ones(len(known), bool))
+    measures = {"nodes": found.n, "accuracy": found.accuracy, "f1": found.f1, "auc": found.auc}
+    write({name: np.array([value]) for name, value in measures.items()}, arguments.format)
+
+
+def _write_groups(case: Case, nodes: Any, arguments: argparse.Namespace) -> None:
+    names = list(case.data.class_names)
+    favourable = arguments.favourable
+    people = as_attributes(case.attributes).take(nodes)
+    metrics = audit.group_metrics(
+        y_true=np.asarray(case.data.y)[nodes],
+        y_pred=case.labels[nodes],
+        sensitive_features=people.select(people.known("--sensitive", name) for name in arguments.sensitive),
+        favourable=None if favourable is None else class_number(names, "--favourable", favourable),
+        class_names=names,
+        confidence=arguments.confidence,
+    )
+    write_frame(metrics.table, arguments.format, _OF_GROUPS)

@@ -16,6 +16,7 @@ from cfe_faiss.base.tables import read_matrix
 from cfe_faiss.cli import own
 from cfe_faiss.cli.case import Case, find_left_out, read_case, table_finder
 from cfe_faiss.cli.output import announce, note
+from cfe_faiss.cli.parser import call
 from cfe_faiss.datasets.own import Ids
 from cfe_faiss.datasets.own.classes import read_labels
 from cfe_faiss.datasets.own.graph import read_edges
@@ -28,13 +29,7 @@ from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.protocol import EvidenceIndex
 
 # Options of each source of "build", with their defaults; other options would have no effect.
-_GRAPH_OPTIONS = {"layers": 3, "alpha": 0.5, "directed": False}
 _OF_TABLES = ("id", "neighbours", "truth", "split", "categorical", "missing", "as_is", "model", "nodes", "without")
-_SOURCES: dict[str, dict[str, Any]] = {
-    "dataset": {"data_root": None, "nodes": None, "model": None, "without": None, **_GRAPH_OPTIONS},
-    "features": {"edges": None, **dict.fromkeys(_OF_TABLES), **_GRAPH_OPTIONS},
-    "vectors": {},
-}
 
 
 def run_demo(arguments: argparse.Namespace) -> None:
@@ -42,21 +37,11 @@ def run_demo(arguments: argparse.Namespace) -> None:
     from cfe_faiss import demo
 
     announce(arguments.dataset)
-    demo.run(
-        arguments.dataset,
-        arguments.data_root,
-        pairs=arguments.pairs,
-        nodes=arguments.nodes,
-        folder=arguments.out,
-        overwrite=arguments.overwrite,
-        seed=arguments.seed,
-        output=sys.stdout,
-    )
+    call(demo.run, arguments, output=sys.stdout)
 
 
 def run_build(arguments: argparse.Namespace) -> None:
     """Write an index file."""
-    _settle_source(arguments)
     _check_target(arguments.out)
     as_count("seed", arguments.seed, 0)
     if arguments.vectors or (arguments.features and not is_table(arguments.features)):
@@ -66,25 +51,6 @@ def run_build(arguments: argparse.Namespace) -> None:
     write_index(index, arguments.out, overwrite=arguments.overwrite)
     classes = len(np.unique(index.members().labels))
     sys.stdout.write(f"{arguments.out}: {index!r}, {classes:,} classes\n")
-
-
-def _settle_source(arguments: argparse.Namespace) -> None:
-    """Fill in the defaults of the chosen source, and refuse options without effect."""
-    if arguments.predictions and arguments.model:
-        raise ValueError("--model has no effect with --predictions")
-    source = next(name for name in _SOURCES if getattr(arguments, name) is not None)
-    known = _SOURCES[source]
-    if source == "features" and not (arguments.edges or arguments.neighbours):
-        own.refuse(arguments, tuple(_GRAPH_OPTIONS), "without --edges or --neighbours")
-    for name in {name: None for options in _SOURCES.values() for name in options}:
-        given = getattr(arguments, name)
-        given = None if given is False else given  # a switch that was not set
-        if given is not None and name not in known:
-            raise ValueError(f"{own.flag(name)} has no effect with --{source}")
-        setattr(arguments, name, known.get(name) if given is None else given)
-    if source != "dataset" and not (arguments.predictions or arguments.model):
-        also = " (or --model and --truth, to train one)" if source == "features" else ""
-        raise ValueError(f"--{source} needs --predictions{also}")
 
 
 def _check_target(path: Path) -> None:
@@ -129,6 +95,8 @@ def _tell_removed(removed: Removed | None) -> None:
 
 def _from_matrix(arguments: argparse.Namespace) -> EvidenceIndex:
     """Return an index of vectors, or of a matrix of features and their edges."""
+    if arguments.predictions is None:
+        raise ValueError(f"--{'vectors' if arguments.vectors else 'features'} needs --predictions")
     x = read_matrix(arguments.vectors or arguments.features)
     if arguments.vectors and x.ndim != 2:
         raise ValueError(f"{arguments.vectors} must hold a matrix of shape (n, d), got {x.shape}")
@@ -150,7 +118,9 @@ def _tell_classes(names: Sequence[str]) -> None:
 
 
 def _ks_vectors(arguments: argparse.Namespace, x: Any, graph: Any) -> NDArray[np.float32]:
-    return ks_vectors(x, graph, arguments.layers, arguments.alpha, directed=arguments.directed, progress=True)
+    steps = {"num_layers": arguments.layers, "alpha": arguments.alpha}
+    given: dict[str, Any] = {name: value for name, value in steps.items() if value is not None}
+    return ks_vectors(x, graph, **given, directed=arguments.directed, progress=True)
 
 
 def _build_index(

@@ -14,7 +14,7 @@ from cfe_faiss.cli import own
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.datasets import load
 from cfe_faiss.datasets.own import Ids
-from cfe_faiss.datasets.own.classes import read_labels
+from cfe_faiss.datasets.own.classes import labels_of, read_labels
 from cfe_faiss.datasets.own.graph import read_nodes
 from cfe_faiss.datasets.own.table import is_table
 from cfe_faiss.finder import EvidenceFinder, table_encoder
@@ -50,8 +50,7 @@ class Case:
     def labels(self) -> NDArray[np.int32]:
         """The predicted classes, (n,)."""
         assert self.predicted is not None
-        classes = self.predicted if self.predicted.ndim == 1 else self.predicted.argmax(axis=1)
-        return as_labels("predictions", classes, len(self.ids))
+        return as_labels("predictions", labels_of(self.predicted), len(self.ids))
 
     def nodes(self, text: str | None) -> NDArray[np.int64]:
         """Return the nodes of --nodes: "test", "all", or a file; None: test if there are test nodes, else all."""
@@ -112,13 +111,9 @@ def read_case(arguments: argparse.Namespace, *needed: str, predict: bool = True,
         Whether own files need features to compare by if no model is trained.
     """
     as_count("seed", arguments.seed, 0)
-    if arguments.predictions and arguments.model:
-        raise ValueError("--model has no effect with --predictions")
     if arguments.dataset is not None:
-        own.refuse(arguments, [name for name in own.OPTIONS if name != "predictions"], "with --dataset")
         case = _of_dataset(arguments, predict)
     else:
-        own.refuse(arguments, ("data_root",), "with --features")
         case = _of_files(arguments, needed, predict=predict, encode=encode)
     name = arguments.model or ("gcn" if arguments.dataset is not None else "")
     if not predict or not name or case.predicted is not None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import did_you_mean
 from cfe_faiss.cli.output import note
+from cfe_faiss.cli.parser import flag
 from cfe_faiss.datasets.files import files_of
 from cfe_faiss.datasets.own import Ids, OwnFiles, OwnGraph, Source, read_own
 from cfe_faiss.datasets.own.classes import read_classes
@@ -22,11 +23,6 @@ from cfe_faiss.index.protocol import EvidenceIndex
 
 # Options of own files, which have no effect without --features.
 OPTIONS = ("id", "edges", "neighbours", "predictions", "truth", "split", "categorical", "missing", "as_is")
-
-
-def flag(name: str) -> str:
-    """Return an option in its written form."""
-    return "--" + name.replace("_", "-")
 
 
 def refuse(arguments: argparse.Namespace, names: Sequence[str], where: str) -> None:
@@ -77,7 +73,6 @@ class Names:
             If the index holds another number of nodes or other classes than the files.
         """
         if arguments.features is None:
-            refuse(arguments, ("id", "predictions"), "without --features")
             return cls(None)
         if arguments.id is None and arguments.predictions is None:
             raise ValueError("--features needs --id or --predictions: it names nodes or classes")

@@ -3,7 +3,8 @@
 import argparse
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,7 +29,7 @@ _CHOICES: dict[str, dict[str, Any]] = {
     "MODEL": {"choices": MODELS, "metavar": None},
 }
 _OPTION = re.compile(r"([!|] )?((?:-[\w-]+|\[?[A-Z]+)\S*(?: \S+)*) {2,}(.+)")
-_TAG = re.compile(r" \[(default|output|repeat)(?:: (.*?))?\]$")
+_TAG = re.compile(r" \[(default|output|repeat|with|without)(?:: ([^]]*))?\]$")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -59,10 +60,11 @@ def _add_commands(top: argparse.ArgumentParser, text: str) -> None:
 
         - options: "--pairs N  help" (one value), "--csr INDPTR INDICES  help" (two), "--nodes NODE...  help" (one or
           more), "--as-is  help" (none), "--missing error|keep  help" (a choice), "INDEX  help" (positional). The word
-          for the value determines its type. The help may end in [default: 10], [repeat] or [output], which marks files
-          and folders that the command writes;
+          for the value determines its type. The help may end in tags: [default: 10], [repeat], [output] for files and
+          folders that the command writes, and [with: --id] or [without: --id], see :func:`check_effects`;
         - options that exclude each other: the same after "| ", or "! " if one of them is required;
-        - groups of the options that follow: "title: text".
+        - groups of the options that follow: "title: text";
+        - blocks: "@name [tag]" stands for the lines below "@name", each with the tag.
 
         Lines indented further continue the line before. A name of two words is a command of a command.
     """
@@ -70,7 +72,7 @@ def _add_commands(top: argparse.ArgumentParser, text: str) -> None:
     shared: dict[str, list[str]] = {}
     for block in re.split(r"\n+(?=[\w@])", text.strip()):
         head, *lines = re.sub(r"\n {3,}", " ", block).split("\n")
-        lines = [line for text in lines for line in shared.get(text.strip(), [text.strip()])]
+        lines = [line for text in lines for line in _insert(text.strip(), shared)]
         if not head[0].isalpha():
             shared[head] = lines
             continue
@@ -80,14 +82,21 @@ def _add_commands(top: argparse.ArgumentParser, text: str) -> None:
         if run == "-":
             parsers[name] = parser.add_subparsers(dest="step", metavar="COMMAND", required=True)
             continue
-        outputs = tuple(_add_options(parser, lines[1:]))
-        parser.set_defaults(run=run, outputs=outputs)
+        actions = dict(_add_options(parser, lines[1:]))
+        outputs = tuple(name for name, tags in actions.items() if "output" in tags)
+        parser.set_defaults(run=run, outputs=outputs, tags=actions)
         if outputs:
             parser.add_argument("--overwrite", action="store_true", help="replace files that cfe-faiss has not written")
 
 
-def _add_options(parser: argparse.ArgumentParser, lines: list[str]) -> Iterator[str]:
-    """Add options to a parser, and yield the names of its outputs."""
+def _insert(line: str, shared: dict[str, list[str]]) -> list[str]:
+    """Return a line, or the lines of the block that it names, each with the tags behind that name."""
+    name, _, tags = line.partition(" ")
+    return [f"{text} {tags}".rstrip() if _OPTION.fullmatch(text) else text for text in shared.get(name, [])] or [line]
+
+
+def _add_options(parser: argparse.ArgumentParser, lines: list[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Add options to a parser, and yield their names and tags."""
     group: Any = parser
     either: Any = None
     for line in lines:
@@ -102,9 +111,7 @@ def _add_options(parser: argparse.ArgumentParser, lines: list[str]) -> Iterator[
         while tag := _TAG.search(text):
             tags[tag[1]], text = tag[2], text[: tag.start()]
         name, settings = _option(form, text.replace("DATASETS", ", ".join(NAMES)), tags)
-        action = (either or group).add_argument(name, **settings)
-        if "output" in tags:
-            yield action.dest
+        yield (either or group).add_argument(name, **settings).dest, tags
 
 
 def _option(form: str, text: str, tags: dict[str, str]) -> tuple[str, dict[str, Any]]:
@@ -125,6 +132,30 @@ def _option(form: str, text: str, tags: dict[str, str]) -> tuple[str, dict[str, 
         settings["default"] = [*map(convert, tags["default"].split())] if several else convert(tags["default"])
         settings["help"] = f"{text}; default: {tags['default']}"
     return name, settings
+
+
+def check_effects(arguments: argparse.Namespace) -> None:
+    """Raise ValueError for an option that lacks all options of its tag "with", or has one of its tag "without"."""
+    options = vars(arguments).items()
+    given = {flag(name) for name, value in options if value is not None and value is not False and value != []}
+    for name, tags in arguments.tags.items():
+        needed, refused = (tags.get(kind, "").split() for kind in ("with", "without"))
+        if flag(name) in given and needed and not given & {*needed}:
+            raise ValueError(f"{flag(name)} has no effect without {' or '.join(needed)}")
+        if flag(name) in given and given & {*refused}:
+            raise ValueError(f"{flag(name)} has no effect with {refused[0]}")
+
+
+def call(function: Callable[..., Any], arguments: argparse.Namespace, **others: Any) -> Any:
+    """Call a function with the options that were given and have the names of its parameters, and with ``others``."""
+    known = signature(function).parameters
+    given = {name: value for name, value in vars(arguments).items() if name in known and value is not None}
+    return function(**given | others)
+
+
+def flag(name: str) -> str:
+    """Return an option in its written form."""
+    return "--" + name.replace("_", "-")
 
 
 class _Parser(argparse.ArgumentParser):

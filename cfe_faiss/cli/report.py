@@ -6,7 +6,6 @@ import hashlib
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
 from cfe_faiss import audit
 from cfe_faiss.attributes.table import as_attributes
@@ -15,14 +14,13 @@ from cfe_faiss.audit.reporting.files import report_files
 from cfe_faiss.cli import own
 from cfe_faiss.cli.case import Case, class_number, find_left_out, read_case, table_finder
 from cfe_faiss.cli.constraints import constraints, number, parse_named
+from cfe_faiss.cli.parser import call
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder
 
 
 def run_audit(arguments: argparse.Namespace) -> int:
     """Write a report; return 1 if a required condition fails or, with --strict, cannot be judged; else 0."""
-    if not arguments.require and (arguments.strict or arguments.min_cases is not None):
-        raise ValueError(f"--{'strict' if arguments.strict else 'min-cases'} has no effect without --require")
     fewest = FEWEST_CASES if arguments.min_cases is None else arguments.min_cases
     conditions = [audit.Condition.parse(text, fewest) for text in arguments.require]
     # Before the work, not after it
@@ -50,31 +48,21 @@ def run_audit(arguments: argparse.Namespace) -> int:
             progress=True,
         )
     if arguments.mask_ids:
-        if finder.ids is None:
-            raise ValueError("--mask-ids has no effect without --id")
         finder = dataclasses.replace(finder, ids=None)
-    if arguments.bins is not None and arguments.cut:
-        raise ValueError("--bins and --cut exclude each other")
     cuts = {
         name: [number("--cut", name, part) for part in text.split(",")]
         for name, text in parse_named("--cut", arguments.cut, attributes)
     }
-    options: dict[str, Any] = {} if arguments.bins is None and not cuts else {"bins": arguments.bins or cuts}
-    report = audit.report(
-        finder,
-        arguments.out,
-        sensitive=arguments.sensitive,
+    report = call(
+        audit.report,
+        arguments,
+        finder=finder,
+        path=arguments.out,
         favourable=None if favourable is None else class_number(names, "--favourable", favourable),
         where=where,
         require=conditions,
         subject=_subject(arguments, case),
-        k=arguments.k,
-        pairs=arguments.pairs,
-        cases=arguments.cases,
-        confidence=arguments.confidence,
-        figures=arguments.figures,
-        overwrite=arguments.overwrite,
-        **options,
+        **({"bins": cuts} if cuts else {}),
     )
     for path in report.files:
         sys.stdout.write(f"{path}\n")

@@ -6,25 +6,15 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss.cli.output import Columns, note, write
-
-_SETTINGS = (
-    *("features", "labels", "alpha", "k", "recall", "exact", "directed", "edge_weight", "nlist", "pairs"),
-    *("threshold", "block_rows", "shards", "overwrite"),
-)
-"""Options that are arguments of a job by the same name."""
+from cfe_faiss.cli.parser import call
 
 
 def run_new(arguments: argparse.Namespace) -> None:
     """Make a job, and run it."""
     from cfe_faiss.scale import Job
 
-    job = Job(
-        arguments.directory,
-        edges=tuple(arguments.csr) if arguments.csr else arguments.edges,
-        num_layers=arguments.layers,
-        **{name: getattr(arguments, name) for name in _SETTINGS},
-    )
-    _run(job, arguments)
+    edges = tuple(arguments.csr) if arguments.csr else arguments.edges
+    _run(call(Job, arguments, edges=edges, num_layers=arguments.layers), arguments)
 
 
 def run_on(arguments: argparse.Namespace) -> None:
@@ -36,8 +26,7 @@ def run_on(arguments: argparse.Namespace) -> None:
 
 def _run(job: Any, arguments: argparse.Namespace) -> None:
     try:
-        options = {name: getattr(arguments, name) for name in ("workers", "memory", "address")}
-        job.run(arguments.executor, **options, progress=True)
+        call(job.run, arguments, progress=True)
     except RuntimeError as error:  # a task failed, or another process runs the job
         raise ValueError(str(error)) from error
     note(f"{job!r} is finished: evidence in {job.directory / 'evidence'}, index in {job.directory / 'index'}")

@@ -1,8 +1,9 @@
-"""Evidence and facts from an index file."""
+"""Evidence and facts from an index file, and the picture of a pair."""
 
 import argparse
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,14 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.extras import extra
+from cfe_faiss.cli.case import Case, compare, read_case, train_model
 from cfe_faiss.cli.constraints import CONSTRAINTS, constraints
 from cfe_faiss.cli.output import Columns, describe, note, write
-from cfe_faiss.cli.own import Names, flag
+from cfe_faiss.cli.own import Names
 from cfe_faiss.datasets.own.graph import read_attributes
 from cfe_faiss.files.format import read_header, read_index
+from cfe_faiss.files.pictures import write_picture
 from cfe_faiss.finder import EvidenceFinder, PairEvidence
 from cfe_faiss.graph.ks import ks_similarity
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -54,8 +58,6 @@ def run_global(arguments: argparse.Namespace) -> None:
     """Write the most similar pairs."""
     index = read_index(arguments.index)
     names = Names.read(arguments, index)
-    if arguments.nprobe is not None and not arguments.approximate:
-        raise ValueError("--nprobe has no effect without --approximate")
     check_nprobe(index, arguments.nprobe)
     conditions = _conditions(arguments, index, names)
     pairs: Pairs | PairEvidence
@@ -89,11 +91,8 @@ def _conditions(
     arguments: argparse.Namespace, index: EvidenceIndex, names: Names
 ) -> tuple[EvidenceFinder, Constraints | None] | None:
     """Return a finder that knows the attributes of the nodes, and the constraints of the options; None without any."""
-    given = [name for name in CONSTRAINTS if getattr(arguments, name)]
-    if not given:
+    if not any(getattr(arguments, name) for name in CONSTRAINTS):
         return None
-    if arguments.features is None:
-        raise ValueError(f"{flag(given[0])} needs --features, the attributes of the nodes")
     attributes = read_attributes(arguments.features, arguments.id)
     finder = EvidenceFinder.from_index(index, features=attributes, class_names=names.classes or None)
     return finder, constraints(arguments, attributes, list(names.classes))
@@ -153,3 +152,64 @@ def run_info(arguments: argparse.Namespace) -> None:
         for label, count in zip(classes.tolist(), counts.tolist(), strict=True)
     }
     sys.stdout.write(json.dumps(fields, indent=2) + "\n" if arguments.format == "json" else describe(fields))
+
+
+# --- a picture --------------------------------------------------------------------------------------------------------
+
+
+def run_plot(arguments: argparse.Namespace) -> None:
+    """Write the picture of a pair."""
+    if len(arguments.node) not in (0, 2):
+        raise ValueError(
+            f"NODE must be given twice, or not at all for the most similar pair, got {len(arguments.node)}"
+        )
+    index = read_index(arguments.index)
+    own = arguments.features is not None
+    case = read_case(arguments, predict=own or bool(arguments.predictions or arguments.model))
+    if case.data.edge_index is None:  # a table without a graph
+        case = replace(case, data=replace(case.data, edge_index=np.empty((2, 0), np.int64)))
+    labels = _all_labels(case, index, arguments)
+    source, target = _pair(arguments.node, case, index)
+    similarity = float(similarity64(index, np.array([source]), np.array([target]))[0])
+    with extra("plot"):
+        from cfe_faiss.plot import evidence_figure
+
+    figure = evidence_figure(
+        case.data,
+        source,
+        target,
+        labels,
+        similarity=similarity,
+        max_neighbors=arguments.max_neighbours,
+        features=arguments.rows,
+    )
+    write_picture(figure, arguments.out, overwrite=arguments.overwrite)
+    names = case.ids.names
+    sys.stdout.write(f"{arguments.out}: nodes {names[source]} and {names[target]}\n")
+
+
+def _all_labels(case: Case, index: EvidenceIndex, arguments: argparse.Namespace) -> NDArray[Any]:
+    """Return the predicted class of every node: neighbours of a pair may be nodes that the index does not hold."""
+    members = index.members()
+    n = len(case.ids)
+    if case.predicted is not None:
+        compare(index, case.labels)
+        return case.labels
+    if len(members.ids) == n and members.ids[-1] == n - 1:
+        return members.labels
+    _, predicted = train_model("gcn", case.data, arguments.seed)
+    compare(index, predicted)
+    return predicted
+
+
+def _pair(texts: list[str], case: Case, index: EvidenceIndex) -> tuple[int, int]:
+    if not texts:
+        best = global_evidence(index, 1)
+        if not len(best):
+            raise ValueError("INDEX must hold nodes of two classes, got one class only")
+        return int(best.source[0]), int(best.target[0])
+    found = case.ids.find(texts)
+    for text, node in zip(texts, found.tolist(), strict=True):
+        if node < 0:
+            raise ValueError(f"NODE must be a node of the graph, got {text!r}")
+    return int(found[0]), int(found[1])

@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING, Any
 
-from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.checks import as_count, check_known
 from cfe_faiss.datasets.files import root_folder
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ def load(name: str, root: str | os.PathLike[str] | None = None, seed: int = 0) -
     >>> data.feature_names[3], float(data.x_raw[0, 3])
     ('mean area', 1001.0)
     """
-    if name not in NAMES:
-        raise ValueError(f"name must be one of {', '.join(NAMES)}, got {name!r}")
+    check_known("name must be one of the data sets", name, NAMES)
     seed = as_count("seed", seed, 0)
     folder = root_folder(root)
 

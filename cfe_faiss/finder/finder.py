@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -557,11 +557,10 @@ class EvidenceFinder:
         """
         members = self.index.members()
         ids = members.ids if nodes is None else self.searched("nodes", nodes)
-        query = Query(as_count("k", k), ids=None if nodes is None else ids)
+        query = Query(as_count("k", k), ids=None if nodes is None else ids, **self._conditions(where))
         if where is not None:
             _refuse_effort(recall=recall, nprobe=nprobe, exact=exact)
-            exact, conditions = True, _number_target(where, self.class_names)
-            query = replace(query, where=conditions, attributes=self.attributes, graph=self.graph)
+            exact = True
         elif recall is None and nprobe is None and exact is None:
             exact, recall = (True, None) if len(members.ids) <= EXACT_UP_TO else (False, _RECALL)
         effort = self.index.resolve_effort(self.index.as_effort(nprobe, recall, bool(exact), memory))
@@ -605,13 +604,18 @@ class EvidenceFinder:
             If an argument is not as described.
         """
         effort: dict[str, Any] = {"exact": exact, "nprobe": nprobe, "recall": recall, "memory": memory}
-        known: dict[str, Any] = (
-            {}
-            if where is None
-            else {"where": _number_target(where, self.class_names), "attributes": self.attributes, "graph": self.graph}
+        pairs = global_evidence(
+            self.index, k, per_node=per_node, progress=progress, **effort, **self._conditions(where)
         )
-        pairs = global_evidence(self.index, k, per_node=per_node, progress=progress, **effort, **known)
         return PairEvidence(pairs.source, pairs.target, pairs.similarity, self.labels, self, pairs.missing)
+
+    def _conditions(self, where: Constraints | None) -> dict[str, Any]:
+        """Return constraints with numbers of classes, and what they refer to, as arguments of a search."""
+        if where is None:
+            return {}
+        if not isinstance(where, Constraints):
+            raise TypeError(f"where must be cfe_faiss.Constraints, got {type(where).__name__}")
+        return {"where": where.numbered(self.class_names), "attributes": self.attributes, "graph": self.graph}
 
 
 def _sensitive(names: Sequence[str], attributes: Attributes | None) -> tuple[str, ...]:
@@ -619,12 +623,6 @@ def _sensitive(names: Sequence[str], attributes: Attributes | None) -> tuple[str
     if given and attributes is None:
         raise ValueError(f"sensitive must name attributes, which features hold, got {given[0]!r} without features")
     return tuple(attributes.known("sensitive", name) for name in given) if attributes is not None else ()
-
-
-def _number_target(where: Any, class_names: tuple[str, ...] | None) -> Constraints:
-    if not isinstance(where, Constraints):
-        raise TypeError(f"where must be cfe_faiss.Constraints, got {type(where).__name__}")
-    return where.numbered(class_names)
 
 
 def _refuse_effort(**given: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import as_ids, as_nodes, did_you_mean
+from cfe_faiss.base.checks import as_ids, as_nodes, check_known, did_you_mean
 
 
 def as_row_ids(argument: str, values: Any, n: int) -> NDArray[Any]:
@@ -45,18 +45,12 @@ def row_numbers(argument: str, given: Any, ids: NDArray[Any] | None, n: int) -> 
     if values.dtype == bool:
         return as_nodes(argument, values, n)
     if ids is None:
-        rows = as_ids(argument, values)
-        if rows.size and rows.max() >= n:
-            raise ValueError(f"{argument} must lie in 0..{n - 1}, got {rows.max()}")
-        return rows
+        return as_ids(argument, values, n)
     places = {value: row for row, value in enumerate(ids.tolist())}
-    found = [places.get(_key(value, ids)) for value in values.tolist()]
-    if None in found:
-        value, some = values.tolist()[found.index(None)], ", ".join(map(str, ids[:5].tolist()))
-        hint = did_you_mean(str(value), map(str, places))
-        more = ", ..." if len(ids) > 5 else ""
-        raise ValueError(f"{argument} must name rows by their ids ({some}{more}), got {value!r}{hint}")
-    return np.array(found, np.int64)
+    keys = [_key(value, ids) for value in values.tolist()]
+    for key in keys:
+        check_known(f"{argument} must name rows by their ids", key, places)
+    return np.array([places[key] for key in keys], np.int64)
 
 
 def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count: int) -> NDArray[np.int32]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.classes import Predictions, as_predictions
 from cfe_faiss.attributes.columns import DUPLICATE, PROXY, Proxy, Removed, association
 from cfe_faiss.attributes.table import Attributes, as_attributes
-from cfe_faiss.base.checks import as_dense, as_unit_rows, did_you_mean
+from cfe_faiss.base.checks import as_dense, as_unit_rows, check_known, did_you_mean
 from cfe_faiss.base.extras import extra
 from cfe_faiss.datasets.own.classes import sort_names
 from cfe_faiss.datasets.own.encoding import MOST_VALUES
@@ -131,10 +131,7 @@ def _plain(column: Any) -> Any:
 
 def check_column(argument: str, name: Any, table: "pd.DataFrame") -> str:
     """Return the name of a column; ValueError if there is none of this name."""
-    if name not in table.columns:
-        some = ", ".join(list(table.columns)[:20])
-        hint = did_you_mean(str(name), table.columns)
-        raise ValueError(f"{argument} must name a column of frame ({some}), got {name!r}{hint}")
+    check_known(f"{argument} must name a column of frame", name, list(table.columns))
     return str(name)
 
 

@@ -1,8 +1,7 @@
 """Edges of a graph of any supported form: blocks of sources above targets, and their weights."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -116,14 +115,7 @@ def _of_edge_index(edge_index: Any, num_nodes: int | None, edge_weight: Any) -> 
     n = _number_of_nodes(array, num_nodes)
     weighted = edge_weight is not None and edge_weight is not False
     weights = as_weights("edge_weight", edge_weight, array.shape[1]) if weighted else None
-
-    def blocks() -> Iterator[Block]:
-        for first in range(0, array.shape[1], _EDGES_PER_BLOCK):
-            some = slice(first, first + _EDGES_PER_BLOCK)
-            edges = np.ascontiguousarray(array[:, some], dtype=np.int64)
-            yield (edges, None) if weights is None else _without(edges, weights[some], weights[some] == 0)
-
-    return Edges(n, weighted, blocks)
+    return _in_blocks(n, (array[0], array[1]), weights, weights)
 
 
 def _number_of_nodes(array: NDArray[Any], num_nodes: int | None) -> int:
@@ -168,16 +160,13 @@ def _is_matrix(graph: Any) -> bool:
 
 
 def _of_networkx(graph: Any, num_nodes: int | None, weighted: bool) -> Edges:
-    number = {node: i for i, node in enumerate(graph.nodes)}
-    if not number:
+    from networkx import to_scipy_sparse_array
+
+    if not len(graph):
         raise ValueError("graph must have at least one node, got an empty NetworkX graph")
-    check_num_nodes(len(number), num_nodes)
-    ends = np.fromiter((number[node] for edge in graph.edges() for node in edge), np.int64).reshape(-1, 2).T
-    weights = [edge[2] for edge in graph.edges(data="weight", default=1.0)] if weighted else None
-    if not graph.is_directed():  # it stays undirected for any value of `directed`
-        ends = np.concatenate([ends, ends[::-1]], axis=1)
-        weights = None if weights is None else weights * 2
-    return _of_edge_index(ends, len(number), weights)
+    # An undirected graph gets both directions, so it stays undirected for any value of `directed`.
+    matrix = to_scipy_sparse_array(graph, weight="weight" if weighted else None)
+    return _of_matrix(matrix, num_nodes, weighted, transposed=False)
 
 
 def _of_matrix(matrix: Any, num_nodes: int | None, weighted: bool, *, transposed: bool) -> Edges:
@@ -188,27 +177,31 @@ def _of_matrix(matrix: Any, num_nodes: int | None, weighted: bool, *, transposed
     if n == 0:
         raise ValueError("graph must have at least one node, got a matrix of shape (0, 0)")
     check_num_nodes(n, num_nodes)
-    if matrix.format == "csc":
-        matrix, transposed = matrix.T, not transposed  # CSR without a copy
-    rows = matrix.tocsr()
-    # SciPy does not check the indices of a CSR matrix.
-    if rows.nnz and not 0 <= rows.indices.min() <= rows.indices.max() < n:
-        wrong = rows.indices.min() if rows.indices.min() < 0 else rows.indices.max()
-        raise ValueError(f"graph must have column indices in 0..{n - 1}, got {wrong}")
-    weights = as_weights("the weights of graph", rows.data, rows.nnz) if weighted else None
-    cuts = [*range(0, rows.nnz, _EDGES_PER_BLOCK), rows.nnz]
+    if matrix.format in ("csr", "csc"):  # SciPy converts them without a check of their indices
+        try:
+            matrix.check_format()
+        except ValueError as error:
+            raise ValueError(f"graph must be a valid {matrix.format.upper()} matrix: {error}") from error
+    entries = matrix.tocoo(copy=False)
+    ends = (entries.col, entries.row) if transposed else (entries.row, entries.col)
+    return _in_blocks(
+        n, ends, as_weights("the weights of graph", entries.data, entries.nnz) if weighted else None, entries.data
+    )
+
+
+def _in_blocks(
+    n: int, ends: Sequence[NDArray[Any]], weights: NDArray[np.float32] | None, entries: NDArray[Any] | None
+) -> Edges:
+    """Return edges from ``ends``, (2, E), whose entries are not 0; None: all of them."""
 
     def blocks() -> Iterator[Block]:
-        for first, stop in pairwise(cuts):
-            top, bottom = np.searchsorted(rows.indptr, first, "right") - 1, np.searchsorted(rows.indptr, stop, "left")
-            lengths = np.diff(np.clip(rows.indptr[top : bottom + 1], first, stop))
-            edges = np.empty((2, stop - first), dtype=np.int64)
-            edges[int(transposed)] = np.repeat(np.arange(top, bottom), lengths)
-            edges[int(not transposed)] = rows.indices[first:stop]
-            some = None if weights is None else weights[first:stop]
-            yield _without(edges, some, rows.data[first:stop] == 0)
+        for first in range(0, len(ends[0]), _EDGES_PER_BLOCK):
+            some = slice(first, first + _EDGES_PER_BLOCK)
+            edges = np.stack([ends[0][some], ends[1][some]]).astype(np.int64, copy=False)
+            kept = slice(None) if entries is None else entries[some] != 0
+            yield np.ascontiguousarray(edges[:, kept]), None if weights is None else weights[some][kept]
 
-    return Edges(n, weighted, blocks)
+    return Edges(n, weights is not None, blocks)
 
 
 def as_weights(name: str, values: Any, size: int, first: int = 0) -> NDArray[np.float32]:
@@ -225,12 +218,6 @@ def as_weights(name: str, values: Any, size: int, first: int = 0) -> NDArray[np.
             f"{name} must be 0 or positive, and finite, in float32, got {array[edge]} in edge {first + edge}"
         )
     return weights
-
-
-def _without(edges: NDArray[np.int64], weights: NDArray[np.float32] | None, left_out: NDArray[np.bool_]) -> Block:
-    if not left_out.any():
-        return edges, weights
-    return np.ascontiguousarray(edges[:, ~left_out]), None if weights is None else weights[~left_out]
 
 
 def check_num_nodes(n: int, num_nodes: int | None) -> None:

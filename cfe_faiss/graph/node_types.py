@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from cfe_faiss.base.checks import check_known
+
 
 def is_heterogeneous(data: Any) -> bool:
     """Return whether ``data`` has node types, like PyG's ``HeteroData`` (which is not imported here)."""
@@ -16,9 +18,8 @@ def as_node_type(name: str, data: Any, node_type: Any) -> str:
     ValueError
         If there is no such type; the message starts with ``name``.
     """
-    if not isinstance(node_type, str) or node_type not in data.node_types:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, data.node_types))}, got {node_type!r}")
-    return node_type
+    check_known(f"{name} must be one of the node types", node_type, data.node_types)
+    return str(node_type)
 
 
 def nodes_of(data: Any, node_type: str | None) -> Any:

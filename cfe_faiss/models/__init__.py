@@ -7,13 +7,13 @@ if TYPE_CHECKING:
     from cfe_faiss.models.evaluation import Evaluation, evaluate
     from cfe_faiss.models.gnn import NAMES, build, gat, gcn, gin, mpnn, sage
     from cfe_faiss.models.loop import TrainingReport, load, save, train
-    from cfe_faiss.models.prediction import predict
+    from cfe_faiss.models.predictions import predict
 
 _MODULES = {
     "evaluation": ("Evaluation", "evaluate"),
     "gnn": ("NAMES", "build", "gat", "gcn", "gin", "mpnn", "sage"),
     "loop": ("TrainingReport", "load", "save", "train"),
-    "prediction": ("predict",),
+    "predictions": ("predict",),
 }
 
 __all__ = [
@@ -35,7 +35,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Tables use `models.estimators` and `models.predictions`, which need no torch.
+    # Tables use `models.predictions`, which needs no torch.
     for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{module}"), name)

@@ -69,13 +69,10 @@ def _seeds(batch: Any, number: int, node_type: str | None, n: int) -> tuple[NDAr
             f"loader must yield batches with n_id and batch_size, as NeighborLoader does, got {type(batch).__name__} "
             f"without {lacking} in batch {number}. {_CUT} that the whole graph gives"
         )
-    ids = as_ids(f"n_id of batch {number}", n_id)
+    ids = as_ids(f"n_id of batch {number}", n_id, n)
     if not 0 <= int(size) <= len(ids):
         raise ValueError(f"batch_size of batch {number} must lie in 0..{len(ids)}, its nodes, got {int(size)}")
-    seeds = ids[: int(size)]
-    if len(seeds) and seeds.max() >= n:
-        raise ValueError(f"n_id of batch {number} must lie in 0..{n - 1}, the nodes of data, got {seeds.max()}")
-    return seeds, len(ids)
+    return ids[: int(size)], len(ids)
 
 
 def _refuse_repeats(seeds: NDArray[np.int64], labels: NDArray[np.int32]) -> None:

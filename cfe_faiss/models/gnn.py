@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.checks import as_count, as_number, check_known
 from cfe_faiss.base.extras import extra
 from cfe_faiss.models.call import seeded
 from cfe_faiss.models.matrix import MPNN, OnMatrix
@@ -40,8 +40,7 @@ def build(name: str, data: Any, seed: int = 0, **options: Any) -> torch.nn.Modul
     >>> [build(name, data, hidden=8)(data.x, data.edge_index).shape[1] for name in NAMES]
     [2, 2, 2, 2, 2]
     """
-    if name not in NAMES:
-        raise ValueError(f"name must be one of {', '.join(NAMES)}, got {name!r}")
+    check_known("name must be one of the models", name, NAMES)
     model: torch.nn.Module = globals()[name](data, seed=seed, **options)
     return model
 

@@ -6,12 +6,30 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
+from numpy.typing import NDArray
+
+from cfe_faiss.base.checks import as_array
 from cfe_faiss.base.extras import extra
 from cfe_faiss.graph.node_types import is_heterogeneous, nodes_of
 from cfe_faiss.models.call import call, seeded
 
 with extra("gnn"):
     import torch
+
+
+def call_once(model: Callable[..., Any], data: Any, node_type: str | None = None) -> Any:
+    """Return :func:`output_of` in evaluation mode, without gradients, and without side effects."""
+    x = getattr(nodes_of(data, node_type), "x", None)
+    with inference(model, x.device if isinstance(x, torch.Tensor) else torch.device("cpu")):
+        return output_of(model, data, node_type)
+
+
+def outputs(model: Callable[..., Any], data: Any) -> NDArray[Any]:
+    """Return the numeric output of a callable, NaN included, called as by :func:`cfe_faiss.models.predict`."""
+    output = call_once(model, data)
+    if isinstance(output, torch.Tensor) and output.is_floating_point():
+        output = output.float()  # NumPy has no bfloat16
+    return as_array("the model's output", output)
 
 
 def output_of(model: Callable[..., Any], data: Any, node_type: str | None = None) -> Any:

@@ -137,12 +137,9 @@ def merge_edges(task: Task, parts: int) -> Mapping[str, Any]:
 
 def _read_ranges(runs: Sequence[NDArray[Any]], ends: Sequence[Keys]) -> NDArray[Any]:
     """Return items a to b - 1 of each mapped run, for its (a, b) in ``ends``, one run after the other."""
-    joined = np.empty(sum(int(b - a) for a, b in ends), runs[0].dtype if runs else np.int64)
-    filled = 0
-    for run, (a, b) in zip(runs, ends, strict=True):
-        joined[filled : filled + b - a] = run[a:b]
-        filled += b - a
-        release(run)
+    parts = [run[a:b] for run, (a, b) in zip(runs, ends, strict=True)]
+    joined = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    release(*runs)
     return joined
 
 

@@ -410,7 +410,7 @@ def test_words_and_copies() -> None:
     [
         ({"exact": 3}, TypeError, "exact must be names of attributes, got 3"),
         ({"antiexact": [3]}, TypeError, "antiexact must be names of attributes, got 3"),
-        ({"exact": ["a", "a"]}, ValueError, "exact must name each attribute once, got 'a' again"),
+        ({"exact": ["a", "a"]}, ValueError, "exact must name each attribute once, got 'a' more than once"),
         ({"exact": "a", "antiexact": ["b", "a"]}, ValueError, "exact and antiexact .* got 'a' in both"),
         ({"exact": "a", "caliper": {"a": -1}}, ValueError, "caliper must not name an attribute of exact, got 'a'"),
         ({"exact": "a", "std_caliper": {"a": 1}}, ValueError, "std_caliper must not name an attribute of exact"),

@@ -112,7 +112,7 @@ OWN = "--features people.csv --id patient --edges edges.csv --predictions pred.c
         (f"{OWN} --out nowhere/r.html", "nowhere: there is no such folder to write the report in"),
         (f"{OWN} --out r.txt", r"must end in \.html"),
         (f"{OWN} --cut radius=1", "--cut must be like NAME=VALUE, with a name of mean radius"),
-        (f"{OWN} --bins 3 --cut age=25,65", "--bins and --cut exclude each other"),
+        (f"{OWN} --bins 3 --cut age=25,65", "argument --cut: not allowed with argument --bins"),
         (f"{OWN} --sensitive Sex", "did you mean 'sex'"),
         ("--features people.csv --id patient --edges edges.csv", "--features needs --predictions, or --model"),
         ("--dataset german --data-root nowhere", "needs the files german.csv"),

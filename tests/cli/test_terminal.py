@@ -6,7 +6,7 @@ import pytest
 from commands import run_on_terminal
 
 from cfe_faiss.cli import output as written
-from cfe_faiss.cli.terminal import print_table
+from cfe_faiss.cli.output import print_table
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -444,7 +444,7 @@ def test_choices_of_a_node_type(academia: HeteroData) -> None:
         ({}, "metapath must say how the nodes of HeteroData are joined, a list of edge types, got None"),
         (
             {"node_type": "venue", "metapath": [WRITES, WRITTEN]},
-            "node_type must be one of 'author', 'paper', got 'venue'",
+            r"node_type must be one of the node types \(author, paper\), got 'venue'",
         ),
         (
             {"node_type": "paper", "metapath": [WRITES, WRITTEN]},

@@ -17,7 +17,7 @@ def test_nodes_of_one_type():
     assert as_node_type("node_type", data, "paper") == "paper"
     assert nodes_of(data, "author").x is data["author"].x
     for wrong in (None, "venue", 0):
-        with pytest.raises(ValueError, match=f"node_type must be one of 'author', 'paper', got {wrong!r}"):
+        with pytest.raises(ValueError, match=rf"must be one of the node types \(author, paper\), got {wrong!r}"):
             nodes_of(data, wrong)
 
 

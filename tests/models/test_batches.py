@@ -210,7 +210,7 @@ SMALL = batch([0, 1, 2, 3], 4)
         ([], r"no batch with node 0 .*\(4 of 4 nodes are missing\)"),
         ([batch([0, 1, 2, 3], 2), batch([2, 1, 0, 3], 2)], "every node once, got node 1 twice"),
         ([batch([0, 3, 3, 2], 3)], "every node once, got node 3 twice"),
-        ([batch([0, 1, 2, 4], 4)], r"n_id of batch 0 must lie in 0..3, the nodes of data, got 4"),
+        ([batch([0, 1, 2, 4], 4)], r"n_id of batch 0 must lie in 0..3, got 4"),
         ([batch([0, 1, 2, -1], 4)], "n_id of batch 0 must lie in"),
         ([batch([0, 1], 3)], r"batch_size of batch 0 must lie in 0..2, its nodes, got 3"),
         ([Data(x=torch.eye(4))], "got Data without n_id and batch_size in batch 0. ClusterLoader, GraphSAINT"),

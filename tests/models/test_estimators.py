@@ -16,7 +16,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
-from cfe_faiss.models.estimators import is_estimator, predictions_of_estimator
+from cfe_faiss.models.predictions import is_estimator, predictions_of_estimator
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3))

@@ -82,7 +82,7 @@ def test_node_types_that_get_no_message(data):
 def test_node_types_that_are_refused(data):
     model = HGT(data)
     for wrong in (None, "venue"):
-        with pytest.raises(ValueError, match=f"node_type must be one of 'author', 'paper', got {wrong!r}"):
+        with pytest.raises(ValueError, match=rf"must be one of the node types \(author, paper\), got {wrong!r}"):
             predict(model, data, node_type=wrong)
     with pytest.raises(ValueError, match=r"output must be logits .* of shape \(12, C\) .* got shape \(20, 3\)"):
         predict(model, data, node_type="paper")

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN, check_known
 from cfe_faiss.datasets.own.table import Column, Ids, Source, Table, as_numbers, as_texts
 
 _ROUNDING = 0.01
@@ -76,9 +76,8 @@ def read_classes(predictions: Source | None, truth: Source | None, ids: Ids) -> 
     given = set(true or ()) - {""}
     if isinstance(predicted, tuple):
         names, shares = predicted
-        if not given <= {*names}:
-            strange = min(given - {*names})
-            raise ValueError(f"{origin} must hold classes that are predicted ({', '.join(names)}), got {strange!r}")
+        for text in sorted(given):
+            check_known(f"{origin} must hold classes that are predicted", text, names)
         return Classes(names, shares, _codes(true, names))
     # Predicted classes come first, so that their numbers do not depend on the true ones.
     first = sort_names(set(predicted or ()))
@@ -187,9 +186,8 @@ def read_labels(source: Source, n: int | None = None, names: Sequence[str] = ())
     if _are_integers(found):
         return np.array([int(text or UNKNOWN) for text in found], np.int64), list(names)
     known = tuple(names) or sort_names(set(found) - {""})
-    strange = set(found) - {*known, ""}
-    if strange:
-        raise ValueError(f"{source.path} must hold the classes {', '.join(names[:20])}, got {min(strange)!r}")
+    for text in sorted(set(found) - {""}):
+        check_known(f"{source.path} must hold the classes", text, known)
     codes = _codes(found, known)
     assert codes is not None
     return codes, list(known)

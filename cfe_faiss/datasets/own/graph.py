@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attributes
-from cfe_faiss.base.checks import UNKNOWN, as_count
+from cfe_faiss.base.checks import UNKNOWN, as_count, check_known
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.tables import read_graph
 from cfe_faiss.datasets.own.classes import labels_of, read_classes
@@ -279,10 +279,7 @@ def _attributes(files: OwnFiles, table: Table, most_texts: int | None = MOST_VAL
         raise ValueError(f"{table.path} must hold features, got {', '.join(table.columns)} only")
     for argument, given in (("categorical", files.categorical), ("without", files.without)):
         for name in given:
-            if name not in names:
-                raise ValueError(
-                    f"{argument} must name columns of {table.path} ({', '.join(names[:20])}), got {name!r}"
-                )
+            check_known(f"{argument} must name columns of {table.path}", name, names)
     columns = {name: _column(files, table, name, most_texts) for name in names}
     return Attributes(columns, np.arange(len(table)))
 

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import UNKNOWN, did_you_mean
+from cfe_faiss.base.checks import UNKNOWN, check_known
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.tables import are_numbers
 
@@ -89,9 +89,7 @@ class Table:
         ValueError
             If there is no such column.
         """
-        if name not in self.columns:
-            some, hint = ", ".join(list(self.columns)[:20]), did_you_mean(name, self.columns)
-            raise ValueError(f"{self.path} has no column {name!r}; it has {some}{hint}")
+        check_known(f"a column must be one of {self.path}", name, self.columns)
         return self.columns[name]
 
 

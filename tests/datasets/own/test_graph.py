@@ -95,7 +95,7 @@ def test_without_leaves_neighbours_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "options", "expected"),
     [
-        (PEOPLE, {"id": "name"}, "has no column 'name'; it has id, sex, age, outcome"),
+        (PEOPLE, {"id": "name"}, r"must be one of .* \(id, sex, age, outcome\), got 'name'"),
         (PEOPLE, {"id": "id"}, r"line 4: column 'outcome' lacks a value here and in 0 other of 4 rows"),
         (PEOPLE, {"id": "id", "missing": "drop"}, "missing must be error or keep, got 'drop'"),
         (

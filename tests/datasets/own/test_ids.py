@@ -58,7 +58,7 @@ def test_bad_ids(texts: list[str], expected: str) -> None:
         ({"id": ["a", "x"]}, "line 3: id must be the id of a node, got 'x'"),
         ({"id": ["a", ""]}, "line 3: id must be the id of a node, got none"),
         ({"id": ["b", "a", "a"]}, "line 4: id 'a' again, as in line 3"),
-        ({"name": ["a"]}, r"t\.csv has no column 'id'; it has name"),
+        ({"name": ["a"]}, r"a column must be one of .*t\.csv \(name\), got 'id'"),
     ],
 )
 def test_bad_rows(columns: dict[str, list[str]], expected: str) -> None:
