@@ -197,8 +197,8 @@ def _in_blocks(
     def blocks() -> Iterator[Block]:
         for first in range(0, len(ends[0]), _EDGES_PER_BLOCK):
             some = slice(first, first + _EDGES_PER_BLOCK)
-            edges = np.stack([ends[0][some], ends[1][some]]).astype(np.int64, copy=False)
-            kept = slice(None) if entries is None else entries[some] != 0
+            edges = np.array([ends[0][some], ends[1][some]], np.int64)
+            kept = slice(None) if entries is None or entries[some].all() else entries[some] != 0
             yield np.ascontiguousarray(edges[:, kept]), None if weights is None else weights[some][kept]
 
     return Edges(n, weights is not None, blocks)
