@@ -135,8 +135,8 @@ def as_ids(name: str, values: Any, n: int | None = None) -> NDArray[np.int64]:
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
-def as_lists(name: str, values: Any, n: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return n sequences, or the rows of an array (n, m), one after the other, and the length of each, (n,).
+def as_lists(name: str, values: Any, n: int) -> tuple[Any, NDArray[np.int64]]:
+    """Return the items of n sequences, or of the rows of an array (n, m), and the length of each, (n,).
 
     Raises
     ------
@@ -155,8 +155,7 @@ def as_lists(name: str, values: Any, n: int) -> tuple[NDArray[Any], NDArray[np.i
     for one in values:
         if isinstance(one, str | bytes) or not hasattr(one, "__len__"):
             raise TypeError(f"{expected}, got {one!r} among them")
-    items = [item for one in values for item in one]
-    return np.array(items, object if None in items else None), np.array([len(one) for one in values], np.int64)
+    return [item for one in values for item in one], np.array([len(one) for one in values], np.int64)
 
 
 def padded(values: NDArray[Any], lengths: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -506,7 +506,7 @@ class EvidenceStore:
     def _keys_of(self, ids: Any, n: int) -> NDArray[np.int64]:
         """Return the keys of n sequences of ids, (n, m); -1 for none and for ids that are not stored."""
         values, lengths = as_lists("exclude", ids, n)
-        rows = self._contents.rows_of(check_ids(values.tolist()))
+        rows = self._contents.rows_of(check_ids(list(values)))
         return padded(np.where(rows < 0, -1, self._contents.table.keys[rows]) if len(rows) else rows, lengths)
 
     def _queries(self, name: str, xq: Any) -> tuple[NDArray[np.float32], bool]:
