@@ -209,7 +209,7 @@ def section(result: dict[str, Any], graph: dict[str, Any], picture: str) -> str:
         f"## {graph['graph']}",
         f"{graph['nodes']:,} x {graph['dimension']}, {graph['classes']} classes, the largest with "
         f"{graph['largest_class']:.0%} of the nodes; {graph['source']}; sha256 {graph['sha256']}; recall against exact "
-        f"results of {graph['queries_with_exact_results']:,} nodes; {graph['budget_seconds']:,.0f} s for each peer"
+        f"results of {graph['queries_with_exact_results']:,} nodes; {graph['budget_seconds']:,.3g} s for each peer"
         + (f", {graph['builds']} build{'s' * (graph['builds'] > 1)} of each." if graph.get("builds") else "."),
         f"![{graph['graph']}]({picture})",
     ]
