@@ -253,8 +253,8 @@ def shared(result: dict[str, Any]) -> str:
     if not result["environment"].get("shared"):
         return ""
     return (
-        "**The machine did other work during this run.** The numbers show that the benchmark works, and roughly where "
-        "each index stands; they are not to be quoted."
+        "**The machine did other work during this run.** The numbers show that the benchmark works, and only roughly "
+        "where each index stands."
     )
 
 
