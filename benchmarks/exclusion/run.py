@@ -5,8 +5,8 @@
     python -m benchmarks.exclusion.run short --graphs groups-50-zipf-100-64-20000 --threads 1 2
 
 ``pip install -c constraints.txt ".[benchmarks]" usearch qdrant-client`` from a clone installs all but pyglass. Peers
-that are not installed are left out and named. Data sets are generated (:mod:`benchmarks.exclusion.data`), or they are real
-graphs, which need PyTorch and the folder CFE_DATA.
+that are not installed are left out and named. Data sets are generated (:mod:`benchmarks.exclusion.data`), or they are
+real graphs, which need PyTorch and the folder CFE_DATA.
 
 A peer is a :class:`benchmarks.engine.peers.Peer`: how to build, save, load and search an index. To add one, add it to
 ``PEERS`` there. It is tuned and timed as :mod:`benchmarks.engine.run` says, which tells about the options. All peers
