@@ -28,6 +28,7 @@ GLASS_GRID = ((16, 100, 0), (32, 200, 0), (16, 100, 1), (32, 200, 1), (24, 150, 
 LIST_FACTOR = "lists / sqrt(n)"
 FIRST_EF = 2 * K
 FIRST_NPROBE = 4
+MANY = 256  # classes above which an index for each is not tried
 _MEMORY = 8e9  # bytes that copies of the vectors may take
 _FEW = 256  # vectors up to which libraries that need many to train on are not asked: all are compared
 _OPTIMIZED = 8  # classes up to which each index of pyglass tunes how far ahead it prefetches
@@ -43,6 +44,8 @@ class Others(Protocol):
 
 def infeasible(info: dict[str, Any]) -> str | None:
     """Return why a graph has too many classes for its size, if it has."""
+    if info["classes"] > MANY:
+        return f"not tried: {info['classes']:,} indexes"
     needed = (info["classes"] - 1) * info["nodes"] * info["dimension"] * 4
     if needed <= _MEMORY:
         return None

@@ -209,7 +209,7 @@ def section(result: dict[str, Any], graph: dict[str, Any], picture: str) -> str:
         f"## {graph['graph']}",
         f"{graph['nodes']:,} x {graph['dimension']}, {graph['classes']} classes, the largest with "
         f"{graph['largest_class']:.0%} of the nodes; {graph['source']}; sha256 {graph['sha256']}; recall against exact "
-        f"results of {graph['queries_with_exact_results']:,} nodes; {graph['budget_seconds']:,.0f} s for each peer"
+        f"results of {graph['queries_with_exact_results']:,} nodes; {graph['budget_seconds']:,.3g} s for each peer"
         + (f", {graph['builds']} build{'s' * (graph['builds'] > 1)} of each." if graph.get("builds") else "."),
         f"![{graph['graph']}]({picture})",
     ]
@@ -253,8 +253,8 @@ def shared(result: dict[str, Any]) -> str:
     if not result["environment"].get("shared"):
         return ""
     return (
-        "**The machine did other work during this run.** The numbers show that the benchmark works, and roughly where "
-        "each index stands; they are not to be quoted."
+        "**The machine did other work during this run.** The numbers show that the benchmark works, and only roughly "
+        "where each index stands."
     )
 
 

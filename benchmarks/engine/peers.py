@@ -36,7 +36,6 @@ from benchmarks.engine.searcher import FIRST_NPROBE, Results, Searcher
 NLIST_FACTORS = (4, 2, 8, 1, 3, 1.5, 6, 0.5, 12)
 HNSW_GRID = ((32, 80), (16, 80), (32, 200), (64, 200), (24, 120), (12, 80), (48, 400))
 THREADS = 2  # to build with
-_MANY = 256  # classes above which no query searches an index of each
 _LEVELS = 8  # of Panorama, of 8 dimensions at least
 _PYTHON = 3000  # rows above which a filter in Python is not tried
 FIRST_EF = 64
@@ -218,7 +217,7 @@ def ivf_per_class(graph: Graph, parameters: dict[str, float]) -> list[Any]:
 
 def few_classes(info: dict[str, Any]) -> str | None:
     """Return why one index for each class is not tried, if a query would search too many."""
-    return f"not tried: a query would search {info['classes'] - 1:,} indexes" if info["classes"] > _MANY else None
+    return f"not tried: a query would search {info['classes'] - 1:,} indexes" if info["classes"] > others.MANY else None
 
 
 # --- newer indexes of FAISS -------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def draw(result: dict[str, Any], folder: Path) -> dict[str, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = {}
     for graph in result["graphs"]:
-        figure, axes = plt.subplots(1, len(MODES), figsize=(12, 4.6), layout="constrained")
+        figure, axes = plt.subplots(1, len(MODES), figsize=(14, 4.6), layout="constrained")
         for axis, (mode, title) in zip(axes, MODES.items(), strict=True):
             for number, peer in enumerate(result["peers"]):
                 mine = [r for r in graph["records"] if (r["peer"], r["mode"]) == (peer, mode)]
@@ -48,7 +48,7 @@ def draw(result: dict[str, Any], folder: Path) -> dict[str, Path]:
             for target in result["targets"]:
                 axis.axvline(target, color="0.8", linewidth=0.8, zorder=0)
             axis.set(xlabel=f"recall@{result['k']}", title=title, yscale="log", xlim=(_LOWEST, 1.005))
-        axes[-1].legend(fontsize="x-small")
+        figure.legend(*axes[-1].get_legend_handles_labels(), fontsize="x-small", loc="outside right upper")
         figure.suptitle(f"{graph['graph']}: {graph['nodes']:,} x {graph['dimension']}, {graph['classes']} classes")
         paths[graph["graph"]] = folder / f"{graph['graph']}.png"
         figure.savefig(paths[graph["graph"]], dpi=110)

@@ -42,7 +42,8 @@ def in_short(result: dict[str, Any]) -> str:
     """Return the sentence that the project's README holds."""
     found = [versus(result, graph, "all", result["targets"][0])[0] for graph in result["graphs"]]
     ratios = [ratio for ratio in found if ratio]
-    peers = sum(not about["ours"] for about in result["peers"].values())
+    measured = {record["peer"] for graph in result["graphs"] for record in graph["records"]}
+    peers = sum(not about["ours"] for name, about in result["peers"].items() if name in measured)
     said = ", a first run on a busy machine" if result["environment"]["shared"] else ""
     return (
         f"The nearest rows outside a group: {median(ratios):.1f} times as fast as the best of {peers} peers (median of "

@@ -4,11 +4,13 @@
     CFE_DATA=... python -m benchmarks.exclusion.run full
     python -m benchmarks.exclusion.run short --graphs groups-50-zipf-100-64-20000 --threads 1 2
 
-It needs faiss-cpu and this package; peers that are not installed are left out and named: hnswlib, usearch, scann,
-qdrant-client (all by pip), pyglass. Data sets are generated (:mod:`benchmarks.exclusion.data`) or real graphs, which
-need PyTorch and the folder CFE_DATA. A peer is a :class:`benchmarks.engine.peers.Peer`: how to build, save, load and
-search an index. To add one, add it to ``PEERS`` there. How it is tuned and timed is that of
-:mod:`benchmarks.engine.run`, which tells about the options; all peers get the same threads and the same budget.
+``pip install -c constraints.txt ".[benchmarks]" usearch qdrant-client`` from a clone installs all but pyglass. Peers
+that are not installed are left out and named. Data sets are generated (:mod:`benchmarks.exclusion.data`), or they are
+real graphs, which need PyTorch and the folder CFE_DATA.
+
+A peer is a :class:`benchmarks.engine.peers.Peer`: how to build, save, load and search an index. To add one, add it to
+``PEERS`` there. It is tuned and timed as :mod:`benchmarks.engine.run` says, which tells about the options. All peers
+get the same threads and the same budget.
 """
 
 from functools import partial

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import as_array, as_count
+from cfe_faiss.rows.faiss_functions import pointer_to
 
 Results = tuple[NDArray[np.float32], NDArray[np.int64]]
 _INSTEAD = "search the evidence indexes themselves, and merge the results by faiss.merge_knn_results"
@@ -102,7 +103,7 @@ _SEARCHES: dict[type, Callable[[Any, NDArray[Any], int, Any], Results]] = {
 def _part(holder: Any, part: Any) -> Any:
     """Return the Python object of an index that FAISS's code holds; TypeError if it finds no evidence."""
     for known in getattr(holder, "referenced_objects", ()):
-        if isinstance(known, faiss.Index) and int(known.this) == int(part.this):
+        if isinstance(known, faiss.Index) and int(pointer_to(known)) == int(pointer_to(part)):
             if hasattr(known, "search_evidence") or isinstance(known, tuple(_SEARCHES)):
                 return known
             break

@@ -392,6 +392,7 @@ def test_indexes_of_many_classes_are_not_tried(engine: Any) -> None:
     info = {"classes": 2000, "nodes": 4000, "dimension": 32}
     told = {peer.name: peer.infeasible(info) for peer in engine("peers").PEERS}
     assert told["IVFFlat per class"] == "not tried: a query would search 1,999 indexes"
+    assert told["HNSW per other classes"] == "not tried: 2,000 indexes"
     assert told["Qdrant, local"] == "not tried: its local mode compares 4,000 payloads in Python"
     assert told["IVFFlat, drop own"] is None
 
