@@ -23,8 +23,8 @@ from cfe_faiss.search.query import Calibration, Certified, Effort, Plan, Queries
 _QUERIES_PER_LIST = 4
 _FEW = 4  # up to this number of queries, scan the rows in place; above it, use matrix products
 _FEW_TO_CALIBRATE = 2000  # an exact search of this number of queries takes about as long as a calibration
-# An exact search of all rows multiplies each pair once. It is faster than a search of the lists if these hold at least
-# a certain share of the rows: see `_pays_exactly`.
+# An exact search of all rows multiplies each pair once. It is faster than a search of lists that hold most of the rows:
+# see `_pays_exactly`.
 _LEAST_SHARE = 0.4
 _SCANNED = 1.08  # rows of an exact search that take as long as a row of the lists
 _OVERHEAD, _OVERHEAD_PER_DIMENSION = 400, 0.8  # grouping and rotating a query, in rows of an exact search
