@@ -4,6 +4,7 @@ import gc
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import faiss
 import numpy as np
