@@ -166,7 +166,7 @@ def test_other_objects_than_evidence_indexes_are_refused() -> None:
 
 def test_an_index_with_another_quantizer_is_not_written() -> None:
     index = built("EvidenceIVF9,Flat")
-    other = faiss.IndexHNSWFlat(12, 8, faiss.METRIC_INNER_PRODUCT)
+    other = faiss.IndexScalarQuantizer(12, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
     other.add(index.centroids()[0])
     other.this.disown()
     index.quantizer = other
