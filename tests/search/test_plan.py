@@ -76,7 +76,8 @@ def test_new_queries_at_a_recall_are_searched_alone(index: cfe.IndexEvidenceIVF)
 
 
 def test_all_rows_are_searched_exactly_if_their_recall_needs_many_lists(index: cfe.IndexEvidenceIVF) -> None:
-    snapshot, many = index.storage(), {"recall": 0.9999}
+    snapshot = index.storage()
+    many: dict[str, Any] = {"recall": 0.9999}
     made = plan(snapshot, 900, arguments(**many), every=True)
     assert (made.engine, made.nprobe, made.calibration) == (exact.search_stored, snapshot.lists, None)
     assert plan(snapshot, 900, arguments(recall=0.3), every=True).engine is grouped.search

@@ -235,7 +235,7 @@ Rows Table::rows(const RowsFormat& format) {
   }
   if (labels_.is_flat()) labels.all = flat_labels();
   const RowsMemory memory =
-      coded ? RowsMemory{starts, vectors, ids, codes, code_size_} : RowsMemory{starts, codes, ids};
+      coded ? RowsMemory{starts, vectors, ids, codes, code_size_} : RowsMemory{starts, codes, ids, {}};
   Rows result(format, memory, std::move(labels));
   if (!checked_) result.check_labels();  // later changes keep them in order
   checked_ = true;

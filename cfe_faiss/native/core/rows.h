@@ -32,7 +32,7 @@ struct RowsFormat {
 // `pq_code_size` bytes each, or none. `sorted`: labels ascend within each list.
 struct RowsMemory {
   std::span<const std::int64_t> starts;
-  std::span<const std::uint64_t> codes, ids, pq_codes = {};
+  std::span<const std::uint64_t> codes, ids, pq_codes;
   std::size_t pq_code_size = 0;
   bool sorted = true;
 };

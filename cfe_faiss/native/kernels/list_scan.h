@@ -111,8 +111,7 @@ struct RowScan {
       compare(codes + first, I32x16::load(lanes + first), kLanes, others > 0 ? codes + first + kLanes : nullptr);
     if (first == 0) return;
     gathered -= first;
-    std::memmove(codes, codes + first, gathered * sizeof *codes);
-    std::memmove(lanes, lanes + first, gathered * sizeof *lanes);
+    for (std::size_t i = 0; i < gathered; ++i) codes[i] = codes[first + i], lanes[i] = lanes[first + i];
   }
   // Returns the lane of a row.
   CFE_INLINE std::int32_t number(std::int64_t row) {

@@ -131,7 +131,7 @@ struct Sample {
       codes.push_back(address(vectors[list]));
       id_addresses.push_back(address(own_ids[list]));
     }
-    return {{d, Codec::kFlat, {}}, {starts, codes, id_addresses}, labels};
+    return {{d, Codec::kFlat, {}}, {starts, codes, id_addresses, {}}, labels};
   }
 
   // The rows of a list, of any partition.

@@ -73,7 +73,7 @@ struct Coded {
       addresses.push_back(Sample::address(codes[list]));
       ids.push_back(Sample::address(sample.own_ids[list]));
     }
-    return {{sample.d, codec, levels}, {sample.starts, addresses, ids}, sample.labels};
+    return {{sample.d, codec, levels}, {sample.starts, addresses, ids, {}}, sample.labels};
   }
 };
 

@@ -25,7 +25,7 @@ struct Lists {
   static std::uint64_t address(const std::vector<Number>& values) {
     return reinterpret_cast<std::uint64_t>(values.data());
   }
-  Rows rows() const { return Rows({d, codec, levels}, {starts, codes, ids}, labels); }
+  Rows rows() const { return Rows({d, codec, levels}, {starts, codes, ids, {}}, labels); }
 };
 
 }  // namespace
@@ -47,7 +47,7 @@ TEST(rows_know_their_lists_ids_and_labels) {
 
 TEST(rows_may_be_none) {
   const std::vector<std::int32_t> no_labels;
-  const Rows rows({3, Codec::kFp16, {}}, {std::vector<std::int64_t>{0}, {}, {}}, no_labels);
+  const Rows rows({3, Codec::kFp16, {}}, {std::vector<std::int64_t>{0}, {}, {}, {}}, no_labels);
   CHECK(rows.size() == 0 && rows.nlist() == 0 && rows.row_size() == 6);
 }
 
