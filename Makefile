@@ -28,7 +28,8 @@ TESTS := $(VENV)/.tests
 TOOLS := $(VENV)/.tools
 BUILD := build/make
 NATIVE := cfe_faiss/native
-SOURCES := $(shell find $(NATIVE) -name tests -prune -o -type f -print)
+# The core knows the digest of its description, so a change of this file needs another build, too.
+SOURCES := $(shell find $(NATIVE) -name tests -prune -o -type f -print) cfe_faiss/_native.pyi
 CXX_FILES = $(shell find $(NATIVE) -name '*.cpp' -o -name '*.h')
 # Tests of numerical code, which depends on the instruction set.
 CORE_TESTS = $(wildcard tests/native) tests/rows tests/coarse tests/search tests/index tests/files \
