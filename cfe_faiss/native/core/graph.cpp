@@ -114,7 +114,7 @@ std::vector<std::int64_t> offsets(std::span<const std::int64_t> counts) {
 CsrGraph::CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices,
                    std::span<const float> weights, std::size_t first, std::size_t all_nodes, int threads,
                    const Watch& watch)
-    : all_nodes_(all_nodes), nodes_{indptr, indices, weights, {}, {}} {
+    : all_nodes_(all_nodes), nodes_{indptr, indices, weights, {}, {}, {}} {
   check_offsets(indptr, indices.size());
   if (first > all_nodes || num_nodes() > all_nodes - first) refuse("nodes must lie in 0..", all_nodes - 1);
   check(first, threads, watch);

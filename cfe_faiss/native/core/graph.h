@@ -32,10 +32,10 @@ void for_each_node(std::span<const std::int64_t> indptr, int threads, const Task
 struct Nodes {
   std::span<const std::int64_t> indptr;
   std::span<const std::int32_t> indices;
-  std::span<const float> weights;              // of each neighbour
-  std::span<const float> largest;              // of each node, the largest weight
-  std::span<const double> totals;              // of each node, the sum of all weights divided by the largest
-  std::span<const std::int64_t> numbers = {};  // of each node in its graph, if they are not consecutive
+  std::span<const float> weights;         // of each neighbour
+  std::span<const float> largest;         // of each node, the largest weight
+  std::span<const double> totals;         // of each node, the sum of all weights divided by the largest
+  std::span<const std::int64_t> numbers;  // of each node in its graph, if they are not consecutive
 
   std::size_t size() const { return indptr.size() - 1; }
   CFE_INLINE std::size_t first(std::size_t v) const { return static_cast<std::size_t>(indptr[v]); }
@@ -45,7 +45,7 @@ struct Nodes {
   }
   Nodes part(std::size_t begin, std::size_t end) const {
     const auto cut = [&](auto values) { return values.empty() ? values : values.subspan(begin, end - begin); };
-    return {indptr.subspan(begin, end - begin + 1), indices, weights, cut(largest), cut(totals)};
+    return {indptr.subspan(begin, end - begin + 1), indices, weights, cut(largest), cut(totals), cut(numbers)};
   }
 };
 
