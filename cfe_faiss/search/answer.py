@@ -26,6 +26,7 @@ _FEW_TO_CALIBRATE = 2000  # an exact search of this number of queries takes abou
 # An exact search of all rows multiplies each pair once. It is faster than a search of lists that hold most of the rows:
 # see `_pays_exactly`.
 _LEAST_SHARE = 0.4
+_LEAST_DIMENSIONS = 128  # below, the selection takes the time: at 3,000 x 27 an exact search takes 1.5 times as long
 _SCANNED = 1.08  # rows of an exact search that take as long as a row of the lists
 _OVERHEAD, _OVERHEAD_PER_DIMENSION = 400, 0.8  # grouping and rotating a query, in rows of an exact search
 _PASSES = 8  # passes of one query over all rows take about as long as building their blocks
@@ -169,8 +170,10 @@ def choose_by_size(
 def _pays_exactly(snapshot: Snapshot, calibration: Calibration) -> bool:
     """Return whether an exact search of all rows is faster than a search of as many lists as their recall needs.
 
-    The numbers are those of n = 1,000 to 20,000 and d = 27 to 1433, and rather too large than too small.
+    The numbers were measured for n = 1,000 to 20,000 and d = 27 to 1433, and rather keep the lists.
     """
+    if snapshot.d < _LEAST_DIMENSIONS:
+        return False
     classes, counts = snapshot.class_counts
     scanned = [snapshot.scanned(nprobe) for nprobe in calibration.look_up(classes).tolist()]
     rows = float(counts @ np.array(scanned)) / max(1, int(counts.sum()))

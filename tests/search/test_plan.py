@@ -75,7 +75,12 @@ def test_new_queries_at_a_recall_are_searched_alone(index: cfe.IndexEvidenceIVF)
     assert plan(snapshot, 900, arguments(nprobe=5), stored=False).engine is grouped.search
 
 
-def test_all_rows_are_searched_exactly_if_their_recall_needs_many_lists(index: cfe.IndexEvidenceIVF) -> None:
+def test_all_rows_are_searched_exactly_if_their_recall_needs_many_lists() -> None:
+    rng = np.random.default_rng(0)
+    X, labels = rng.normal(size=(900, 128)), rng.integers(0, 3, 900)
+    index = cfe.IndexEvidenceIVF(128, 20)
+    index.train(X)
+    index.add_with_labels(X, labels)
     snapshot = index.storage()
     many: dict[str, Any] = {"recall": 0.9999}
     made = plan(snapshot, 900, arguments(**many), every=True)
@@ -86,6 +91,10 @@ def test_all_rows_are_searched_exactly_if_their_recall_needs_many_lists(index: c
     assert plan(snapshot, 900, arguments(memory=1 << 20, **many), every=True).engine is grouped.search
     for expected, found in zip(index.search_stored(k=10, exact=True), index.search_stored(k=10, **many), strict=True):
         assert_array_equal(found, expected)
+
+
+def test_few_dimensions_are_searched_in_lists_at_any_recall(index: cfe.IndexEvidenceIVF) -> None:
+    assert plan(index.storage(), 900, arguments(recall=0.9999), every=True).engine is grouped.search
 
 
 def test_every_pair_is_multiplied_once_where_bytes_are_not(
