@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from cfe_faiss.graph import Graph
 
 _SPAN = 1 << 32  # above every node number
-_FEW = 1 << 14
-_MERGED = 16  # replaced lists join the graph above this number times the square root of its edges
+# Later lists are merged into the graph when they have more entries than the larger of these: a fixed number, and a
+# multiple of the square root of the number of edges. Then copying later lists costs about as much as merging them.
+_LEAST_ENTRIES, _MERGE_FACTOR = 1 << 14, 16
 
 Ints = NDArray[np.int64]
 _T = TypeVar("_T", bound=np.generic)
@@ -136,7 +137,7 @@ class Adjacency:
             parts.append((others_links, np.ones(len(others_links.nodes), bool)))
         later = _sorted(np.union1d(nodes, others), parts)
         changed = Adjacency(self.graph, num_nodes, later)
-        if len(later.indices) <= max(_FEW, _MERGED * math.isqrt(self.graph.num_edges)):
+        if len(later.indices) <= max(_LEAST_ENTRIES, _MERGE_FACTOR * math.isqrt(self.graph.num_edges)):
             return changed
         return Adjacency.of(changed.to_graph())
 

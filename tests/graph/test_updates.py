@@ -106,8 +106,8 @@ def test_every_version_equals_recomputation_bit_for_bit(seed, directed, weighted
 
 @pytest.mark.parametrize("directed", [False, True])
 def test_many_changed_rows_are_merged_into_the_graph(directed, monkeypatch):
-    monkeypatch.setattr(adjacency, "_FEW", 3)
-    monkeypatch.setattr(adjacency, "_MERGED", 0)
+    monkeypatch.setattr(adjacency, "_LEAST_ENTRIES", 3)
+    monkeypatch.setattr(adjacency, "_MERGE_FACTOR", 0)
     mirror = Mirror(1, directed=directed, weighted=True)
     for _ in range(10):
         mirror.ks.update(**mirror.change())
