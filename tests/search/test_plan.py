@@ -88,7 +88,8 @@ def test_all_rows_are_searched_exactly_if_their_recall_needs_many_lists() -> Non
     assert plan(snapshot, 900, arguments(recall=0.3), every=True).engine is grouped.search
     assert plan(snapshot, 900, arguments(nprobe=19), every=True).engine is grouped.search
     assert plan(snapshot, 900, arguments(**many)).engine is grouped.search  # some rows
-    assert plan(snapshot, 900, arguments(memory=1 << 20, **many), every=True).engine is grouped.search
+    if _native.has_bytes():  # else a search of all lists is exact, too
+        assert plan(snapshot, 900, arguments(memory=1 << 20, **many), every=True).engine is grouped.search
     for expected, found in zip(index.search_stored(k=10, exact=True), index.search_stored(k=10, **many), strict=True):
         assert_array_equal(found, expected)
 
