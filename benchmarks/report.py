@@ -466,6 +466,39 @@ def changes() -> str:
     )
 
 
+def groups() -> str:
+    content = result("groups")
+    per_row = [(way, f"{run['per scanned row']:.2f}") for way, run in content["groups"].items()]
+    rules, labels, pairs = content["rules"], content["labels"], content["pairs"]
+    of_rules = [
+        (rule, *(f"{rules[part][rule] / rules[part]['plain']:.2f}" for part in ("batch", "one")))
+        for rule in rules["batch"]
+        if rule != "plain"
+    ]
+    names = "search_per_label", "one search per label"
+    of_labels = [
+        (nprobe, *(f"{run['seconds'][name]:.3f} s at recall {run[f'recall, {name}']:.3f}" for name in names))
+        for nprobe, run in labels.items()
+    ]
+    of_pairs = [
+        (rows, *(f"{run[name]:.2f} s" for name in ("global_evidence", "evidence_pairs")), f"{run['similarity']:.3f}")
+        for rows, run in pairs.items()
+    ]
+    return (
+        f"{content['rows']:,} x {content['d']}, k = {content['k']}, nprobe = {content['nprobe']}, two threads, in "
+        "turns; medians.\n\n25,000 groups of two rows against two classes: time per scanned row of another group. "
+        "Wanted: at most 1.5.\n\n"
+        + table(("search", "groups of two / two classes"), per_row)
+        + "\n\nTime of a rule, in searches without rules:\n\n"
+        + table(("rule", "5,000 stored rows", "one stored row"), of_rules)
+        + "\n\n1,000 queries for the k nearest rows of each of five labels, which are independent of the vectors:\n\n"
+        + table(("", *names), of_labels)
+        + "\n\nThe 1,000 most similar pairs, and all pairs at the similarity of the last of them. Wanted: at most "
+        "twice the time.\n\n"
+        + table(("rows near a subspace of", "global_evidence(k=1000)", "evidence_pairs", "similarity"), of_pairs)
+    )
+
+
 def ks_updates() -> str:
     content = result("ks_updates")
     rows = [
@@ -774,6 +807,7 @@ SECTIONS = {
     "First use": ("first_use", first_use),
     "Adding one vector at a time": ("small_adds", small_adds),
     "Changes of one row": ("changes", changes),
+    "Groups, rules and labels": ("groups", groups),
     "Updates of KS vectors": ("ks_updates", ks_updates),
     "Instruction sets": ("levels", levels),
     "The paper's preset next to k-means": ("paper_preset", paper_preset),
