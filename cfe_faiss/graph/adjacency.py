@@ -209,7 +209,7 @@ def among(values: Ints, ascending: Ints) -> NDArray[np.bool_]:
 def _sorted(nodes: Ints, parts: list[tuple[Links, NDArray[np.bool_]]]) -> Lists:
     """Return the lists of nodes, ascending, from the chosen entries of several sources."""
     keys = np.concatenate([links.keys[chosen] for links, chosen in parts])
-    order = np.argsort(keys)
+    order = np.argsort(keys, kind="stable")  # it merges the parts, which ascend
     keys = keys[order]
     weights = [links.weights[chosen] for links, chosen in parts if links.weights is not None]
     indptr = np.searchsorted(keys, np.concatenate([nodes, nodes[-1:] + 1]) * _SPAN)
