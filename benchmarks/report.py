@@ -12,7 +12,7 @@ from typing import Any
 from common import RESULTS
 
 PAGE = Path(__file__).with_name("README.md")
-EXCLUSION = "results/exclusion_small.md"
+EXCLUSION = "results/exclusion_short.md"
 
 
 def result(name: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.engine.page import OURS, at, best_peer, losses, machine, rate, section, shared, table, versus
 from benchmarks.engine.page import main as write_page
 
-NEWEST = "exclusion_small"
+NEWEST = "exclusion_short"
 """Result that the project's README and the pages of the documentation name."""
 
 
