@@ -1,3 +1,4 @@
+import gc
 import os
 
 # Idle OpenMP threads should sleep, not spin: the tests search tiny indexes thousands of times on shared machines.
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from cfe_faiss.scale.manifest import Finished
     from cfe_faiss.scale.tasks import Call, LocalExecutor
 
+# Imported modules are no garbage. With all of them in memory, a full collection takes a second.
+gc.disable()
 # Shared machines keep no deadline. Examples are the same in every run. `make slow` runs more of them.
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=20)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=60)
@@ -31,6 +34,12 @@ FIRST = ("tests/scale/test_ray.py", "tests/scale/", "tests/benchmarks/")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest tests, so that all workers end at the same time."""
     items.sort(key=lambda item: next((i for i, part in enumerate(FIRST) if item.nodeid.startswith(part)), len(FIRST)))
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage of the tests only."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
