@@ -1,5 +1,6 @@
 """Mining with nearest rows of other groups: hard negatives, leaks, Tomek links, trust scores, balanced neighbours."""
 
+import math
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss.base.checks import as_count, as_ids, as_matrix, as_number, as_unit_rows
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.pairs import Pairs, evidence_pairs
+from cfe_faiss.rows.metric import lengths
 from cfe_faiss.rows.topk import PADDING
 
 Metric: TypeAlias = Literal["cosine", "l2"]
@@ -24,6 +26,8 @@ __all__ = [
     "trust_scores",
 ]
 
+_MOST_BITS = 40
+"""Binary logarithm of the largest length of rows that are not scaled."""
 _SPARE = 2
 """Candidates beyond k that are scored for each query."""
 _PAIRS = 1 << 14
@@ -412,7 +416,7 @@ class _Rows:
     """Rows with groups. It finds the nearest rows of other groups, exactly.
 
     An index rounds squared distances to float32. Candidates are scored in float64, and a query gets more of them until
-    no other row can be as near.
+    no other row can be as near. Long rows are scaled to a length that the index takes.
     """
 
     def __init__(self, X: ArrayLike, y: Any, metric: Metric) -> None:
@@ -423,7 +427,9 @@ class _Rows:
             raise ValueError(f"X must have at least one row, got shape {self.X.shape}")
         n = len(self.X)
         (self.groups,) = _codes(("y", np.zeros(n, np.int64) if y is None else y, n))
-        self.index = _index_of(self.X, self.groups, self.metric)
+        longest = float(lengths(self.X).max()) if metric == "l2" else 1.0
+        self.scale = np.float32(2.0 ** -max(0, math.frexp(longest)[1] - _MOST_BITS))
+        self.index = _index_of(self.X * self.scale, self.groups, self.metric)
 
     def nearest(self, Xq: Any, groups_q: Rows | None, k: int) -> tuple[Floats, Rows]:
         """Return distances and rows, (nq, k), for groups of queries; None for queries outside of all groups.
@@ -449,12 +455,14 @@ class _Rows:
 
     def _screen(self, queries: Scores, groups: Rows, k: int, depth: int) -> tuple[Floats, Rows, NDArray[np.bool_]]:
         """Score ``depth`` candidates of each query; return squared distances, rows, and whether they are complete."""
-        rounded, I = self.index.search_evidence(queries, groups, depth)
+        rounded, I = self.index.search_evidence(queries * self.scale, groups, depth)
         differences = self.X[I].astype(np.float64) - queries[:, None]
         D = np.where(I < 0, np.inf, np.einsum("ijk,ijk->ij", differences, differences))
         order = np.lexsort((I, D))[:, :k]
         found = np.take_along_axis(D, order, axis=1)
-        beyond = np.nextafter(rounded[:, -1], np.float32(0)) > found[:, -1]  # all other rows are farther
+        # All other rows are farther, but for rounding and, where rows were scaled, underflow.
+        farther = rounded[:, -1] * (1 - 2.0**-22) - self.X.shape[1] * 2.0**-120
+        beyond = farther > found[:, -1] * float(self.scale) ** 2
         return found, np.take_along_axis(I, order, axis=1), (I[:, -1] < 0) | beyond
 
 

@@ -65,7 +65,8 @@ def ranking_mean(snapshot: Snapshot, X: NDArray[np.float32]) -> NDArray[np.float
     see ``native/core/metric.h``.
     """
     if snapshot.metric == "cosine":
-        return as_unit_rows("means", X.sum(axis=0)[None])[0]
+        unit: NDArray[np.float32] = as_unit_rows("means", X.sum(axis=0)[None])[0]
+        return unit
     if not len(X):
         return np.zeros(snapshot.ranking_length, np.float32)
     centred = X.astype(np.float64) - snapshot.center
