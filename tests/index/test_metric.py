@@ -1,6 +1,9 @@
 """Metrics "ip" and "l2": every search equals brute force in float64, and every change keeps the definition."""
 
+import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +18,7 @@ from numpy.typing import NDArray
 from reference import similarity, squared_distance
 
 import cfe_faiss as cfe
+from cfe_faiss import _native
 
 METRICS = ["ip", "l2"]
 KINDS = ["EvidenceFlat", "EvidenceIVF4,Flat", "EvidenceIVF4,SQfp16", "EvidenceIVF4,SQ8"]
@@ -335,3 +339,36 @@ def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="vectors must have components up to 65504"):
         half.add_with_labels([[1e5, 0, 0, 0]], [1])
     assert half.ntotal == 4
+
+
+RUN = """
+import hashlib, numpy as np, cfe_faiss as cfe
+rng = np.random.default_rng(0)
+X, labels = (rng.normal(size=(900, 21)) * rng.lognormal(size=(900, 1)) + 3).astype(np.float32), np.arange(900) % 3
+digest = hashlib.sha256()
+for metric in ("ip", "l2"):
+    index = cfe.IndexEvidenceIVF(21, 24, metric=metric)
+    index.train(X)
+    index.add_with_labels(X[:800], labels[:800])
+    results = [index.search_stored(k=5, nprobe=2), index.search_certified(k=5, nprobe=6)]
+    index.add_with_labels(X[800:], labels[800:])
+    results += [index.search_evidence(X[q : q + 1], labels[q : q + 1], 7, 3) for q in range(40)]
+    results += [index.search_per_label(X[:9], labels[:9], 3), [index.centroids()]]
+    for array in (part for result in results for part in result):
+        digest.update(np.ascontiguousarray(array).tobytes())
+print(digest.hexdigest())
+"""
+
+
+def test_every_instruction_set_gives_the_same_bits() -> None:
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", RUN],
+            env={**os.environ, "CFE_SIMD": level, "OPENBLAS_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for level in _native.available_levels()
+    }
+    assert len(found) == 1
