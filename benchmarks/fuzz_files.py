@@ -225,8 +225,9 @@ def named(section: Any) -> str | None:
 
 def structure(body: bytearray, header: Any) -> Payload | None:
     try:
-        return read_payload(header.get("kind"), cast(BinaryIO, BytesIO(body)), header["payload"]["size"])
-    except (DamageError, KeyError, TypeError):  # the last two: its kind was changed
+        metric = header["parameters"].get("metric")
+        return read_payload(header.get("kind"), cast(BinaryIO, BytesIO(body)), header["payload"]["size"], metric)
+    except (DamageError, KeyError, TypeError, AttributeError):  # the others: its kind was changed
         return None
 
 

@@ -239,6 +239,8 @@ class Rows:
         Label of each row, ascending within a list, (n,).
     pq_codes, pq_code_size
         Product-quantizer codes of each list, flat, and the bytes of one code; none and 0 for rows without codes.
+    metric
+        Number of the metric, see :mod:`cfe_faiss.rows.metric`.
 
     Raises
     ------
@@ -256,8 +258,13 @@ class Rows:
         labels: NDArray[np.int32],
         pq_codes: Sequence[NDArray[np.uint8]],
         pq_code_size: int,
+        metric: int = 0,
     ) -> None: ...
     def __len__(self) -> int: ...
+    @property
+    def metric(self) -> int:
+        """Number of the metric, see :mod:`cfe_faiss.rows.metric`."""
+
     def labels(self) -> NDArray[np.int32]:
         """Return the label of each row, (n,); not to be written to."""
 
@@ -348,18 +355,21 @@ class ListScan:
         entry_labels: NDArray[np.int32],
         means: NDArray[np.float32],
         class_means: NDArray[np.float32],
+        center: NDArray[np.float32],
         threads: int,
     ) -> None:
-        """Write the normalised mean of each list, and of each (list, class) centroid that of the other classes.
+        """Write the mean of each list, and of each (list, class) centroid that of the other classes.
 
         Rows with a known label count. Entry e has the class ``entry_labels[e]``; list j has
-        ``entries[entry_starts[j]:entry_starts[j + 1]]``, each of another class. Means, (lists, d) and (entries, d), are
-        zeros before.
+        ``entries[entry_starts[j]:entry_starts[j + 1]]``, each of another class. Means, (lists, length) and
+        (entries, length), are zeros before; see :attr:`cfe_faiss.rows.snapshot.Snapshot.ranking_length`. ``center``,
+        (d,), is subtracted from rows; (0,) for cosine, whose means are normalised.
         """
 
 # --- exact search ---
 
 def scan_tile(
+    metric: int,
     S: NDArray[np.float32],
     X: NDArray[np.float32],
     labels_x: NDArray[np.int32],
@@ -370,12 +380,13 @@ def scan_tile(
     I: NDArray[np.int64],
     margin: float,
 ) -> None:
-    """Add the eligible rows of Y to the results of the rows of X; S = X @ Y.T screens, to within ``margin``.
+    """Add the eligible rows of Y to the results of the rows of X. S, (nq, n), holds their scores to within ``margin``.
 
     Labels are sorted. D and I hold earlier results, best first, or padding.
     """
 
 def scan_tile_both(
+    metric: int,
     S: NDArray[np.float32],
     X: NDArray[np.float32],
     labels_x: NDArray[np.int32],
@@ -392,6 +403,7 @@ def scan_tile_both(
     """Add the rows of Y to the results of X and the rows of X to the results of Y."""
 
 def collect_tile(
+    metric: int,
     S: NDArray[np.float32],
     X: NDArray[np.float32],
     labels_x: NDArray[np.int32],
@@ -404,7 +416,7 @@ def collect_tile(
     columns: NDArray[np.int32],
     scores: NDArray[np.float32],
 ) -> tuple[int, int]:
-    """Write out every eligible pair of a tile with similarity >= ``threshold``, from row ``first`` on.
+    """Write out every eligible pair of a tile with a score >= ``threshold``, from row ``first`` on.
 
     Returns
     -------
@@ -460,14 +472,15 @@ class BlockJoin:
         may change from call to call.
         """
 
-def row_similarities(
+def row_scores(
+    metric: int,
     X: NDArray[np.float32],
     Y: NDArray[np.float32],
     first: NDArray[np.int64],
     second: NDArray[np.int64],
     result: NDArray[np.float32],
 ) -> None:
-    """Write the similarity of each X[first[p]] with Y[second[p]] to ``result``."""
+    """Write the score of each X[first[p]] with Y[second[p]] to ``result``."""
 
 # --- coarse ranking ---
 
@@ -483,6 +496,8 @@ class ClassCentroids:
         Arrays of :class:`cfe_faiss.coarse.class_centroids.Routes`, in their order there.
     cluster_means, cluster_starts, cluster_lists
         Means and lists of the second-level clusters; none if there are few lists.
+    metric, center
+        Number of the metric, and the vector that is subtracted from queries, (d,); (0,) for cosine.
 
     Raises
     ------
@@ -502,6 +517,8 @@ class ClassCentroids:
         cluster_means: NDArray[np.float32],
         cluster_starts: NDArray[np.int64],
         cluster_lists: NDArray[np.int64],
+        metric: int,
+        center: NDArray[np.float32],
     ) -> None: ...
     def __len__(self) -> int: ...
     @property
@@ -786,12 +803,13 @@ def move_centroids(
     iterations: int,
     total_wanted: bool,
     threads: int,
+    extended: bool = False,
 ) -> float:
     """Move unit centroids, in place, to the normalised weighted means of the rows of X that are nearest to them.
 
     Iterates until no row changes its centroid, up to ``iterations`` times. A centroid without rows gets half of the
     heaviest one's. Returns the sum of the similarities of the rows and the centroids before the last move, or 0 unless
-    ``total_wanted``.
+    ``total_wanted``. Extended rows and centroids (see :func:`cfe_faiss.coarse.kmeans.extended`) move to weighted means.
     """
 
 # --- groups of near queries ---
@@ -812,8 +830,9 @@ def arrange_groups(
     arranged: NDArray[np.float32],
     means: NDArray[np.float32],
     threads: int,
+    metric: int,
 ) -> None:
-    """Write rows in an order, and the normalised mean of each group ``starts[g]:starts[g + 1]`` of these."""
+    """Write rows in an order, and the mean of each group ``starts[g]:starts[g + 1]``; normalised for cosine."""
 
 # --- letting searches and changes into an index ---
 
@@ -934,13 +953,13 @@ class Table:
         references: tuple[NDArray[np.int32], NDArray[np.int64]] | None,
     ) -> None: ...
     def __len__(self) -> int: ...
-    def rows(self, lists: FaissLists, d: int, codec: int, levels: NDArray[np.float32]) -> Rows:
+    def rows(self, lists: FaissLists, d: int, codec: int, levels: NDArray[np.float32], metric: int) -> Rows:
         """Return the rows in FAISS's lists; valid until the table changes. See :class:`Rows` for the arguments.
 
         With vectors in addition to FAISS's lists, these hold product-quantizer codes.
         """
 
-    def unsorted_rows(self, lists: FaissLists, d: int) -> Rows:
+    def unsorted_rows(self, lists: FaissLists, d: int, metric: int) -> Rows:
         """Return the float32 rows of the only list in the order of storage, whatever their labels."""
 
     def references(self) -> tuple[NDArray[np.int32], NDArray[np.int64]] | None:

@@ -1,5 +1,6 @@
 """Mining with nearest rows of other groups: hard negatives, leaks, Tomek links, trust scores, balanced neighbours."""
 
+import math
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss.base.checks import as_count, as_ids, as_matrix, as_number, as_unit_rows
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.pairs import Pairs, evidence_pairs
+from cfe_faiss.rows.metric import lengths
 from cfe_faiss.rows.topk import PADDING
 
 Metric: TypeAlias = Literal["cosine", "l2"]
@@ -24,14 +26,14 @@ __all__ = [
     "trust_scores",
 ]
 
+_MOST_BITS = 40
+"""Binary logarithm of the largest length of rows that are not scaled."""
 _SPARE = 2
 """Candidates beyond k that are scored for each query."""
 _PAIRS = 1 << 14
 """Positive pairs that are scored at once."""
 _BLOCK = 1 << 22
 """Numbers per block of candidates: 32 MiB."""
-_ERROR = 16 * 2.0**-24
-"""Bound of the error of a similarity of unit vectors that were rounded to float32 twice."""
 _NO_DIVISION_BY_ZERO = 1e-12
 """Added to the distance to the predicted class in a trust score, as in the authors' code."""
 
@@ -413,13 +415,11 @@ def batch_balanced_neighbors(X: ArrayLike, batches: Any, k: int, *, metric: Metr
 class _Rows:
     """Rows with groups. It finds the nearest rows of other groups, exactly.
 
-    The index compares unit vectors. For "l2", rows are centred and scaled to a largest norm of 1, and
-    ``(x, -|x|^2 / 2, p)`` is stored, where p makes all norms equal. The product with ``(q, 1, 0)`` is then
-    ``(|q|^2 - |q - x|^2) / 2``, so the most similar rows are the nearest ones, except for rounding. Candidates are
-    scored in float64. A query gets more of them until a bound proves that no other row is as near.
+    An index rounds squared distances to float32. Candidates are scored in float64, and a query gets more of them until
+    no other row can be as near. Long rows are scaled to a length that the index takes.
     """
 
-    def __init__(self, X: ArrayLike, y: Any, metric: str) -> None:
+    def __init__(self, X: ArrayLike, y: Any, metric: Metric) -> None:
         if metric not in ("cosine", "l2"):
             raise ValueError(f"metric must be 'cosine' or 'l2', got {metric!r}")
         self.X, self.metric = as_matrix("X", X), metric
@@ -427,19 +427,9 @@ class _Rows:
             raise ValueError(f"X must have at least one row, got shape {self.X.shape}")
         n = len(self.X)
         (self.groups,) = _codes(("y", np.zeros(n, np.int64) if y is None else y, n))
-        self.center, self.radius = self.X.mean(axis=0, dtype=np.float64), 1.0
-        self.radius = float(np.sqrt(self._lift(self.X)[1].max())) or 1.0
-        self.index = _index_of(self.X if metric == "cosine" else self._lift_rows(), self.groups)
-
-    def _lift(self, X: Scores) -> tuple[Floats, Floats]:
-        """Return centred and scaled rows, (n, d), and their squared norms, (n,)."""
-        lifted = (X - self.center) / self.radius
-        return lifted, np.einsum("ij,ij->i", lifted, lifted)
-
-    def _lift_rows(self) -> Floats:
-        lifted, squares = self._lift(self.X)
-        padding = np.sqrt(np.maximum(1.25 - squares - squares**2 / 4, 0))
-        return np.column_stack([lifted, -squares / 2, padding])
+        longest = float(lengths(self.X).max()) if metric == "l2" else 1.0
+        self.scale = np.float32(2.0 ** -max(0, math.frexp(longest)[1] - _MOST_BITS))
+        self.index = _index_of(self.X * self.scale, self.groups, self.metric)
 
     def nearest(self, Xq: Any, groups_q: Rows | None, k: int) -> tuple[Floats, Rows]:
         """Return distances and rows, (nq, k), for groups of queries; None for queries outside of all groups.
@@ -465,19 +455,19 @@ class _Rows:
 
     def _screen(self, queries: Scores, groups: Rows, k: int, depth: int) -> tuple[Floats, Rows, NDArray[np.bool_]]:
         """Score ``depth`` candidates of each query; return squared distances, rows, and whether they are complete."""
-        lifted, squares = self._lift(queries)
-        rows = np.column_stack([lifted, np.ones(len(lifted)), np.zeros(len(lifted))])
-        S, I = self.index.search_evidence(rows, groups, depth)
+        rounded, I = self.index.search_evidence(queries * self.scale, groups, depth)
         differences = self.X[I].astype(np.float64) - queries[:, None]
         D = np.where(I < 0, np.inf, np.einsum("ijk,ijk->ij", differences, differences))
         order = np.lexsort((I, D))[:, :k]
         found = np.take_along_axis(D, order, axis=1)
-        beyond = (squares - 2 * np.sqrt(1.25 * (squares + 1)) * (S[:, -1] + _ERROR)) * self.radius**2
-        return found, np.take_along_axis(I, order, axis=1), (I[:, -1] < 0) | (beyond > found[:, -1])
+        # All other rows are farther, but for rounding and, where rows were scaled, underflow.
+        farther = rounded[:, -1] * (1 - 2.0**-22) - self.X.shape[1] * 2.0**-120
+        beyond = farther > found[:, -1] * float(self.scale) ** 2
+        return found, np.take_along_axis(I, order, axis=1), (I[:, -1] < 0) | beyond
 
 
-def _index_of(X: Any, labels: Rows) -> IndexEvidenceFlat:
-    index = IndexEvidenceFlat(X.shape[1])
+def _index_of(X: Any, labels: Rows, metric: Metric = "cosine") -> IndexEvidenceFlat:
+    index = IndexEvidenceFlat(X.shape[1], metric)
     index.add_with_labels(X, labels)
     return index
 

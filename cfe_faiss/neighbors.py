@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.base.threads import limit_faiss_threads
 from cfe_faiss.finder import empty_index
+from cfe_faiss.rows.metric import as_metric
 from cfe_faiss.search.query import Effort
 
 _BLOCK = 1 << 24
@@ -45,7 +46,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     n_neighbors
         Neighbours returned for each query by default, >= 1.
     radius
-        Largest cosine distance of :meth:`radius_neighbors` by default, >= 0.
+        Largest distance of :meth:`radius_neighbors` by default, >= 0 except for "ip".
     index
         Description of the index for :func:`cfe_faiss.index_factory`: ``"EvidenceFlat"`` is exact,
         ``"EvidenceIVF<nlist>,Flat"`` approximate and faster for many samples. None: exact up to 100,000 samples and
@@ -63,6 +64,9 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     neighbors
         ``"other"`` for samples of other classes. ``"any"`` for all samples, as ``NearestNeighbors`` does: without
         labels and ``estimator``, and with ``y`` ignored.
+    metric
+        ``"cosine"``: 1 - cosine similarity. ``"l2"``: the squared Euclidean distance, as FAISS returns it. ``"ip"``:
+        minus the inner product. For "l2" and "ip" samples are not normalised.
     n_jobs
         Number of threads of a search; None for the setting of FAISS, -1 for all processors.
 
@@ -73,7 +77,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     estimator_
         The fitted classifier; None without ``estimator``.
     index_
-        Evidence index of the normalised samples: ids are rows of ``X``, labels are positions in ``classes_``.
+        Evidence index of the samples: ids are rows of ``X``, labels are positions in ``classes_``.
     n_features_in_
         Number of features seen in ``fit``.
     feature_names_in_
@@ -83,8 +87,8 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     Notes
     -----
-    Distances are cosine distances, 1 - cosine similarity, in [0, 2], float32 and accurate to 1e-6. A zero sample has
-    distance 1 to every sample. Scale features of different units first, as for any distance.
+    Cosine distances lie in [0, 2] and are accurate to 1e-6. A zero sample has distance 1 to every sample. Scale
+    features of different units first, as for any distance.
 
     ``X`` may be a SciPy sparse matrix or array of any format in every method; the results equal those for dense ``X``.
     The index holds dense vectors: ``4 * n_samples * n_features`` bytes for ``"EvidenceFlat"``, about twice as much
@@ -131,6 +135,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         memory: int | None = None,
         estimator: Any = None,
         neighbors: Literal["other", "any"] = "other",
+        metric: Literal["cosine", "ip", "l2"] = "cosine",
         n_jobs: int | None = None,
     ) -> None:
         self.n_neighbors = n_neighbors
@@ -142,6 +147,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.memory = memory
         self.estimator = estimator
         self.neighbors = neighbors
+        self.metric = metric
         self.n_jobs = n_jobs
 
     def __sklearn_tags__(self) -> Any:
@@ -171,7 +177,8 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Parameters
         ----------
         X
-            Samples, (n_samples, n_features), dense or sparse and finite in float32. They are copied and normalised.
+            Samples, (n_samples, n_features), dense or sparse and finite in float32. They are copied,
+            and normalised for metric "cosine".
         y
             Without ``estimator`` the labels, (n_samples,): the class that a model predicts for each sample, as numbers
             or strings. With ``estimator`` the true classes for its ``fit``.
@@ -203,7 +210,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             samples, targets = validate_data(self, X, y, accept_sparse="csr", dtype=np.float32)
             check_classification_targets(targets)
         classes, labels = np.unique(targets, return_inverse=True)
-        index = empty_index(self.index, *samples.shape)
+        index = empty_index(self.index, *samples.shape, metric=self.metric)
         if not index.is_trained:
             index.train(_training_rows(samples, index))
         for rows in _blocks(samples):
@@ -218,7 +225,8 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         if not (self.index is None or isinstance(self.index, str)):
             raise TypeError(f"index must be a description or None, got {self.index!r}")
         as_count("n_neighbors", self.n_neighbors)
-        as_number("radius", self.radius, 0, np.inf)
+        as_metric("metric", self.metric)
+        as_number("radius", self.radius, self._least_radius, np.inf)
         Effort.of(*self._effort().values())
         if self.neighbors not in ("other", "any"):
             raise ValueError(f'neighbors must be "other" or "any", got {self.neighbors!r}')
@@ -273,7 +281,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Returns
         -------
         distances
-            Cosine distances, (n_queries, n_neighbors) float32, ascending, padded with infinity if fewer samples than
+            Distances, (n_queries, n_neighbors) float32, ascending, padded with infinity if fewer samples than
             ``n_neighbors`` are of other classes. Missing if ``return_distance`` is False.
         indices
             Rows of the fitted ``X``, (n_queries, n_neighbors) int64; ties: smaller index first. Padding is -1.
@@ -295,7 +303,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             else:
                 found = [self.index_.search_evidence(*block, k, **options) for block in self._queries(X, labels)]
                 D, I = (np.concatenate(part) if len(found) > 1 else part[0] for part in zip(*found, strict=True))
-        return (_distances(D, I), I) if return_distance else I
+        return (self._distances(D, I), I) if return_distance else I
 
     def kneighbors_graph(
         self,
@@ -513,12 +521,13 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def _within(self, X: Any, labels: ArrayLike | None, radius: float | None) -> tuple[Indices, Distances, Indices]:
         """Return lims, distances and indices of the samples within a distance, as FAISS's range search does."""
         check_is_fitted(self, "index_")
-        most = as_number("radius", self.radius if radius is None else radius, 0, np.inf)
+        most = as_number("radius", self.radius if radius is None else radius, self._least_radius, np.inf)
+        threshold = {"cosine": 1 - most - _ROUNDING, "ip": -most, "l2": most}[self.index_.metric]
         counts, distances, indices, first = [], [], [], 0
         for vectors, codes in self._queries(X, labels):
             with _threads(self.n_jobs):
-                lims, D, I = self.index_.range_search_evidence(vectors, codes, 1 - most - _ROUNDING)
-            found = _distances(D, I)
+                lims, D, I = self.index_.range_search_evidence(vectors, codes, threshold)
+            found = self._distances(D, I)
             near = found <= most
             if X is None:
                 near &= np.repeat(np.arange(first, first + len(codes)), np.diff(lims)) != I
@@ -528,6 +537,17 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             indices.append(I[near])
         lims = np.concatenate(([0], np.cumsum(np.concatenate(counts))))
         return lims, np.concatenate(distances), np.concatenate(indices)
+
+    @property
+    def _least_radius(self) -> float:
+        return -np.inf if self.metric == "ip" else 0
+
+    def _distances(self, D: NDArray[np.float32], I: NDArray[np.int64]) -> NDArray[np.float32]:
+        if self.index_.metric == "cosine":  # rounding takes similarities a little beyond 1 and -1
+            distances = np.clip(1 - D, 0, 2)
+        else:
+            distances = D if self.index_.metric == "l2" else 0 - D
+        return np.where(I < 0, np.float32(np.inf), distances)
 
     def _graph(self, lims: Indices, distances: Distances, indices: Indices, mode: Mode) -> csr_array:
         values = distances if mode == "distance" else np.ones_like(distances)
@@ -568,11 +588,6 @@ def _training_rows(X: Any, index: Any) -> NDArray[np.float32]:
     if not 0 < most < n:
         return _dense(X)
     return _dense(X[np.sort(np.random.default_rng(0).choice(n, most, replace=False))])
-
-
-def _distances(D: NDArray[np.float32], I: NDArray[np.int64]) -> NDArray[np.float32]:
-    # Rounding takes similarities a little beyond 1 and -1.
-    return np.where(I < 0, np.float32(np.inf), np.clip(1 - D, 0, 2))
 
 
 def _per_query(lims: Indices, values: NDArray[Any]) -> NDArray[np.object_]:

@@ -14,6 +14,7 @@ from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.text import format_similarity
 from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.rows.metric import flipped
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import constrained, greedy
 from cfe_faiss.search.conditions import Bools, Conditions, make_conditions
@@ -41,7 +42,8 @@ class Pairs:
     source, target
         Ids, (n,) int64, ``source < target``.
     similarity
-        KS of each pair, (n,) float32, descending. Ties: smaller ids first.
+        KS of each pair, (n,) float32, descending; for an index with metric "ip" or "l2", its inner product, or its
+        squared distance, ascending. Ties: smaller ids first.
     missing
         Under constraints: number of index nodes left out for a missing value, by attribute.
     """
@@ -156,8 +158,13 @@ def global_evidence(  # noqa: PLR0913
     if where is not None or effort.exact:
         with index.reading() as snapshot:
             compared = _Compared.of(snapshot, where, attributes, graph, effort.memory)
-            return Pairs(*_find_best_under(compared, k, title), compared.missing)
-    return Pairs(*_search_pairs(index, k, effort, progress))
+            return _as_pairs(_find_best_under(compared, k, title), index, compared.missing)
+    return _as_pairs(_search_pairs(index, k, effort, progress), index)
+
+
+def _as_pairs(found: Found, index: EvidenceIndex, missing: Mapping[str, int] | None = None) -> Pairs:
+    """Return pairs, best first, from their scores."""
+    return Pairs(*found[:2], flipped(found[2], index.metric), missing or {})
 
 
 # Below this number of multiplications, comparing all pairs is faster than building a tree.
@@ -224,6 +231,8 @@ class _Compared:
 
     @derived
     def blocks(self) -> Blocks | None:
+        if self.snapshot.metric != "cosine":  # the bounds of the join are for unit vectors
+            return None
         fits = self.memory is None or BYTES_PER_ROW * self.snapshot.n <= self.memory
         return blocks_of(self.snapshot) if fits and self.work > _WORTH_BLOCKS else None
 
@@ -299,7 +308,8 @@ def evidence_pairs(
     index
         A flat or IVF evidence index. It must not change during the iteration.
     threshold
-        Lowest similarity, in [-1, 1].
+        Lowest similarity, in [-1, 1]; for an index with metric "ip" or "l2", any inner product, or the largest squared
+        distance.
     block
         Maximum number of pairs per block, >= 1. Memory holds about one block.
     where, attributes, graph
@@ -334,7 +344,10 @@ def evidence_pairs(
     ...     print(pairs.source, pairs.target, pairs.similarity.round(2))
     [1 0] [3 1] [0.96 0.8 ]
     """
-    threshold, block = as_number("threshold", threshold, -1, 1), as_count("block", block)
+    limit = 1 if index.metric == "cosine" else math.inf
+    threshold, block = as_number("threshold", threshold, -limit, limit), as_count("block", block)
+    if index.metric == "l2":
+        threshold = -threshold
     _check_where(where, attributes, graph)
     with index.reading() as snapshot:
         compared = _Compared.of(snapshot, where, attributes, graph)
@@ -355,7 +368,7 @@ def _stream(index: EvidenceIndex, compared: _Compared, threshold: float, block: 
             _check_unchanged(snapshot, compared)
             pairs, pending = run_until_full(pending, block, compared.work)
         for part in slices(len(pairs[2]), block):
-            yield Pairs(pairs[0][part], pairs[1][part], pairs[2][part], compared.missing)
+            yield _as_pairs((pairs[0][part], pairs[1][part], pairs[2][part]), index, compared.missing)
 
 
 def _check_unchanged(snapshot: Snapshot, compared: _Compared) -> None:
@@ -378,7 +391,8 @@ def _find_best_of_each(index: EvidenceIndex, k: int, query: Query, effort: Effor
         D, I = index.answer_on(queries.snapshot, queries, effort, progress)
         ids = queries.snapshot.members.ids
     found = I[:, 0] >= 0
-    return Pairs(*select_best([(ids[found], I[found, 0], D[found, 0])], k), queries.missing)
+    scores = flipped(D[found, 0], index.metric)
+    return _as_pairs(select_best([(ids[found], I[found, 0], scores)], k), index, queries.missing)
 
 
 def _search_pairs(index: EvidenceIndex, k: int, effort: Effort, progress: bool) -> Found:
@@ -390,13 +404,14 @@ def _search_pairs(index: EvidenceIndex, k: int, effort: Effort, progress: bool) 
         while len(ids):
             query = Query(depth, ids=None if ids is everything else ids)
             D, I = index.answer_on(snapshot, query, effort, progress)
+            S = flipped(D, index.metric)
             row, place = np.nonzero(I >= 0)
-            best = select_best([best, select_best([(ids[row], I[row, place], D[row, place])], k)], k)
+            best = select_best([best, select_best([(ids[row], I[row, place], S[row, place])], k)], k)
             if depth == k:
                 break
             could_hold_more = I[:, -1] >= 0
             if len(best[2]) == k:
-                could_hold_more &= D[:, -1] >= best[2][-1]
+                could_hold_more &= S[:, -1] >= best[2][-1]
             ids = ids[could_hold_more]
             depth = min(4 * depth, k)
         return best

@@ -30,7 +30,16 @@ def unit(X: NDArray[Any]) -> NDArray[np.float32]:
 
 def similarity(x: NDArray[np.float32], y: NDArray[np.float32]) -> Any:
     """Return the inner products of rows with the bits of the core: float64 sums in the order written down there."""
-    products = np.moveaxis(x.astype(np.float64) * y.astype(np.float64), -1, 0)
+    return _sums(x.astype(np.float64) * y.astype(np.float64))
+
+
+def squared_distance(x: NDArray[np.float32], y: NDArray[np.float32]) -> Any:
+    """Return the squared distances of rows with the bits of the core."""
+    return _sums((x.astype(np.float64) - y.astype(np.float64)) ** 2)
+
+
+def _sums(terms: NDArray[np.float64]) -> Any:
+    products = np.moveaxis(terms, -1, 0)
     whole = len(products) // 16 * 16
     sums = np.zeros((16, *products.shape[1:]))
     for start in range(0, whole, 16):

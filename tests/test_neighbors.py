@@ -578,3 +578,24 @@ def test_scikit_learn_is_loaded_with_the_estimator_only(alone: list[str]) -> Non
     assert alone[:2] == ["True", "True"]
     with pytest.raises(AttributeError, match="no attribute 'Neighbors'"):
         cfe.Neighbors  # noqa: B018
+
+
+@pytest.mark.parametrize("index", ["EvidenceFlat", "EvidenceIVF4,Flat"])
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+def test_distances_follow_the_metric(metric: Any, index: str) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(-9, 10, (80, 3)).astype(np.float32), rng.integers(0, 3, 80)
+    neighbors = cfe.EvidenceNeighbors(4, index=index, metric=metric, exact=True).fit(X, y)
+    distances = -(X @ X.T) if metric == "ip" else ((X[:, None] - X) ** 2).sum(axis=2)
+    distances[y[:, None] == y] = np.inf
+    D, I = neighbors.kneighbors()
+    np.testing.assert_array_equal(D, np.sort(distances, axis=1)[:, :4])
+    np.testing.assert_array_equal(np.take_along_axis(distances, I, axis=1), D)
+    radius = float(np.median(distances[np.isfinite(distances)]))
+    within, rows = neighbors.radius_neighbors(radius=radius)
+    for own, found, all_of_it in zip(rows, within, distances, strict=True):
+        assert sorted(own.tolist()) == np.flatnonzero(all_of_it <= radius).tolist()
+        assert (np.diff(found) >= 0).all()
+    np.testing.assert_array_equal(neighbors.kneighbors(X[:3], y[:3])[0], D[:3])
+    with pytest.raises(ValueError, match="metric must be"):
+        cfe.EvidenceNeighbors(metric="euclidean").fit(X, y)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ For every class with a large share in a list, it also holds the mean of the list
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,21 +15,25 @@ from faiss import ClusteringParameters
 from numpy.typing import NDArray
 
 from cfe_faiss._native import ClassCentroids, ListScan
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN, as_unit_rows
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.threads import num_threads
 from cfe_faiss.coarse.kmeans import nearest_numbers, spherical_kmeans
 from cfe_faiss.coarse.partitions import nearest_centroids
+from cfe_faiss.rows.metric import METRICS, Metric
 from cfe_faiss.rows.snapshot import Snapshot
 
 # A class with a smaller share moves the list's mean too little to matter. On German, Bail, Cora and Facebook, recall@10
 # with centroids for all shares differs by at most 0.002. At most 8 classes per list have a larger share.
 SMALL_SHARE = 1 / 8
+_VARIANCE_SHARE = 0.1  # kVarianceShare of native/core/metric.h
 WORTH_CLUSTERS = 1 << 11
 """From this total number of lists on, a query is compared with clusters of lists first."""
 
 
-def nearest_lists(X: NDArray[np.float32], centroids: NDArray[np.float32], nprobe: int) -> NDArray[np.int64]:
+def nearest_lists(
+    X: NDArray[np.float32], centroids: NDArray[np.float32], nprobe: int, metric: Metric = "cosine"
+) -> NDArray[np.int64]:
     """Return the ``nprobe`` lists of any partition whose centroids are nearest to each query, nearest first.
 
     The weight of a vector increases with the angle to its centroid. So the nearest of all centroids belongs to the
@@ -38,9 +42,9 @@ def nearest_lists(X: NDArray[np.float32], centroids: NDArray[np.float32], nprobe
     Parameters
     ----------
     X
-        Unit queries, (nq, d).
+        Queries, (nq, d).
     centroids
-        (partitions, nlist, d), unit rows. List j of partition i has the number ``i * nlist + j``.
+        (partitions, nlist, d). List j of partition i has the number ``i * nlist + j``.
     nprobe
         Number of lists. From partitions * nlist on, return all lists of the first partition, which hold every vector.
 
@@ -51,7 +55,28 @@ def nearest_lists(X: NDArray[np.float32], centroids: NDArray[np.float32], nprobe
     partitions, nlist, d = centroids.shape
     if nprobe >= partitions * nlist:
         return np.tile(np.arange(nlist), (len(X), 1))
-    return nearest_centroids(X, centroids.reshape(-1, d), nprobe)[1]
+    return nearest_centroids(X, centroids.reshape(-1, d), nprobe, metric)[1]
+
+
+def ranking_mean(snapshot: Snapshot, X: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the mean of some rows, (m, d), as lists are ranked by it, (ranking_length,); zero for no rows.
+
+    It is normalised for "cosine". For the other metrics, a number is added that stands for the variance of the rows;
+    see ``native/core/metric.h``.
+    """
+    if snapshot.metric == "cosine":
+        unit: NDArray[np.float32] = as_unit_rows("means", X.sum(axis=0)[None])[0]
+        return unit
+    if not len(X):
+        return np.zeros(snapshot.ranking_length, np.float32)
+    centred = X.astype(np.float64) - snapshot.center
+    mean = centred.mean(axis=0)
+    variance = max(0.0, float(np.einsum("ij,ij->", centred, centred)) / len(X) - float(mean @ mean))
+    last = (
+        -(mean @ mean + _VARIANCE_SHARE * variance) / 2 if snapshot.metric == "l2" else math.sqrt(variance / snapshot.d)
+    )
+    extended: NDArray[np.float32] = np.append(mean, last).astype(np.float32)
+    return extended
 
 
 @dataclass(frozen=True)
@@ -100,7 +125,8 @@ class Routes:
     nlist
         Lists per partition. Lists are numbered consecutively over all partitions.
     means, filled
-        Normalised mean of each list's rows of known label, (lists, d) float32; mask of lists with such rows, (lists,).
+        Mean of each list's rows of known label, (lists, length) float32, see :func:`ranking_mean`; mask of lists with
+        such rows, (lists,).
     labels
         Labels that have (list, class) centroids, ascending, (c,) int32.
     starts
@@ -108,9 +134,11 @@ class Routes:
     class_lists
         List of each (list, class) centroid, (m,) int64.
     class_means, class_filled
-        Normalised mean of that list's rows of other known labels, (m, d); mask of centroids with such rows, (m,).
+        Mean of that list's rows of other known labels, (m, length); mask of centroids with such rows, (m,).
     second_level
         Clusters of lists, for an index with many lists.
+    metric, center
+        Metric and centre of the snapshot.
     """
 
     nlist: int
@@ -122,6 +150,8 @@ class Routes:
     class_means: NDArray[np.float32]
     class_filled: NDArray[np.bool_]
     second_level: SecondLevel
+    metric: Metric = "cosine"
+    center: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "Routes":
@@ -140,18 +170,20 @@ class Routes:
         block_labels, block_lists = block_labels[worth].astype(np.int32), block_lists[worth]
         others = counts[worth] < members[block_lists]
 
-        means = np.zeros((len(starts) - 1, snapshot.d), np.float32)
-        class_means = np.zeros((len(block_lists), snapshot.d), np.float32)
+        means = np.zeros((len(starts) - 1, snapshot.ranking_length), np.float32)
+        class_means = np.zeros((len(block_lists), snapshot.ranking_length), np.float32)
         by_list = np.lexsort((block_labels, block_lists))
         class_starts = np.searchsorted(block_lists[by_list], np.arange(len(starts)))
 
         work = float(len(labels)) * snapshot.d
         scan = ListScan(snapshot.native, snapshot.references, snapshot.reference_starts)
-        scan.centroids(by_list, class_starts, block_labels, means, class_means, num_threads(work))
+        scan.centroids(by_list, class_starts, block_labels, means, class_means, snapshot.center, num_threads(work))
         classes = np.unique(block_labels)
         edges = np.append(np.searchsorted(block_labels, classes), len(block_labels)).astype(np.int64)
-        second_level = SecondLevel.of(snapshot.centroids)
-        return cls(nlist, means, members > 0, classes, edges, block_lists, class_means, others, second_level)
+        unit = snapshot.metric == "cosine"
+        clusters = SecondLevel.of(snapshot.centroids) if unit else SecondLevel.none(snapshot.d)
+        own = snapshot.metric, snapshot.center
+        return cls(nlist, means, members > 0, classes, edges, block_lists, class_means, others, clusters, *own)
 
     @classmethod
     def merged(cls, parts: Sequence["Routes"], owners: NDArray[np.intp], second_level: SecondLevel) -> "Routes":
@@ -175,6 +207,8 @@ class Routes:
             np.concatenate([part.class_means for part in parts])[order],
             np.concatenate([part.class_filled for part in parts])[order],
             second_level,
+            parts[0].metric,
+            parts[0].center,
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -193,7 +227,9 @@ class Routes:
         }
 
     @classmethod
-    def from_arrays(cls, nlist: int, arrays: dict[str, NDArray[Any]]) -> "Routes":
+    def from_arrays(
+        cls, nlist: int, arrays: dict[str, NDArray[Any]], metric: Metric, center: NDArray[np.float32]
+    ) -> "Routes":
         """Return the routes from the arrays of :meth:`arrays`."""
         means, filled, labels, starts, lists, class_means, class_filled, *second_level = (
             arrays[name] for name in cls.none(1).arrays()
@@ -208,6 +244,8 @@ class Routes:
             class_means,
             class_filled.view(bool),
             SecondLevel(*second_level),
+            metric,
+            center,
         )
 
     @classmethod
@@ -258,6 +296,8 @@ class Routes:
             np.ascontiguousarray(clusters.means),
             np.ascontiguousarray(clusters.starts),
             np.ascontiguousarray(clusters.lists),
+            METRICS.index(self.metric),
+            self.center,
         )
 
 

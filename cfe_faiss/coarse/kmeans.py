@@ -1,6 +1,12 @@
-"""Weighted spherical k-means and assignment to the nearest centroid."""
+"""Weighted spherical k-means, ordinary k-means, and assignment to the nearest centroid.
 
-from typing import Any
+The core finds the centroid with the largest product, among rows of length 1 at most. Ordinary k-means takes extended
+rows: (x, 1/2) and (c, -|c|^2), where x and c are centred and scaled to lengths up to 1/2. The centroid with the largest
+product x·c - |c|^2 / 2 is then the nearest one.
+"""
+
+import math
+from typing import Any, NamedTuple
 
 import faiss
 import numpy as np
@@ -10,6 +16,8 @@ from cfe_faiss import _native
 from cfe_faiss.base.threads import num_threads
 
 _NEXT_RUN = 15486557  # seed increment per run, as in FAISS
+
+_ROWS = 1 << 16  # extended at once
 
 Floats = NDArray[np.float32]
 Numbers = NDArray[np.int32]
@@ -65,6 +73,61 @@ def spherical_kmeans(X: Floats, nlist: int, weights: Floats, cp: Any, seed: int)
         total = _native.move_centroids(X, weights, centroids, cp.niter, cp.nredo > 1, num_threads())
         runs.append((total, centroids))
     return max(runs, key=lambda run: run[0])[1]
+
+
+class _Extension(NamedTuple):
+    """Centre and binary exponent of the scale of extended rows."""
+
+    center: Floats
+    exponent: int
+
+    @classmethod
+    def of(cls, center: Floats, *rows: Floats) -> "_Extension":
+        """Return the extension for rows around a centre."""
+        longest = max(
+            float(np.einsum("ij,ij->i", Y, Y, dtype=np.float64).max(initial=0)) for Y in _centred(center, rows)
+        )
+        return cls(center, 1 + math.frexp(math.sqrt(longest))[1])
+
+    def rows(self, X: Floats) -> Floats:
+        """Extend rows."""
+        return np.column_stack([np.ldexp(X - self.center, -self.exponent), np.full(len(X), 0.5, np.float32)])
+
+    def centroids(self, centroids: Floats) -> Floats:
+        """Extend centroids."""
+        scaled = np.ldexp(centroids - self.center, -self.exponent)
+        return np.column_stack([scaled, -np.einsum("ij,ij->i", scaled, scaled)])
+
+    def restore(self, extended: Floats) -> Floats:
+        """Return the centroids behind extended ones."""
+        return np.ldexp(extended[:, :-1], self.exponent) + self.center
+
+
+def _centred(center: Floats, arrays: tuple[Floats, ...]) -> list[Floats]:
+    return [X - center for X in arrays]
+
+
+def kmeans(X: Floats, nlist: int, cp: Any, seed: int) -> Floats:
+    """Return the centroids, (nlist, d), of ordinary k-means; sample, start and runs as in :func:`spherical_kmeans`."""
+    chosen = training_rows(len(X), nlist, cp, seed)
+    X = X if chosen is None else X[chosen]
+    extension = _Extension.of(X.mean(axis=0, dtype=np.float64).astype(np.float32), X)
+    rows, weights, runs = extension.rows(X), np.ones(len(X), np.float32), []
+    for i in range(cp.nredo):
+        centroids = extension.centroids(X[_permutation(len(X), seed + 1 + i * _NEXT_RUN)[:nlist]])
+        total = _native.move_centroids(rows, weights, centroids, cp.niter, cp.nredo > 1, num_threads(), True)
+        runs.append((total, centroids))
+    return np.ascontiguousarray(extension.restore(max(runs, key=lambda run: run[0])[1]))
+
+
+def nearest_extended(X: Floats, centroids: Floats) -> Numbers:
+    """Return the number of the centroid at the least distance of each vector, (n,) int32."""
+    center, numbers = centroids.mean(axis=0, dtype=np.float64).astype(np.float32), np.empty(len(X), np.int32)
+    for start in range(0, len(X), _ROWS):
+        some = X[start : start + _ROWS]
+        extension = _Extension.of(center, some, centroids)
+        numbers[start : start + _ROWS] = nearest_numbers(extension.rows(some), extension.centroids(centroids))
+    return numbers
 
 
 def training_rows(n: int, nlist: int, cp: Any, seed: int) -> Numbers | None:

@@ -1,4 +1,4 @@
-"""Partitions of unit vectors: a spherical k-means, followed by the supplementary partitions."""
+"""Partitions of vectors: k-means, followed by the supplementary partitions of unit vectors."""
 
 from typing import Any
 
@@ -8,22 +8,31 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.threads import faiss_threads
 from cfe_faiss.coarse.caps import node_weights
-from cfe_faiss.coarse.kmeans import nearest, nearest_numbers, spherical_kmeans
+from cfe_faiss.coarse.kmeans import kmeans, nearest, nearest_extended, nearest_numbers, spherical_kmeans
+from cfe_faiss.rows.metric import Metric, faiss_metric
 
 
 def train_partitions(
-    X: NDArray[np.float32], nlist: int, partitions: int, cp: Any, *, theta: float, weighted: bool
+    X: NDArray[np.float32],
+    nlist: int,
+    partitions: int,
+    cp: Any,
+    *,
+    theta: float,
+    weighted: bool,
+    metric: Metric = "cosine",
 ) -> NDArray[np.float32]:
-    """Cluster unit vectors ``partitions`` times, each time with weights from the previous partition.
+    """Cluster vectors ``partitions`` times, each time with weights from the previous partition.
 
     The first partition is an unweighted spherical k-means. Each further partition is a full weighted spherical k-means.
     The weight of a vector is ``w(phi)``, where phi is the angle to its centroid in the previous partition (paper,
     "Supplementary Partitioning" and "Weighted Clustering"). So the centroids move to the previous cluster borders.
+    For another metric than cosine there is one partition, by ordinary k-means.
 
     Parameters
     ----------
     X
-        Unit rows, (n, d) float32.
+        Rows as they are stored, (n, d) float32.
     nlist, partitions
         Number of clusters per partition, and number of partitions.
     cp
@@ -35,8 +44,10 @@ def train_partitions(
 
     Returns
     -------
-    Centroids, (partitions, nlist, d) float32, unit rows.
+    Centroids, (partitions, nlist, d) float32; unit rows for cosine.
     """
+    if metric != "cosine":
+        return kmeans(X, nlist, cp, cp.seed)[None]
     n, d = X.shape
     centroids = np.empty((partitions, nlist, d), np.float32)
     weights = np.ones(n, np.float32)
@@ -47,20 +58,22 @@ def train_partitions(
     return centroids
 
 
-def assign(X: NDArray[np.float32], centroids: NDArray[np.float32]) -> NDArray[np.int32]:
+def assign(X: NDArray[np.float32], centroids: NDArray[np.float32], metric: Metric = "cosine") -> NDArray[np.int32]:
     """Return the list with the nearest centroid, for each partition and vector: (partitions, n) int32."""
+    if metric != "cosine":
+        return nearest_extended(X, centroids[0])[None]
     return np.array([nearest_numbers(X, partition) for partition in centroids], np.int32).reshape(
         len(centroids), len(X)
     )
 
 
 def nearest_centroids(
-    X: NDArray[np.float32], centroids: NDArray[np.float32], count: int
+    X: NDArray[np.float32], centroids: NDArray[np.float32], count: int, metric: Metric = "cosine"
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return cosines and numbers, (n, count), of the nearest of the (nlist, d) centroids, nearest first."""
+    """Return FAISS's D and numbers, (n, count), of the nearest of the (nlist, d) centroids, nearest first."""
     with faiss_threads(float(X.size) * len(centroids)):
-        cosines, lists = faiss.knn(X, centroids, count, metric=faiss.METRIC_INNER_PRODUCT)
-    return cosines, lists
+        D, lists = faiss.knn(X, centroids, count, metric=faiss_metric(metric))
+    return D, lists
 
 
 def _usable(weights: NDArray[np.float64]) -> NDArray[np.float32]:

@@ -13,6 +13,8 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.rows.metric import Metric, faiss_metric
+
 _MAX_UNTRAINED_LISTS = 1 << 20
 _MAX_LEVEL = 1e6
 _MAX_NPROBE = np.iinfo(np.int64).max
@@ -47,12 +49,12 @@ class Payload:
         return int(self.sizes.sum())
 
 
-def read_payload(kind: str, file: BinaryIO, size: int) -> Payload:
+def read_payload(kind: str, file: BinaryIO, size: int, metric: Metric) -> Payload:
     """Return the structure of the first ``size`` bytes of ``file``; raise DamageError if it is invalid.
 
     Reads O(d * nlist) bytes at most; vectors and ids are skipped.
     """
-    bytes_ = _Bytes(file, size)
+    bytes_ = _Bytes(file, size, faiss_metric(metric))
     payload = _read_flat(bytes_) if kind == "EvidenceFlat" else _read_ivf(bytes_, *_CODES[kind])
     if bytes_.place != size:
         raise DamageError(f"its vectors end at byte {bytes_.place}, not {size}")
@@ -60,10 +62,11 @@ def read_payload(kind: str, file: BinaryIO, size: int) -> Payload:
 
 
 class _Bytes:
-    """Sequential reader of the first ``end`` bytes of a file."""
+    """Sequential reader of the first ``end`` bytes of a file, of indexes with a metric of FAISS."""
 
-    def __init__(self, file: BinaryIO, end: int) -> None:
-        self.file, self.place, self.end = file, 0, end
+    def __init__(self, file: BinaryIO, end: int, metric: int) -> None:
+        self.file, self.place, self.end, self.metric = file, 0, end, metric
+        self.flat = b"IxF2" if metric == faiss.METRIC_L2 else b"IxFI"
 
     def skip(self, size: int) -> None:
         if size > self.end - self.place:
@@ -108,13 +111,13 @@ class _Bytes:
         d, ntotal, _, _, trained, metric = self.numbers("iqqqBi")
         if d < 1 or ntotal < 0 or trained > 1:
             raise DamageError(f"{what} has d = {d}, ntotal = {ntotal}, is_trained = {trained}")
-        if metric != faiss.METRIC_INNER_PRODUCT:
-            raise DamageError(f"{what} has metric {metric}, not inner product")
+        if metric != self.metric:
+            raise DamageError(f"{what} has metric {metric}, not {self.metric}")
         return d, ntotal, bool(trained)
 
     def flat_header(self, d: int, ntotal: int, what: str) -> None:
-        """Read an IndexFlatIP up to its vectors."""
-        self.expect(b"IxFI", what)
+        """Read an IndexFlatIP or IndexFlatL2 up to its vectors."""
+        self.expect(self.flat, what)
         got = self.index_header(what)[:2]
         if got != (d, ntotal):
             raise DamageError(f"{what} has d = {got[0]}, ntotal = {got[1]}, not {d} and {ntotal}")
@@ -123,8 +126,8 @@ class _Bytes:
 
 def _read_flat(bytes_: _Bytes) -> Payload:
     kind = bytes_.take(4)
-    if kind not in (b"IxFI", b"IxM2"):
-        raise DamageError(f"the index is {kind!r}, not b'IxFI' or b'IxM2'")
+    if kind not in (bytes_.flat, b"IxM2"):
+        raise DamageError(f"the index is {kind!r}, not {bytes_.flat!r} or b'IxM2'")
     d, ntotal, _ = bytes_.index_header("the index")
     if kind == b"IxM2":
         bytes_.flat_header(d, ntotal, "the index of the vectors")

@@ -36,10 +36,10 @@ from cfe_faiss.rows.faiss_functions import adopt
 
 _MAGIC = b"CFE1"
 _FORMAT = "cfe_faiss"
-_VERSION = 5
+_VERSION = 6
 _FIRST_VERSION = 2
 """Oldest readable version. Its files have no checksum per list; files before version 4 keep nothing of `prepare`, and
-files before version 5 hold integer labels below 2**31 - 1."""
+files before version 5 hold integer labels below 2**31 - 1; before version 6 all indexes compare by cosine."""
 _TRAILER = struct.Struct("<QQI4s")
 _MAX_HEADER = 1 << 20
 KINDS: dict[str, Any] = {
@@ -147,7 +147,8 @@ def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
 def read_structure(file: BinaryIO, source: Source) -> tuple[dict[str, Any], Payload]:
     """Return the header and the structure of the payload, checked against each other."""
     header = read_header(file, source)
-    payload = read_payload(header["kind"], file, header["payload"]["size"])
+    metric = header["parameters"].get("metric", "cosine")
+    payload = read_payload(header["kind"], file, header["payload"]["size"], metric)
     if checksum(file, size=payload.start) != header["payload"]["structure_crc32"]:
         raise DamageError("the checksum of the structure of its lists does not match")
     validate.check_shapes(header["kind"], payload, header)
@@ -214,7 +215,7 @@ def _as_bytes(array: NDArray[Any]) -> memoryview:
 def _append_footer(file: BinaryIO, kind: str, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
     size = file.seek(0, os.SEEK_END)
     try:
-        structure = read_payload(kind, file, size).start
+        structure = read_payload(kind, file, size, parameters["metric"]).start
     except DamageError as error:
         raise ValueError(f"the index is not as evidence indexes must be: {error}") from error
     checksums = {"crc32": checksum(file, size=size), "structure_crc32": checksum(file, size=structure)}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.files.faiss_payload import DamageError, Payload
 from cfe_faiss.rows.label_keys import table_from
+from cfe_faiss.rows.metric import LONGEST, METRICS
 from cfe_faiss.rows.snapshot import Snapshot, check_references
 
 ALIGNMENT = 64
@@ -46,10 +47,11 @@ _SECTIONS = {
     "EvidenceIVFScalarQuantizer": _LISTS,
     _PQ: _LISTS | {"vectors": "<f4"},
 }
-_SEARCH: dict[str, type] = {"theta": float, "weighted": bool, "complete": bool, "routing": str, "choice": str}
+_METRIC: dict[str, type] = {"metric": str, "longest": float}
+_SEARCH = _METRIC | {"theta": float, "weighted": bool, "complete": bool, "routing": str, "choice": str}
 _CHOICES = ("", "float/float", "float/byte", "byte/float", "byte/byte")
 _PARAMETERS: dict[str, dict[str, type]] = {
-    _FLAT: {},
+    _FLAT: _METRIC,
     "EvidenceIVF": _SEARCH,
     "EvidenceIVFScalarQuantizer": _SEARCH,
     _PQ: _SEARCH | {"k_factor": float},
@@ -58,6 +60,7 @@ SINCE_VERSION = {
     "list_checksums": 3,
     **dict.fromkeys(("choice", "calibrations", "calibration_starts", "calibration_classes"), 4),
     **dict.fromkeys(_KEYS, 5),
+    **dict.fromkeys(_METRIC, 6),
 }
 """Sections and parameters that files of earlier versions do not have."""
 ON_OPENING = (
@@ -128,6 +131,8 @@ def _check_parameters(parameters: dict[str, Any], kinds: Mapping[str, type]) -> 
         raise DamageError(f"its k_factor is {parameters['k_factor']}, not in [1, 1e9]")
     if "routing" in kinds and parameters["routing"] not in ("evidence", "nearest"):
         raise DamageError(f"its routing is {parameters['routing']!r}, not 'evidence' or 'nearest'")
+    if parameters.get("metric", "cosine") not in METRICS or not 0 <= parameters.get("longest", 0.0) <= LONGEST:
+        raise DamageError(f"its metric is {parameters['metric']!r}, of vectors up to length {parameters['longest']}")
     if parameters.get("choice", "") not in _CHOICES:
         raise DamageError(f"its choice is {parameters['choice']!r}, not one of {_CHOICES}")
 
@@ -163,11 +168,12 @@ def check_shapes(kind: str, payload: Payload, header: dict[str, Any]) -> None:
         wanted["reference_starts"] = (more * nlist + 1,)
         routed = header["parameters"]["routing"] == "evidence" and payload.ntotal
         lists, classes, entries = (*got["route_means"], 0)[0], (*got["route_labels"], 0)[0], (*got["route_lists"], 0)[0]
-        wanted["route_means"] = ((more + 1) * nlist if routed else 0, payload.d)
+        length = payload.d + bool(routed and header["parameters"].get("metric", "cosine") != "cosine")
+        wanted["route_means"] = ((more + 1) * nlist if routed else 0, length)
         wanted["route_filled"] = (lists,)
         wanted["route_labels"], wanted["route_starts"] = (classes,), (classes + 1,)
         wanted["route_lists"] = wanted["route_entry_filled"] = (entries,)
-        wanted["route_entry_means"] = (entries, payload.d)
+        wanted["route_entry_means"] = (entries, length)
         clusters = (*got["region_means"], 0)[0]
         wanted["region_means"], wanted["region_starts"] = (clusters, payload.d), (clusters + 1,)
         wanted["region_lists"] = (lists if clusters else 0,)
@@ -261,7 +267,7 @@ def check_routes(arrays: Arrays) -> None:
 
 
 def check_rows(storage: Snapshot) -> None:
-    """Raise DamageError unless all ids are distinct and valid, and all vectors unit or zero; O(n (d + log n))."""
+    """Raise DamageError unless all ids are distinct and valid, and all vectors as of the metric; O(n (d + log n))."""
     with as_damage():
         storage.check()
 

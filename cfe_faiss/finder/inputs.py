@@ -14,6 +14,7 @@ from cfe_faiss.graph.metapath import metapath_graph
 from cfe_faiss.graph.node_types import as_node_type, is_heterogeneous
 from cfe_faiss.index.factory import evidence_factory
 from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.rows.metric import Metric
 
 _ROUNDING = 1e-3
 EXACT_UP_TO = 100_000
@@ -100,15 +101,22 @@ def truth_of(data: Any, n: int) -> NDArray[np.int32] | None:
     return None if values.ndim != 1 or values.dtype.kind == "f" else as_labels("data.y", values, n, unknown=True)
 
 
-def empty_index(index: str | EvidenceIndex | None, n: int, d: int) -> EvidenceIndex:
+def empty_index(index: str | EvidenceIndex | None, n: int, d: int, metric: Metric | int = "cosine") -> EvidenceIndex:
     """Return an empty index for n vectors of length d, from an index, a description or (None) the default rule."""
     if index is None:
         as_count("the number of nodes", n)
         index = "EvidenceFlat" if n <= EXACT_UP_TO else f"EvidenceIVF{2 * math.isqrt(n)},Flat"
     if isinstance(index, str):
-        return evidence_factory(d, index)
+        return evidence_factory(d, index, metric)
     if not isinstance(index, EvidenceIndex):
         raise TypeError(f"index must be an evidence index or its description, got {type(index).__name__}")
     if index.ntotal or index.d != d:
         raise ValueError(f"index must be empty and of {d} dimensions, got {index!r}")
+    check_cosine(index)
     return index
+
+
+def check_cosine(index: EvidenceIndex) -> None:
+    """Raise ValueError unless an index compares vectors by cosine, as the figures of a finder do."""
+    if index.metric != "cosine":
+        raise ValueError(f"index must have metric 'cosine' in a finder, got {index!r}")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import Change, FaissLists, Reading, ReadWriteLock, Table, Writing, call_steps, commit
-from cfe_faiss.base.checks import as_array, as_count, as_ids, as_unit_rows
+from cfe_faiss.base.checks import as_array, as_count, as_ids
 from cfe_faiss.base.threads import num_threads
 from cfe_faiss.index.searching import SearchingMixin
 from cfe_faiss.index.stock import as_numeric, written
@@ -23,6 +23,7 @@ from cfe_faiss.rows import codecs, id_map
 from cfe_faiss.rows.faiss_functions import Step, adopt, emptying, setting
 from cfe_faiss.rows.label_keys import LabelEncoder, LabelKeys, as_labels
 from cfe_faiss.rows.mapped import in_memory
+from cfe_faiss.rows.metric import METRICS, as_rows, faiss_metric, lengths
 from cfe_faiss.rows.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError, read_only
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.selection import selected_rows
@@ -48,6 +49,7 @@ class EvidenceMixin(SearchingMixin):
     _table: Table = None  # type: ignore[assignment]
     label_keys: LabelKeys | None = None  # labels that the codes of the rows stand for; None if they are the labels
     _unchecked: Callable[[], None] | None = None  # deferred checks of the file, run on first use of the rows
+    _longest: float = 0.0  # bounds the lengths of the vectors, for other metrics than cosine
 
     # Attributes of the FAISS base class.
     ntotal: int
@@ -95,10 +97,33 @@ class EvidenceMixin(SearchingMixin):
         """Restore the parameters and arrays of :meth:`parts`, after FAISS has read its own part."""
         raise NotImplementedError
 
+    # --- metric -----------------------------------------------------------------------------------------------------
+
+    @property
+    def metric_type(self) -> int:
+        """FAISS's constant of the metric; ValueError refuses another one."""
+        return faiss_metric(self._metric)
+
+    @metric_type.setter
+    def metric_type(self, value: int) -> None:
+        if value != self.metric_type:
+            raise ValueError(f"metric_type must stay {self.metric_type}, that of metric {self.metric!r}, got {value!r}")
+
+    @property
+    def _metric_number(self) -> int:
+        return METRICS.index(self._metric)
+
+    def _lengthening(self, X: NDArray[np.float32]) -> list[Step]:
+        """Return the steps that keep the bound of the lengths of vectors, before some are added."""
+        if self._metric == "cosine" or not len(X):
+            return []
+        return [setting(self, "_longest", max(self._longest, float(lengths(X).max())))]
+
     # --- storage ----------------------------------------------------------------------------------------------------
 
     def _set_up(self, table: Table) -> None:
         """Initialise the attributes of a new index."""
+        self._longest = 0.0
         self._lock, self._deriving = ReadWriteLock(), ReadWriteLock()
         self._table, self._state, self.refusal, self.checks = table, None, "", None
         self.label_keys = None
@@ -218,7 +243,7 @@ class EvidenceMixin(SearchingMixin):
         TypeError, ValueError
             If an argument is invalid or the index is not trained. The index is then unchanged.
         """
-        X = as_unit_rows("x", x, self.d)
+        X = as_rows("x", x, self.d, self.metric)
         self._add(X, labels, ids)
 
     def add_with_ids(self, x: ArrayLike, ids: ArrayLike, numeric_type: int = faiss.Float32) -> None:
@@ -227,12 +252,12 @@ class EvidenceMixin(SearchingMixin):
         Parameters and errors are those of :meth:`add_with_labels`; ``numeric_type`` is FAISS's:
         the type to which values are rounded first.
         """
-        X = as_unit_rows("x", as_numeric(x, numeric_type), self.d)
+        X = as_rows("x", as_numeric(x, numeric_type), self.d, self.metric)
         self._add(X, None, ids)
 
     def add(self, x: ArrayLike, numeric_type: int = faiss.Float32) -> None:
         """Add vectors of unknown class with default ids, after the largest stored id; see :meth:`add_with_ids`."""
-        X = as_unit_rows("x", as_numeric(x, numeric_type), self.d)
+        X = as_rows("x", as_numeric(x, numeric_type), self.d, self.metric)
         self._add(X, None, None)
 
     def _add(self, X: NDArray[np.float32], labels: ArrayLike | None, ids: ArrayLike | None) -> None:
@@ -295,7 +320,8 @@ class EvidenceMixin(SearchingMixin):
         ----------
         otherIndex
             Evidence index (its labels are kept) or stock index with inverted lists or an id map (labels are unknown),
-            with the same dimension.
+            with the same dimension and metric. For "cosine" a stock index may have any metric, as its vectors are
+            normalised.
         add_id
             Offset added to the ids of the other index. The sums must not be in this index yet.
 
@@ -318,7 +344,7 @@ class EvidenceMixin(SearchingMixin):
                 labels, emptied = id_map.unknown_labels(len(X)), emptying(otherIndex)
             shifted = as_ids("ids", ids + as_count("add_id", add_id, 0))
             # Decoding and encoding keeps the code of a row; normalising in between might change it.
-            rows = X if self._has_codec_of(otherIndex) else as_unit_rows("x", X, self.d)
+            rows = X if self._has_codec_of(otherIndex) else as_rows("otherIndex's vectors", X, self.d, self.metric)
             encoder = self.label_encoder()
             codes = encoder("otherIndex's labels", labels, len(X), unknown=True)
             Transaction(self).insert(rows, codes, shifted, [*self._keeping(encoder), *emptied])
@@ -329,6 +355,11 @@ class EvidenceMixin(SearchingMixin):
             raise ValueError(f"otherIndex must be another index of {self.d} dimensions, got {otherIndex!r}")
         if not isinstance(otherIndex, EvidenceMixin):
             id_map.check_stock(otherIndex)
+            if self.metric == "cosine":  # which normalises any vectors
+                return
+        if self.metric_type != otherIndex.metric_type or getattr(otherIndex, "metric", self.metric) != self.metric:
+            other = getattr(otherIndex, "metric", None) or f"metric_type {otherIndex.metric_type}"
+            raise ValueError(f"otherIndex must have metric {self.metric!r}, as this index, got {other}")
 
     def _contents(self) -> tuple[tuple[NDArray[np.float32], NDArray[np.int64]], NDArray[np.int32]]:
         """Return copies of the vectors and ids, and the labels."""
@@ -428,7 +459,7 @@ class EvidenceMixin(SearchingMixin):
         given, size = as_array("codes", codes), self.sa_code_size()
         if given.dtype != np.uint8 or given.ndim != 2 or given.shape[1] != size:
             raise ValueError(f"codes must be uint8 of shape (n, {size}), got {given.dtype} of shape {given.shape}")
-        X = as_unit_rows("codes", self.sa_decode(np.ascontiguousarray(given)), self.d)
+        X = as_rows("codes", self.sa_decode(np.ascontiguousarray(given)), self.d, self.metric)
         self._add(X, None, ids)
 
     # --- unsupported: would lose labels -----------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.pre_transform import IndexEvidencePreTransform
 from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.rows.metric import Metric, as_metric, faiss_metric
 
 _IVF = re.compile(r"EvidenceIVF(?P<nlist>\d+|auto)(x(?P<partitions>\d+))?(_HNSW(?P<links>\d*))?")
 _PQ = re.compile(r"PQ(?P<M>\d+)(x(?P<nbits>\d+))?")
@@ -22,7 +23,7 @@ _LINKS = 32  # FAISS's default
 _REFINE = ("RFlat", "Refine(Flat)")
 
 
-def index_factory(d: int, description: str) -> Any:
+def index_factory(d: int, description: str, metric: Metric | int = "cosine") -> Any:
     """Return a new, empty index.
 
     Parameters
@@ -44,6 +45,9 @@ def index_factory(d: int, description: str) -> Any:
 
         ``"EvidenceIVF<nlist>_HNSW<M>"`` gives FAISS's plain searches a graph as quantizer. Evidence searches rank the
         lists themselves. Transforms of FAISS may come first, as in ``"PCA32,EvidenceIVF1024,Flat"``.
+    metric
+        ``"cosine"``, ``"ip"``, ``"l2"`` or FAISS's constant, as in :class:`cfe_faiss.IndexEvidenceFlat`; with
+        ``PQ`` "cosine" only.
 
     Returns
     -------
@@ -65,10 +69,11 @@ def index_factory(d: int, description: str) -> Any:
     32
     """
     if not isinstance(description, str) or description.startswith("Evidence") or "Evidence" not in description:
-        return evidence_factory(d, description)
+        return evidence_factory(d, description, metric)
     transforms, found, rest = description.partition("Evidence")
     try:
-        chain = faiss.index_factory(as_count("d", d), f"{transforms}Flat", faiss.METRIC_INNER_PRODUCT)
+        constant = faiss_metric(as_metric("metric", metric))
+        chain = faiss.index_factory(as_count("d", d), f"{transforms}Flat", constant)
     except RuntimeError as error:
         raise ValueError(f"description must begin with transforms of FAISS, got {transforms!r}: {error}") from error
     if not isinstance(chain, faiss.IndexPreTransform):
@@ -76,19 +81,19 @@ def index_factory(d: int, description: str) -> Any:
     parts = [faiss.downcast_VectorTransform(chain.chain.at(number)) for number in range(chain.chain.size())]
     for part in parts:
         part.referenced_objects = [chain]  # it owns the transforms
-    return IndexEvidencePreTransform(parts, evidence_factory(chain.index.d, found + rest))
+    return IndexEvidencePreTransform(parts, evidence_factory(chain.index.d, found + rest, metric))
 
 
-def evidence_factory(d: int, description: str) -> EvidenceIndex:
+def evidence_factory(d: int, description: str, metric: Metric | int = "cosine") -> EvidenceIndex:
     """Return a new, empty index, as :func:`index_factory` from a description without transforms."""
-    d = as_count("d", d)
+    d, metric = as_count("d", d), as_metric("metric", metric)
     if not isinstance(description, str):
         raise TypeError(f"description must be a string, got {description!r}")
     head, *codec = description.split(",")
     if head == "EvidenceFlat":
         if codec:
             raise ValueError(f"description 'EvidenceFlat' takes no further part, got {','.join(codec)!r}")
-        return IndexEvidenceFlat(d)
+        return IndexEvidenceFlat(d, metric)
     match = _IVF.fullmatch(head)
     if match is None:
         raise ValueError(
@@ -96,14 +101,16 @@ def evidence_factory(d: int, description: str) -> EvidenceIndex:
             f"EvidenceIVFauto, got {head!r}"
         )
     nlist = match["nlist"] if match["nlist"] == "auto" else int(match["nlist"])
-    index: Any = _inverted_file(d, nlist, int(match["partitions"] or 1), head, codec)
+    index: Any = _inverted_file(d, nlist, int(match["partitions"] or 1), head, codec, metric)
     if match["links"] is not None:
+        if metric == "l2":
+            raise ValueError(f"metric must be 'cosine' or 'ip' with a graph as quantizer, got {metric!r}")
         quantizer = faiss.IndexHNSWFlat(d, int(match["links"] or _LINKS), faiss.METRIC_INNER_PRODUCT)
         index.quantizer, index.referenced_objects = quantizer, [quantizer]
     return cast(EvidenceIndex, index)
 
 
-def _inverted_file(d: int, nlist: Any, partitions: int, head: str, codec: list[str]) -> EvidenceIndex:
+def _inverted_file(d: int, nlist: Any, partitions: int, head: str, codec: list[str], metric: Metric) -> EvidenceIndex:
     kind, rest = (codec or [""])[0], codec[1:]
     product = _PQ.fullmatch(kind)
     if product is None:
@@ -114,8 +121,8 @@ def _inverted_file(d: int, nlist: Any, partitions: int, head: str, codec: list[s
         if rest:
             raise ValueError(f"description must end after {f'{head},{kind}'!r}, got {','.join(rest)!r}")
         if kind == "Flat":
-            return IndexEvidenceIVF(d, nlist, partitions)
-        return IndexEvidenceIVFScalarQuantizer(d, nlist, partitions, qtype=_SCALAR[kind])
+            return IndexEvidenceIVF(d, nlist, partitions, metric=metric)
+        return IndexEvidenceIVFScalarQuantizer(d, nlist, partitions, qtype=_SCALAR[kind], metric=metric)
     M, nbits = int(product["M"]), int(product["nbits"] or 8)
     if nbits != 8:
         raise ValueError(f"{kind!r} in the description must have parts of 8 bits, as in 'PQ{M}', got {nbits}")
@@ -126,4 +133,6 @@ def _inverted_file(d: int, nlist: Any, partitions: int, head: str, codec: list[s
             f"description must end in ',RFlat' after {f'{head},{kind}'!r}, since codes alone give no exact similarity, "
             f"got {','.join(rest)!r}"
         )
+    if metric != "cosine":
+        raise ValueError(f"metric must be 'cosine' for {kind!r} in the description, got {metric!r}")
     return IndexEvidenceIVFPQ(d, nlist, M, partitions)

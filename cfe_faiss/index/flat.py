@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import faiss
 import numpy as np
@@ -15,16 +15,19 @@ from cfe_faiss.base.checks import as_array, as_count, as_matrix
 from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.rows import faiss_functions as steps_of
 from cfe_faiss.rows.faiss_functions import Step, VirtualMethods, list_of, setting
+from cfe_faiss.rows.id_map import metric_of, stock_contents
 from cfe_faiss.rows.label_keys import arrays_of, table_from
+from cfe_faiss.rows.metric import Metric, as_metric, as_rows
 from cfe_faiss.rows.snapshot import Snapshot, rows_by_id
 
 
 class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.IndexIDMap2):  # type: ignore[misc]
-    """Exact index of counterfactual evidence over inner products of unit vectors.
+    """Exact index of counterfactual evidence.
 
-    While its ids are 0, 1, ... in the order of the vectors, FAISS's part is a ``faiss.IndexFlatIP``, and FAISS's code
-    may use the index as one: as a coarse quantizer, in ``IndexRefine``, in ``IndexPreTransform`` and so on. Other ids,
-    given or left over by a removal, make FAISS's part a ``faiss.IndexIDMap2`` over the ``IndexFlatIP``, for good. The
+    While its ids are 0, 1, ... in the order of the vectors, FAISS's part is a ``faiss.IndexFlatIP`` (for "l2" an
+    ``IndexFlatL2``), and FAISS's code may use the index as one: as a coarse quantizer, in ``IndexRefine``, in
+    ``IndexPreTransform`` and so on. Other ids, given or left over by a removal, make FAISS's part a
+    ``faiss.IndexIDMap2`` over it, for good. The
     index then works in wrappers that only search; constructors of FAISS's indexes that read vectors by position raise
     RuntimeError.
 
@@ -32,6 +35,9 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
     ----------
     d
         Dimension of the vectors.
+    metric
+        ``"cosine"``: inner products of normalised copies. ``"ip"``: inner products of the vectors as they are.
+        ``"l2"``: squared distances, ascending. Or FAISS's constant, ``faiss.METRIC_INNER_PRODUCT`` for "ip".
 
     Examples
     --------
@@ -45,6 +51,10 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
     array([[1, 2]])
     >>> D.round(2)
     array([[0.8, 0. ]], dtype=float32)
+    >>> index = cfe.IndexEvidenceFlat(2, metric="l2")
+    >>> index.add_with_labels(X, [0, 1, 1])
+    >>> index.search_evidence(X[:1], [0], k=2)[0].round(2)
+    array([[0.4, 2. ]], dtype=float32)
     """
 
     _stock = faiss.Index
@@ -53,9 +63,53 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
     _row_ids: Any = None  # id of each row, in a vector of FAISS
     _address: int = 0  # of the vectors
 
-    def __init__(self, d: int) -> None:
-        faiss.IndexFlatIP.__init__(self, as_count("d", d))
+    def __init__(self, d: int, metric: Metric | int = "cosine") -> None:
+        self._metric = as_metric("metric", metric)
+        if self._metric == "l2":
+            steps_of.adopt(faiss.IndexFlatL2(as_count("d", d)), self)
+        else:
+            faiss.IndexFlatIP.__init__(self, as_count("d", d))
         self._hold(None)
+
+    @classmethod
+    def from_stock(cls, flat: Any, labels: ArrayLike, *, metric: Metric | int | None = None) -> Self:
+        """Return an evidence index over copies of the vectors and ids of a stock ``faiss.IndexFlat``.
+
+        Parameters
+        ----------
+        flat
+            ``faiss.IndexFlat`` over inner products or squared distances, or a ``faiss.IndexIDMap`` over one; it is not
+            changed.
+        labels
+            Predicted class of each of its vectors, (n,), in ascending order of their ids; -1 for "unknown".
+        metric
+            By default that of ``flat``, "ip" or "l2". ``"cosine"`` normalises the vectors.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> flat = faiss.IndexFlatL2(2)
+        >>> flat.add(np.eye(2, dtype=np.float32))
+        >>> IndexEvidenceFlat.from_stock(flat, [0, 1]).search_stored(k=1)[0]
+        array([[2.],
+               [2.]], dtype=float32)
+        """
+        if not isinstance(flat, faiss.IndexFlat | faiss.IndexIDMap):
+            raise TypeError(f"flat must be a faiss.IndexFlat, or an IndexIDMap over one, got {type(flat).__name__}")
+        X, ids = stock_contents(flat)
+        index = cls(flat.d, metric_of("flat", flat, metric))
+        order = np.argsort(ids, kind="stable")
+        encoder = index.label_encoder()
+        codes = encoder("labels", labels, len(X), unknown=True)
+        rows = as_rows("flat's vectors", X[order], index.d, index.metric)
+        with index.changing() as transaction:
+            transaction.insert(rows, codes, ids[order], index._keeping(encoder))
+        return index
 
     def _hold(self, labels: NDArray[np.int32] | None) -> None:
         """Set up the index for the rows in FAISS's part, whose labels are given."""
@@ -64,7 +118,8 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
         self._set_up(_table_of(self.d, self.ntotal, labels))
 
     def __repr__(self) -> str:
-        return f"IndexEvidenceFlat(d={self.d}, ntotal={self.ntotal})"
+        metric = "" if self.metric == "cosine" else f", metric={self.metric!r}"
+        return f"IndexEvidenceFlat(d={self.d}{metric}, ntotal={self.ntotal})"
 
     # --- storage ----------------------------------------------------------------------------------------------------
 
@@ -72,8 +127,9 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
         if self._state is not None:
             raise RuntimeError("the vectors were changed by other means than the methods of this index; make it anew")
         self._address, lists = steps_of.address_of(self._flat), self._faiss_lists()
-        rows = self._table.unsorted_rows(lists, self.d)
-        return Snapshot(rows, self.d, lookup=partial(self._table.rows_of, lists), label_keys=self.label_keys)
+        rows = self._table.unsorted_rows(lists, self.d, self._metric_number)
+        lookup = partial(self._table.rows_of, lists)
+        return Snapshot(rows, self.d, lookup=lookup, label_keys=self.label_keys, longest=self._longest)
 
     def _is_current(self, snapshot: Snapshot) -> bool:
         return self._address == steps_of.address_of(self._flat)
@@ -103,7 +159,7 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
             (X.view(np.uint8), ids, None, None),
             before=adding,
             undo=steps_of.truncating(self._flat, row_ids, id_map, n),
-            after=[*switching, *also],
+            after=[*switching, *self._lengthening(X), *also],
         )
 
     def _map_for(self, ids: NDArray[np.int64], first: int) -> tuple[Any, list[Step]]:
@@ -137,6 +193,7 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
             *self._forgetting(),
             *steps_of.truncating(self._flat, self._row_ids, self._id_map, 0),
             setting(self, "_table", _table_of(self.d, 0, None)),
+            setting(self, "_longest", 0.0),
             setting(self, "label_keys", None),
         ]
 
@@ -178,7 +235,7 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
         return decoded
 
     def _stock_of(self, snapshot: Snapshot, label: int) -> Any:
-        stock = faiss.IndexIDMap2(faiss.IndexFlatIP(self.d))
+        stock = faiss.IndexIDMap2(steps_of.flat_index(self.d, self.metric_type))
         stock.add_with_ids(*snapshot.rows(np.flatnonzero(snapshot.labels == label)))
         return stock
 
@@ -187,10 +244,13 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
     def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
         """Return the stock index, the parameters and the arrays of the index file."""
         snapshot = self.snapshot()
-        return self, {}, {"labels": snapshot.labels, **arrays_of(self.label_keys, lambda: snapshot.class_counts[0])}
+        parameters = {"metric": self.metric, "longest": self._longest}
+        labels = {"labels": snapshot.labels, **arrays_of(self.label_keys, lambda: snapshot.class_counts[0])}
+        return self, parameters, labels
 
     def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
         """Restore the parameters and arrays of :meth:`parts`."""
+        self._metric = parameters.get("metric", "cosine")
         labels = arrays["labels"]
         stored = steps_of.stored_ids(self)
         if stored is not None:
@@ -200,6 +260,7 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
             else:
                 refuse_position_readers()
         self._hold(labels)
+        self._longest = parameters.get("longest", 0.0)
         self.label_keys, self._unchecked = table_from(arrays), check
 
 

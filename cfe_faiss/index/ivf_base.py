@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import Change, FaissLists, PqCodes, Table, call_steps
-from cfe_faiss.base.checks import as_count, as_number, as_unit_rows
+from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.coarse.partitions import assign, train_partitions
 from cfe_faiss.index.base import Arrays, EvidenceMixin
@@ -30,7 +30,8 @@ from cfe_faiss.rows.faiss_functions import Step, direct_map, inverted_lists, lis
 from cfe_faiss.rows.label_keys import LabelKeys, arrays_of, table_from
 from cfe_faiss.rows.layout import Bytes, codes_of, stock_codes
 from cfe_faiss.rows.mapped import in_memory, is_mapped
-from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, read_only
+from cfe_faiss.rows.metric import LONGEST, Metric, as_rows
+from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, center_of, read_only
 from cfe_faiss.search import answer as answers
 from cfe_faiss.search.blocks import Element
 from cfe_faiss.search.derived import Carried, Choice, Derived
@@ -83,7 +84,9 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         self.routing = routing
         self.nprobe = min(_NPROBE, self.nlist or _NPROBE)
         self.is_trained = False  # FAISS considers an index without lists trained
-        self.cp.spherical = True
+        if self.metric != "cosine" and partitions != 1:
+            raise ValueError(f"partitions must be 1 for metric {self.metric!r}, got {partitions}")
+        self.cp.spherical = self.metric == "cosine"
         self._supplementary = np.full((as_count("partitions", partitions) - 1, self.nlist, self.d), np.nan, np.float32)
         self._centroids = None
         self._set_up(self._table_of(np.zeros(self.nlist, np.int64), None, None, None))
@@ -111,11 +114,17 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         if an id is negative or occurs twice, or a vector is not of length 1.
         """
         self.nprobe = ivf.nprobe if nprobe is None else as_count("nprobe", nprobe)
-        self.take_centroids(stock_centroids(ivf)[None])
+        self.take_centroids(stock_centroids(ivf, self.metric)[None])
         codes, stored = stock_codes(ivf)
         lists = np.repeat(np.arange(self.nlist, dtype=np.int32), list_sizes(ivf))[None]
         Transaction(self).append(codes, labels[np.argsort(np.argsort(stored))], stored, lists, vectors=vectors)
         storage = self.snapshot()
+        if self.metric != "cosine":
+            longest = storage.measure_longest()
+            if not longest <= LONGEST:
+                raise ValueError(f"the index must hold vectors of length {LONGEST:g} at most, got one of {longest:g}")
+            call_steps([setting(self, "_longest", longest), *self._forgetting()], [])
+            return
         row = storage.first_not_unit(_SHORTEST)
         if row >= 0:
             X, ids = storage.rows(np.array([row]))
@@ -271,7 +280,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     def _new_snapshot(self) -> Snapshot:
         table, lists, mapped = self._table, self._faiss_lists(), is_mapped(self)
         codec, levels = self._codec()
-        rows = table.rows(lists, self.d, codec, np.ascontiguousarray(levels.reshape(-1)))
+        rows = table.rows(lists, self.d, codec, np.ascontiguousarray(levels.reshape(-1)), self._metric_number)
         if self.checks is not None:
             rows.check_by(*self.checks)
         trained = self.is_trained and self.nlist > 0
@@ -287,6 +296,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             self.is_trained,
             None if mapped else partial(table.rows_of, lists),
             self.label_keys,
+            codecs.norm_bound(codec, levels, self._longest),
         )
         derived = Derived(snapshot, self._from_file, self._carried, self._pinned)
         derived.calibrations |= self._calibrations or {}
@@ -322,14 +332,16 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         TypeError, ValueError
             If ``x`` is invalid, or the index already holds vectors.
         """
-        X = as_unit_rows("x", as_numeric(x, numeric_type), self.d)
+        X = as_rows("x", as_numeric(x, numeric_type), self.d, self.metric)
         if len(X) < self.nlist:
             raise ValueError(f"x must hold at least nlist = {self.nlist} training vectors, got {len(X)}")
         with self.changing():
             if self.ntotal:
                 raise ValueError(f"train must be called before vectors are added, got an index of {self.ntotal}")
             nlist = self.nlist or automatic_nlist(len(X))
-            centroids = train_partitions(X, nlist, self.partitions, self.cp, theta=self.theta, weighted=self.weighted)
+            centroids = train_partitions(
+                X, nlist, self.partitions, self.cp, theta=self.theta, weighted=self.weighted, metric=self.metric
+            )
             codec = self._codec_training(X, centroids)
             call_steps([*self._making_lists(nlist), *self._training(centroids), *codec], [])
 
@@ -352,7 +364,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Return the steps that install the centroids of all partitions, (partitions, nlist, d)."""
         quantizer = faiss.downcast_index(self.quantizer)
         if isinstance(quantizer, faiss.IndexFlat):
-            fresh = faiss.IndexFlatIP(self.d)
+            fresh = steps_of.flat_index(self.d, self.metric_type)
             fresh.add(centroids[0])
             filling = steps_of.swapping_vectors(quantizer, fresh)
         else:  # a quantizer set by the user
@@ -382,7 +394,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
                 "supplementary partitions must be trained, too: FAISS trained the first one only, from an index that "
                 "holds this one; call train(x) of this one"
             )
-        lists = assign(X, centroids)
+        lists = assign(X, centroids, self.metric)
         self._append(faiss_lists, codes_of(self, X, lists[0]), X, labels, ids, lists, also)
 
     def _append(
@@ -397,6 +409,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     ) -> None:
         """Add codes to their ``lists``, (partitions, n)."""
         change = self._table.insertion(lists[0], labels)
+        also = [*([] if X is None else self._lengthening(X)), *also]
         self._check_lists(faiss_lists, change)
         before, undo, after = self._mapping_more(ids)
         self._commit(
@@ -471,6 +484,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             *steps_of.emptying(self),
             setting(self, "_table", self._table_of(np.zeros(self.nlist, np.int64), None, None, None)),
             setting(self, "label_keys", None),
+            setting(self, "_longest", 0.0),
         ]
 
     # --- files ------------------------------------------------------------------------------------------------------
@@ -486,6 +500,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             "complete": self.complete,
             "routing": self.routing,
             "choice": "" if self._pinned is None else "/".join(self._pinned),
+            "metric": self.metric,
+            "longest": self._longest,
         }
         n, further = snapshot.n, self.partitions - 1
         starts = snapshot.reference_starts if further else np.zeros(1, np.int64)
@@ -506,6 +522,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
         """Restore the parameters and arrays of :meth:`parts`."""
         self.theta, self.weighted = parameters["theta"], parameters["weighted"]
+        self._metric = parameters.get("metric", "cosine")
         self.complete, self.routing = parameters["complete"], parameters["routing"]
         self._supplementary, self._centroids = arrays["centroids"], None
         if not self.is_trained:
@@ -513,9 +530,11 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         references = (arrays["references"].reshape(-1), arrays["reference_starts"])
         table = self._table_of(list_sizes(self), arrays["labels"], arrays.get("vectors"), references)
         self._set_up(table)
+        self._longest = parameters.get("longest", 0.0)
         self.label_keys, self._unchecked = table_from(arrays), check
         if len(arrays["route_means"]):
-            self._from_file = Routes.from_arrays(self.nlist, arrays)
+            center = center_of(self._all_centroids(), self.metric, self.d)
+            self._from_file = Routes.from_arrays(self.nlist, arrays, self.metric, center)
             if "choice" not in parameters:  # before version 4, lists were clustered by their means
                 clusters = SecondLevel.of(self._all_centroids())
                 self._from_file = replace(self._from_file, second_level=clusters)
@@ -555,9 +574,9 @@ def automatic_nlist(n: int) -> int:
     return max(1, min(n, 4 * math.isqrt(n)))
 
 
-def stock_centroids(ivf: Any) -> NDArray[np.float32]:
-    """Return the centroids of a stock index, (nlist, d), normalised."""
-    return as_unit_rows("ivf.quantizer", faiss.downcast_index(ivf.quantizer).reconstruct_n(0, ivf.nlist))
+def stock_centroids(ivf: Any, metric: Metric = "cosine") -> NDArray[np.float32]:
+    """Return the centroids of a stock index, (nlist, d), normalised for "cosine"."""
+    return as_rows("ivf.quantizer", faiss.downcast_index(ivf.quantizer).reconstruct_n(0, ivf.nlist), ivf.d, metric)
 
 
 def sample(X: NDArray[np.float32], most: int, seed: int) -> NDArray[np.float32]:

@@ -9,15 +9,16 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.base.checks import as_count, as_unit_rows
+from cfe_faiss.base.checks import as_count
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 from cfe_faiss.rows import id_map
-from cfe_faiss.rows.faiss_functions import list_sizes
+from cfe_faiss.rows.faiss_functions import flat_index, list_sizes
+from cfe_faiss.rows.metric import Metric, as_metric, as_rows, faiss_metric
 
 
 class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[misc]
-    """Inverted-file index of counterfactual evidence over inner products of unit vectors.
+    """Inverted-file index of counterfactual evidence.
 
     A subclass of ``faiss.IndexIVFFlat``: FAISS tools see a stock index over the first partition, with each vector
     stored once. Supplementary partitions store row numbers only. The memory is 4 * n * d bytes for vectors, 8 * n for
@@ -40,6 +41,8 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         Whether the clustering of supplementary partitions uses these weights.
     complete
         Whether a search probes further lists until a row has min(k, eligible) results.
+    metric
+        As in :class:`IndexEvidenceFlat`. "ip" and "l2" have one partition.
     routing
         ``"evidence"`` ranks lists by the similarity of the query to their vectors of other classes; ``"nearest"`` ranks
         them by their centroids, as in the paper.
@@ -60,7 +63,7 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
 
     _stock = faiss.IndexIVFFlat
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         d: int,
         nlist: int | Literal["auto"],
@@ -70,9 +73,11 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         weighted: bool = True,
         complete: bool = True,
         routing: str = "evidence",
+        metric: Metric | int = "cosine",
     ) -> None:
-        d, nlist = as_count("d", d), ivf_base.as_nlist(nlist)
-        super().__init__(faiss.IndexFlatIP(d), d, nlist, faiss.METRIC_INNER_PRODUCT)
+        d, nlist, self._metric = as_count("d", d), ivf_base.as_nlist(nlist), as_metric("metric", metric)
+        constant = faiss_metric(self._metric)
+        super().__init__(flat_index(d, constant), d, nlist, constant)
         self._set_up_lists(partitions, theta=theta, weighted=weighted, complete=complete, routing=routing)
 
     @classmethod
@@ -116,17 +121,21 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         return index
 
     @classmethod
-    def from_stock(cls, ivf: Any, labels: ArrayLike, *, nprobe: int | None = None) -> Self:
+    def from_stock(
+        cls, ivf: Any, labels: ArrayLike, *, nprobe: int | None = None, metric: Metric | int | None = None
+    ) -> Self:
         """Return an evidence index over the vectors, ids, centroids and lists of a stock ``faiss.IndexIVFFlat``.
 
         Parameters
         ----------
         ivf
-            Trained stock index over inner products; it is not changed.
+            Trained stock index over inner products or squared distances; it is not changed.
         labels
             Predicted class of each of its vectors, (n,), in ascending order of their ids; -1 for "unknown".
         nprobe
             Number of lists to probe by default, >= 1; that of the stock index if left out.
+        metric
+            By default that of ``ivf``, "ip" or "l2". ``"cosine"`` normalises the vectors and the centroids.
 
         Raises
         ------
@@ -135,24 +144,24 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         """
         if not isinstance(ivf, faiss.IndexIVFFlat):
             raise TypeError(f"ivf must be a faiss.IndexIVFFlat, got {type(ivf).__name__}")
-        if ivf.metric_type != faiss.METRIC_INNER_PRODUCT or not ivf.is_trained:
-            raise ValueError("ivf must be a trained index over inner products (faiss.METRIC_INNER_PRODUCT)")
+        if not ivf.is_trained:
+            raise ValueError("ivf must be trained, got an untrained index")
         X, ids = id_map.stock_contents(ivf)
-        index = cls(ivf.d, ivf.nlist)
+        index = cls(ivf.d, ivf.nlist, metric=id_map.metric_of("ivf", ivf, metric))
         encoder = index.label_encoder()
         new_labels = encoder("labels", labels, len(X), unknown=True)
         index.nprobe = ivf.nprobe if nprobe is None else as_count("nprobe", nprobe)
-        index.take_centroids(ivf_base.stock_centroids(ivf)[None])
+        index.take_centroids(ivf_base.stock_centroids(ivf, index.metric)[None])
         lists = np.repeat(np.arange(ivf.nlist, dtype=np.int32), list_sizes(ivf))[None]
         order = np.argsort(ids, kind="stable")
-        units = as_unit_rows("ivf", X[order])
+        rows = as_rows("ivf's vectors", X[order], index.d, index.metric)
         with index.changing() as transaction:
-            transaction.append(units.view(np.uint8), new_labels, ids[order], lists[:, order])
+            transaction.append(rows.view(np.uint8), new_labels, ids[order], lists[:, order], vectors=rows)
         index.take_label_keys(encoder.table)
         return index
 
     def __repr__(self) -> str:
         return (
             f"IndexEvidenceIVF(d={self.d}, nlist={self.nlist}, partitions={self.partitions}, nprobe={self.nprobe}, "
-            f"ntotal={self.ntotal})"
+            f"{'' if self.metric == 'cosine' else f'metric={self.metric!r}, '}ntotal={self.ntotal})"
         )

@@ -137,7 +137,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         if len(X) < CODEWORDS:
             raise ValueError(f"x must hold at least {CODEWORDS} training vectors, got {len(X)}")
         X = ivf_base.sample(X, self.train_encoder_num_vectors(), self.cp.seed)
-        lists = assign(X, centroids[:1])[0].astype(np.int64)
+        lists = assign(X, centroids[:1], self.metric)[0].astype(np.int64)
         quantizer = faiss.IndexFlatIP(self.d)
         quantizer.add(centroids[0])
         aside = faiss.IndexIVFPQ(quantizer, self.d, len(centroids[0]), self.pq.M, _BITS, faiss.METRIC_INNER_PRODUCT)

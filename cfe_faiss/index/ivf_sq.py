@@ -9,13 +9,17 @@ import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cfe_faiss._native import FaissLists
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 from cfe_faiss.rows import codecs
-from cfe_faiss.rows.faiss_functions import Step, swapping_numbers
+from cfe_faiss.rows.faiss_functions import Step, flat_index, swapping_numbers
+from cfe_faiss.rows.id_map import metric_of
+from cfe_faiss.rows.metric import Metric, as_metric, faiss_metric
 
 _CODECS = {faiss.ScalarQuantizer.QT_fp16: codecs.FP16, faiss.ScalarQuantizer.QT_8bit: codecs.SQ8}
+_LARGEST_HALF = 65504
 _NAMES = {faiss.ScalarQuantizer.QT_fp16: "QT_fp16", faiss.ScalarQuantizer.QT_8bit: "QT_8bit"}
 
 
@@ -28,7 +32,7 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
 
     Parameters
     ----------
-    d, nlist, partitions, theta, weighted, complete, routing
+    d, nlist, partitions, theta, weighted, complete, routing, metric
         As in :class:`IndexEvidenceIVF`.
     qtype
         ``faiss.ScalarQuantizer.QT_8bit``, d bytes per vector: each component has 256 steps between its minimum and
@@ -62,27 +66,33 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
         weighted: bool = True,
         complete: bool = True,
         routing: str = "evidence",
+        metric: Metric | int = "cosine",
     ) -> None:
-        d, nlist = as_count("d", d), ivf_base.as_nlist(nlist)
+        d, nlist, self._metric = as_count("d", d), ivf_base.as_nlist(nlist), as_metric("metric", metric)
         if qtype not in _CODECS:
             raise ValueError(f"qtype must be QT_8bit or QT_fp16 of faiss.ScalarQuantizer, got {qtype!r}")
         # Codes without residuals decode independently of their list, so supplementary partitions can refer to them.
-        super().__init__(faiss.IndexFlatIP(d), d, nlist, qtype, faiss.METRIC_INNER_PRODUCT, False)
+        constant = faiss_metric(self._metric)
+        super().__init__(flat_index(d, constant), d, nlist, qtype, constant, False)
         self._set_up_lists(partitions, theta=theta, weighted=weighted, complete=complete, routing=routing)
 
     @classmethod
-    def from_stock(cls, ivf: Any, labels: ArrayLike, *, nprobe: int | None = None) -> Self:
+    def from_stock(
+        cls, ivf: Any, labels: ArrayLike, *, nprobe: int | None = None, metric: Metric | int | None = None
+    ) -> Self:
         """Return an evidence index over the codes, ids, centroids and lists of a stock index.
 
         Parameters
         ----------
         ivf
-            Trained ``faiss.IndexIVFScalarQuantizer`` over inner products, of type QT_8bit or QT_fp16, with
-            ``by_residual`` False, and unit vectors up to the error of the codec. It is not changed.
+            Trained ``faiss.IndexIVFScalarQuantizer`` over inner products or squared distances, of type QT_8bit or
+            QT_fp16, with ``by_residual`` False. It is not changed.
         labels
             Predicted class of each of its vectors, (n,), in ascending order of their ids; -1 for "unknown".
         nprobe
             Number of lists to probe by default, >= 1; that of the stock index if left out.
+        metric
+            By default that of ``ivf``, "ip" or "l2". ``"cosine"`` requires unit vectors up to the error of the codec.
 
         Raises
         ------
@@ -91,14 +101,15 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
         """
         if not isinstance(ivf, faiss.IndexIVFScalarQuantizer):
             raise TypeError(f"ivf must be a faiss.IndexIVFScalarQuantizer, got {type(ivf).__name__}")
-        if ivf.metric_type != faiss.METRIC_INNER_PRODUCT or not ivf.is_trained:
-            raise ValueError("ivf must be a trained index over inner products (faiss.METRIC_INNER_PRODUCT)")
+        chosen = metric_of("ivf", ivf, metric)
+        if not ivf.is_trained:
+            raise ValueError("ivf must be trained, got an untrained index")
         if ivf.sq.qtype not in _CODECS or ivf.by_residual:
             raise ValueError(
                 f"ivf must be of type QT_8bit or QT_fp16 with by_residual False, got qtype {ivf.sq.qtype}, "
                 f"by_residual {ivf.by_residual}"
             )
-        index = cls(ivf.d, ivf.nlist, qtype=ivf.sq.qtype)
+        index = cls(ivf.d, ivf.nlist, qtype=ivf.sq.qtype, metric=chosen)
         encoder = index.label_encoder()
         new_labels = encoder("labels", labels, ivf.ntotal, unknown=True)
         index.sq = ivf.sq
@@ -109,7 +120,8 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
     def __repr__(self) -> str:
         return (
             f"IndexEvidenceIVFScalarQuantizer(d={self.d}, nlist={self.nlist}, partitions={self.partitions}, "
-            f"qtype={_NAMES[self.sq.qtype]}, nprobe={self.nprobe}, ntotal={self.ntotal})"
+            f"qtype={_NAMES[self.sq.qtype]}, nprobe={self.nprobe}, "
+            f"{'' if self.metric == 'cosine' else f'metric={self.metric!r}, '}ntotal={self.ntotal})"
         )
 
     # --- codes ------------------------------------------------------------------------------------------------------
@@ -118,6 +130,18 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
         codec = _CODECS[self.sq.qtype]
         trained = faiss.vector_to_array(self.sq.trained)
         return codec, trained.reshape(2, -1) if codec == codecs.SQ8 else codecs.NO_LEVELS
+
+    def _insert(
+        self,
+        faiss_lists: FaissLists,
+        X: NDArray[np.float32],
+        labels: NDArray[np.int32],
+        ids: NDArray[np.int64],
+        also: list[Step],
+    ) -> None:
+        if self.sq.qtype == faiss.ScalarQuantizer.QT_fp16 and X.size and abs(X).max() > _LARGEST_HALF:
+            raise ValueError(f"vectors must have components up to {_LARGEST_HALF} for QT_fp16, got {abs(X).max():g}")
+        super()._insert(faiss_lists, X, labels, ids, also)
 
     def _codec_training(self, X: NDArray[np.float32], centroids: NDArray[np.float32]) -> list[Step]:
         aside = faiss.IndexScalarQuantizer(self.d, self.sq.qtype, faiss.METRIC_INNER_PRODUCT)

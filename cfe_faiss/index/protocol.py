@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import Reading, Writing
-from cfe_faiss.base.checks import as_count, as_number, as_unit_rows
+from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows.id_map import unknown_labels
 from cfe_faiss.rows.label_keys import as_labels
+from cfe_faiss.rows.metric import Metric, as_rows
 from cfe_faiss.rows.snapshot import Members, Snapshot
 from cfe_faiss.search.query import Certified, Effort, Queries, Query, Ranges, Results, Rules
 
@@ -29,9 +30,16 @@ class EvidenceSearcher(Protocol):
     ----------
     d
         Dimension of the vectors.
+    metric
+        How vectors are compared: "cosine", "ip" or "l2".
     """
 
     d: int
+
+    @property
+    def metric(self) -> Metric:
+        """How vectors are compared."""
+        return "cosine"
 
     @property
     def label_names(self) -> NDArray[Any]:
@@ -115,7 +123,7 @@ class EvidenceSearcher(Protocol):
             found = self.answer_single(xq, labels_q, k, nprobe, recall)
             if found is not None:
                 return found
-        X = as_unit_rows("xq", xq, self.d)
+        X = as_rows("xq", xq, self.d, self.metric)
         query = Query(as_count("k", k), X=X, labels=_query_labels(labels_q, len(X), rules), sel=sel, rules=rules)
         return self.answer(query, self.as_effort(nprobe, recall, exact, memory), progress)
 
@@ -237,7 +245,7 @@ class EvidenceSearcher(Protocol):
         TypeError, ValueError
             If an argument is invalid.
         """
-        X = as_unit_rows("xq", xq, self.d)
+        X = as_rows("xq", xq, self.d, self.metric)
         rules = Rules.of(exclude, exclude_labels, within, neighbors)
         number = as_number("threshold", threshold, -np.inf, np.inf)
         labels = _query_labels(labels_q, len(X), rules)
@@ -292,7 +300,7 @@ class EvidenceSearcher(Protocol):
                 [ 2, -1]]])
         """
         rules = (Rules.of(exclude, None, within, "other") or Rules())._replace(per_label=True)
-        X = as_unit_rows("xq", xq, self.d)
+        X = as_rows("xq", xq, self.d, self.metric)
         query = Query(as_count("k", k), X=X, labels=_query_labels(labels_q, len(X), rules), sel=sel, rules=rules)
         return self.answer(query, self.as_effort(nprobe, recall, exact))
 

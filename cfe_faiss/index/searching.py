@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss._native import ListChecks, Reading, ReadWriteLock, SingleSearch, is_single
-from cfe_faiss.base.checks import UNKNOWN, as_count, as_number, as_unit_rows
+from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding
 from cfe_faiss.index.protocol import EvidenceSearcher
 from cfe_faiss.index.stock import like, lock_method, written
 from cfe_faiss.rows.faiss_functions import get_nprobe, get_ntotal, pointer_to
+from cfe_faiss.rows.metric import Metric, as_rows, flipped
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import answer as answers
 from cfe_faiss.search.blocks import Element
@@ -38,6 +39,7 @@ class SearchingMixin:
 
     # FAISS rejects attributes that the class does not define, so each has a default here.
     d: int  # of the FAISS base class
+    _metric: Metric = "cosine"
     _stock: Any = None
     _lock: ReadWriteLock = None  # type: ignore[assignment]
     _single: SingleSearch | None = None  # fast path for one query, until the index changes
@@ -52,6 +54,11 @@ class SearchingMixin:
 
     # Attributes of the FAISS base class.
     this: Any
+
+    @property
+    def metric(self) -> Metric:
+        """How vectors are compared: "cosine", "ip" or "l2"."""
+        return self._metric
 
     def reading(self) -> Reading[Snapshot]:
         """Return a context manager that holds the read lock and returns the snapshot."""
@@ -117,7 +124,8 @@ class SearchingMixin:
     def answer_on(self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: bool = False) -> Results:
         """Answer on a snapshot, or a query bound to one, for callers inside :meth:`reading`."""
         bound = query.bind(snapshot) if isinstance(query, Query) else query
-        return answers.search(bound, self.resolve_effort(effort), _choose_title(progress))
+        D, I = answers.search(bound, self.resolve_effort(effort), _choose_title(progress))
+        return flipped(D, snapshot.metric), I
 
     # --- evidence search --------------------------------------------------------------------------------------------
 
@@ -152,19 +160,26 @@ class SearchingMixin:
         found = single.search(xq, labels_q, k, nprobe, self.complete, get_ntotal(pointer_to(self)))
         if found is None:  # for example because a change was pending
             self._single = None
+        elif self.metric == "l2":
+            return flipped(found[0], self.metric), found[1]
         return found
 
     def answer_range(self, query: Query) -> Ranges:
         """Return lims, D and I of a query with a threshold."""
         query = self.without_callbacks(query)
         with self.reading() as snapshot:
-            return answers.search_range(query.bind(snapshot), float(query.threshold or 0))
+            threshold = float(query.threshold or 0)
+            score = -threshold if snapshot.metric == "l2" else threshold
+            lims, D, I = answers.search_range(query.bind(snapshot), score)
+            return lims, flipped(D, snapshot.metric), I
 
     def answer_certified(self, query: Query, effort: Effort, progress: bool = False) -> Certified:
         """Return D, I and the mask of provably exact rows."""
         query = self.without_callbacks(query)
         with self.reading() as snapshot:
-            return answers.search_certified(query.bind(snapshot), self.resolve_effort(effort), _choose_title(progress))
+            bound, effort = query.bind(snapshot), self.resolve_effort(effort)
+            D, I, certified = answers.search_certified(bound, effort, _choose_title(progress))
+            return flipped(D, snapshot.metric), I, certified
 
     def search(
         self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None, **stock: Any
@@ -237,10 +252,11 @@ class SearchingMixin:
     assign = lock_method("assign")
 
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None, **stock: Any) -> Ranges:
-        """Return all vectors above a similarity, as ``faiss.Index.range_search``; with parameters, all evidence.
+        """Return all vectors nearer than a threshold, as ``faiss.Index.range_search``; with parameters, all evidence.
 
         As in FAISS, a plain search returns similarities > ``thresh`` in undefined order. With ``EvidenceParameters``,
-        results have similarity >= ``thresh`` and come best first, as from :meth:`range_search_evidence`.
+        results have similarity >= ``thresh``, or squared distance <= ``thresh``, and come best first, as from
+        :meth:`range_search_evidence`.
         """
         if not isinstance(params, EvidenceParameters):
             stock_results: Ranges = self._of_stock("range_search", (x, thresh), params, stock)
@@ -256,7 +272,7 @@ class SearchingMixin:
         """Return the query of ``params`` for vectors ``x``; raise TypeError if arguments of FAISS are given, too."""
         if stock:
             raise TypeError(f"{method} takes no {next(iter(stock))} together with EvidenceParameters")
-        return params.query(as_unit_rows("x", x, self.d), **many)
+        return params.query(as_rows("x", x, self.d, self.metric), **many)
 
     def _of_stock(self, name: str, about: tuple[Any, ...], params: Any, further: dict[str, Any]) -> Any:
         """Call FAISS's search method under the read lock.
@@ -432,7 +448,7 @@ class ListSearchingMixin(SearchingMixin):
         nprobe = getattr(params, "nprobe", self.nprobe)
         snapshot, X = self.snapshot(), np.ascontiguousarray(x, np.float32)
         centroids = snapshot.centroids[0]
-        if nprobe >= len(centroids) or X.ndim != 2 or X.shape[1] != self.d:
+        if self.metric != "cosine" or nprobe >= len(centroids) or X.ndim != 2 or X.shape[1] != self.d:
             self._check_mapped()
             return
         for start in range(0, len(X), _CHUNK):

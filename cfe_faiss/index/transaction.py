@@ -43,7 +43,7 @@ class Transaction:
         return id_map.new_ids(table, self._lists, ids, n)
 
     def insert(self, X: Floats, labels: Labels, ids: ArrayLike | None, also: list[Step] | None = None) -> None:
-        """Add unit vectors."""
+        """Add vectors as the index stores them."""
         self._index._insert(self._lists, X, labels, self.new_ids(ids, len(X)), also or [])
 
     def append(

@@ -70,7 +70,7 @@ def _search_shards(shards: Any, x: NDArray[Any], k: int, params: Any) -> Results
     if not found:
         raise ValueError(f"params of evidence need an index to search, {type(shards).__name__} holds none")
     D, I = (np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True))
-    return _best(D, I, k)
+    return _best(D, I, k, descending=shards.metric_type != faiss.METRIC_L2)
 
 
 def _search_replicas(replicas: Any, x: NDArray[Any], k: int, params: Any) -> Results:
@@ -83,8 +83,13 @@ def _search_replicas(replicas: Any, x: NDArray[Any], k: int, params: Any) -> Res
 def _search_refined(refined: Any, x: NDArray[Any], k: int, params: Any) -> Results:
     _, I = _part(refined, refined.base_index).search(x, math.ceil(k * max(1.0, refined.k_factor)), params=params)
     vectors = faiss.downcast_index(refined.refine_index).reconstruct_batch(np.maximum(I, 0).ravel())
-    products = np.einsum("qd,qkd->qk", np.asarray(x, np.float32), vectors.reshape(*I.shape, -1))
-    return _best(np.where(I < 0, np.finfo(np.float32).min, products), I, k)
+    queries, vectors = np.asarray(x, np.float32), vectors.reshape(*I.shape, -1)
+    if refined.metric_type == faiss.METRIC_L2:
+        differences = vectors.astype(np.float64) - queries[:, None]
+        distances = np.einsum("qkd,qkd->qk", differences, differences).astype(np.float32)
+        return _best(np.where(I < 0, np.finfo(np.float32).max, distances), I, k, descending=False)
+    products = np.einsum("qd,qkd->qk", queries, vectors)
+    return _best(np.where(I < 0, np.finfo(np.float32).min, products), I, k, descending=True)
 
 
 def _search_transformed(holder: Any, x: NDArray[Any], k: int, params: Any) -> Results:
@@ -113,7 +118,7 @@ def _part(holder: Any, part: Any) -> Any:
     )
 
 
-def _best(D: NDArray[np.float32], I: NDArray[np.int64], k: int) -> Results:
-    """Return the k best of each row; equal similarity: smaller id first."""
-    order = np.lexsort((I, -D))[:, :k]
+def _best(D: NDArray[np.float32], I: NDArray[np.int64], k: int, *, descending: bool) -> Results:
+    """Return the k best of each row; equal D: smaller id first."""
+    order = np.lexsort((I, -D if descending else D))[:, :k]
     return np.take_along_axis(D, order, 1), np.take_along_axis(I, order, 1)

@@ -29,19 +29,19 @@ def row_size(codec: int, d: int) -> int:
     return {FLAT: 4 * d, FP16: 2 * d, SQ8: d}[codec]
 
 
-def norm_bound(codec: int, levels: Floats) -> float:
-    """Bound the norm of a unit vector after encoding and decoding.
+def norm_bound(codec: int, levels: Floats, length: float = 1.0) -> float:
+    """Bound the norm of a vector up to a length after encoding and decoding.
 
     ``SQ8``: a component outside the trained range is clipped to the nearest end of the range. Clipping makes it smaller
     if the range contains 0, and otherwise at most as large as that end. Rounding then adds at most spread / 510.
     """
     if codec == FLAT:
-        return 1.0
-    if codec == FP16:
-        return 1.0 + 2 * _HALF_ROUNDING
+        return length
+    if codec == FP16:  # below length 1 components may be rounded as subnormal numbers
+        return length + 2 * _HALF_ROUNDING * max(1.0, length)
     low, spread = levels.astype(np.float64)
     ends = np.maximum(np.maximum(low, -(low + spread)), 0)
-    return float((np.sqrt(1 + ends @ ends) + np.linalg.norm(spread) / 510) * (1 + 1e-5))
+    return float((np.sqrt(length**2 + ends @ ends) + np.linalg.norm(spread) / 510) * (1 + 1e-5))
 
 
 def screening_factor(codec: int, levels: Floats) -> float:
@@ -51,8 +51,12 @@ def screening_factor(codec: int, levels: Floats) -> float:
     may have terms larger than their sum.
     """
     bound = norm_bound(codec, levels)
-    terms = 1.01 * float(np.linalg.norm(levels, axis=1).sum())
-    return bound * max(bound, terms)
+    return bound * max(bound, terms_bound(levels))
+
+
+def terms_bound(levels: Floats) -> float:
+    """Bound the norm of the terms of a screening product with 8-bit codes and a unit vector; 0 for other codecs."""
+    return 1.01 * float(np.linalg.norm(levels, axis=1).sum())
 
 
 def screening_error(d: int) -> float:

@@ -152,6 +152,11 @@ VirtualMethods: Any = type(
 """FAISS's compiled methods of ``faiss.Index``, which accept any index: those of subclasses accept their class only."""
 
 
+def flat_index(d: int, metric_type: int) -> Any:
+    """Return a new ``IndexFlatL2`` or ``IndexFlatIP``."""
+    return faiss.IndexFlatL2(d) if metric_type == faiss.METRIC_L2 else faiss.IndexFlatIP(d)
+
+
 def flat_parts(index: Any) -> tuple[Any, Any]:
     """Return the ``IndexFlat`` of an index, and the ``IndexIDMap`` over it or None; both keep FAISS's objects alive."""
     stock = adopt(index, faiss.downcast_index(index))
@@ -181,7 +186,7 @@ def unwrap(index: Any, order: NDArray[np.int64]) -> bool:
 
 def id_map_over(flat: Any, ids: Any) -> Any:
     """Return a new ``IndexIDMap2`` over a filled ``IndexFlat``, which must outlive it."""
-    id_map = faiss.IndexIDMap2(faiss.IndexFlatIP(flat.d))
+    id_map = faiss.IndexIDMap2(flat_index(flat.d, flat.metric_type))
     id_map.index = flat
     raw.Int64Vector_resize(id_map.id_map, ids.size())
     id_map.ntotal = ids.size()

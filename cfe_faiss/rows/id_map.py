@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss._native import FaissLists, Table
 from cfe_faiss.base.checks import UNKNOWN, as_ids, as_labels
 from cfe_faiss.rows.layout import stock_codes
+from cfe_faiss.rows.metric import OF_FAISS, Metric, as_metric
 from cfe_faiss.rows.snapshot import Snapshot
 
 
@@ -45,6 +46,17 @@ def stock_contents(index: Any) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         return index.reconstruct_n(0, index.ntotal), np.arange(index.ntotal)
     X = faiss.downcast_index(index.index).reconstruct_n(0, index.ntotal)
     return X, faiss.vector_to_array(index.id_map)
+
+
+def metric_of(name: str, stock: Any, metric: Any) -> Metric:
+    """Return the metric of an index made of a stock index: the given one, which must fit, or its own."""
+    own = OF_FAISS.get(stock.metric_type)
+    chosen = own if metric is None else as_metric("metric", metric)
+    if own is None or chosen is None:
+        raise ValueError(f"{name} must have metric METRIC_INNER_PRODUCT or METRIC_L2, got {stock.metric_type}")
+    if chosen not in (own, "cosine" if own == "ip" else own):
+        raise ValueError(f"metric must fit that of {name}, {own!r}, got {metric!r}")
+    return chosen
 
 
 def _scalar(index: Any) -> bool:

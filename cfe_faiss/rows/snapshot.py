@@ -18,6 +18,7 @@ from cfe_faiss.base.text import summary
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.label_keys import NOT_STORED, LabelKeys
 from cfe_faiss.rows.layout import stable_order
+from cfe_faiss.rows.metric import METRICS, Metric, lengths, relative_error, tile_margin
 
 _UNIT_TOLERANCE = 1e-4  # for norms summed in float32
 _ROWS = 1 << 14
@@ -92,6 +93,8 @@ class Snapshot:
         Function of ids, (m,) int64, that returns the row of each, or -1; None to look ids up in :attr:`members`.
     label_keys
         The labels that the codes in :attr:`labels` stand for; None if they are the labels.
+    longest
+        Bound of the length of the vectors, for metrics other than cosine.
     cache
         Data derived from the snapshot; see :class:`cfe_faiss.search.derived.Derived`.
     """
@@ -108,6 +111,7 @@ class Snapshot:
     is_trained: bool = True
     lookup: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None
     label_keys: LabelKeys | None = None
+    longest: float = 1.0
     cache: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -196,8 +200,57 @@ class Snapshot:
 
     @derived
     def margin(self) -> float:
-        """Error bound of a float32 product of two rows, or of a row and a unit vector, summed in any order."""
+        """Error bound of a float32 score, summed in any order.
+
+        For "cosine" of two rows, or a row and a unit vector. For "ip" of a row and a unit vector: multiply it by the
+        length of the query. For "l2" relative to the squared distance.
+        """
+        if self.metric != "cosine":
+            longest = max(self.longest, codecs.terms_bound(self.levels))
+            return relative_error(self.d) * (longest if self.metric == "ip" else 1.0)
         return codecs.screening_error(self.d) * codecs.screening_factor(self.codec, self.levels)
+
+    # --- metric -----------------------------------------------------------------------------------------------------
+
+    @derived
+    def metric(self) -> Metric:
+        """How vectors are compared."""
+        return METRICS[self.native.metric]
+
+    @property
+    def ranking_length(self) -> int:
+        """Numbers of a mean that lists are ranked by; see ``native/core/metric.h``."""
+        return self.d + (self.metric != "cosine")
+
+    @derived
+    def center(self) -> NDArray[np.float32]:
+        """Vector subtracted from vectors before they are multiplied, (d,): their mean for "l2"; (0,) for "cosine"."""
+        if self.metric == "l2" and self.n and not len(self.centroids):
+            some = np.unique(np.linspace(0, self.n - 1, min(self.n, _ROWS)).astype(np.int64))
+            return read_only(self.rows(some)[0].mean(axis=0, dtype=np.float64).astype(np.float32))[0]
+        return center_of(self.centroids, self.metric, self.d)
+
+    def extend_queries(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return queries, (nq, ranking_length), whose product with a mean of a list ranks the list."""
+        if self.metric == "cosine":
+            return X
+        last = np.ones(len(X)) if self.metric == "l2" else lengths(X)
+        return np.column_stack([X - self.center, last]).astype(np.float32)
+
+    def tile_sides(self, X: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32], float]:
+        """Return vectors as rows and as columns whose products are scores, and the largest length behind them."""
+        if self.metric != "l2":
+            return X, X, 1.0 if self.metric == "cosine" else float(lengths(X).max(initial=0))
+        centred, squares, ones = X - self.center, np.empty(len(X)), np.ones(len(X), np.float32)
+        np.einsum("ij,ij->i", centred, centred, dtype=np.float64, out=squares)
+        rows = np.column_stack([2 * centred, -squares.astype(np.float32), ones])
+        return rows, np.column_stack([centred, ones, rows[:, -2]]), float(np.sqrt(squares.max(initial=0)))
+
+    def tile_margin(self, longest: float, longest_other: float) -> float:
+        """Bound the error of the products of :meth:`tile_sides` of vectors up to two lengths."""
+        if self.metric == "cosine":
+            return self.margin
+        return tile_margin(self.metric, self.d, longest, longest_other)
 
     @property
     def row_size(self) -> int:
@@ -274,13 +327,21 @@ class Snapshot:
                 return start + int(np.argmin(unit))
         return -1
 
+    def measure_longest(self) -> float:
+        """Return the largest length of a row; NaN or infinite if a row is not finite. O(n d)."""
+        starts = range(0, self.n, _ROWS)
+        parts = (self.rows(np.arange(start, min(start + _ROWS, self.n)))[0] for start in starts)
+        return float(np.max([lengths(X).max() for X in parts], initial=0.0))
+
     def check(self) -> None:
-        """Raise ValueError unless ids are valid and distinct, vectors unit or zero, and references valid; O(n d)."""
+        """Raise ValueError unless ids, vectors and references are valid; O(n d)."""
         ids = np.sort(as_ids("ids", self.ids()))
         if (ids[1:] == ids[:-1]).any():
             raise ValueError("its ids are not distinct")
-        if self.first_not_unit() >= 0:
+        if self.metric == "cosine" and self.first_not_unit() >= 0:
             raise ValueError("its vectors are not of length 1")
+        if self.metric != "cosine" and not self.measure_longest() <= self.longest:
+            raise ValueError(f"its vectors are not finite, or longer than {self.longest:g}")
         check_references(self.references.reshape(-1, max(1, self.n)), self.n)
 
     def eligible(self, labels: NDArray[np.int32], allowed: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
@@ -329,6 +390,15 @@ def _find(name: str, ids: ArrayLike, rows_of: Callable[[NDArray[np.int64]], NDAr
     if (rows < 0).any():
         raise UnknownIdError(f"{name} must be in the index, got {wanted[np.argmax(rows < 0)]}, which is not")
     return rows
+
+
+def center_of(centroids: NDArray[np.float32], metric: Metric, d: int) -> NDArray[np.float32]:
+    """Return the centre of vectors in lists with these centroids, (partitions, nlist, d); see `Snapshot.center`."""
+    if metric == "cosine":
+        return np.empty(0, np.float32)
+    if metric == "ip" or not centroids.size:
+        return np.zeros(d, np.float32)
+    return read_only(centroids[0].mean(axis=0, dtype=np.float64).astype(np.float32))[0]
 
 
 def read_only(*arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:

@@ -126,7 +126,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         routes = None
         if self.routing == "evidence":
             parts = [shard.routes() for shard in shards.indexes]
-            routes = Routes.merged(parts, shards.owners, SecondLevel.of(shards.centroids))
+            clusters = SecondLevel.of(shards.centroids) if self.metric == "cosine" else SecondLevel.none(self.d)
+            routes = Routes.merged(parts, shards.owners, clusters)
         return [
             *replacing_lists(self, stacked),
             *self._forgetting(),
@@ -135,6 +136,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
             setting(self, "label_keys", shards.label_keys()),
             setting(self, "_table", Table(shards.sizes, 0, 0, self.code_size, shards.labels(), None, None)),
             setting(self, "_from_file", routes),
+            setting(self, "_longest", max(shard.storage().longest for shard in shards.indexes)),
             total(self, shards.ntotal),
         ]
 
@@ -209,7 +211,9 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         """
         with self._change_alone():
             encoder = self.label_encoder()
-            self._add_checked(shard_files.checked_blocks(blocks, self.d, self._next_id(), encoder), encoder)
+            self._add_checked(
+                shard_files.checked_blocks(blocks, self.d, self.metric, self._next_id(), encoder), encoder
+            )
 
     def _add(self, X: NDArray[np.float32], labels: ArrayLike | None, ids: ArrayLike | None) -> None:
         with self._change_alone():

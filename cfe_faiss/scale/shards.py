@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import ListChecks
-from cfe_faiss.base.checks import as_count, as_unit_rows
-from cfe_faiss.coarse.kmeans import nearest_numbers
+from cfe_faiss.base.checks import as_count
+from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.files.format import read_header, read_index, write_index
 from cfe_faiss.files.lock import alone_in
 from cfe_faiss.files.new_file import new_file
@@ -33,14 +33,16 @@ from cfe_faiss.files.regular import open_regular
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import id_map
+from cfe_faiss.rows.faiss_functions import flat_index
 from cfe_faiss.rows.label_keys import LabelEncoder, LabelKeys
+from cfe_faiss.rows.metric import Metric, as_rows
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.scale.manifest import Manifest
 
 MANIFEST = "shards.json"
 INDEX = "index"
 """Folder of the shards in the folder of a job."""
-PARAMETERS = ("theta", "weighted", "complete", "routing")
+PARAMETERS = ("theta", "weighted", "complete", "routing", "metric")
 _PREPARED = f"{MANIFEST}.new"
 _FORMAT, _VERSION = "cfe_faiss shards", 2  # lists of version 1 have no checksum
 _PARAMETERS = ("d", "nlist", *PARAMETERS, "nprobe")
@@ -51,7 +53,7 @@ _TEMPORARY = rf"\.{_OWN}\.[0-9a-f]{{16}}\.tmp"  # of killed writers, where files
 Edit = Callable[[IndexEvidenceIVF], None]
 """Changes a shard in memory."""
 Rows = tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.int64]]
-"""Unit vectors, their labels and their ids."""
+"""Vectors as stored, their labels and their ids."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,7 +165,7 @@ def open_shards(folder: Path, manifest: dict[str, Any], known: Shards | None = N
     if known is not None and np.array_equal(centroids, known.centroids):
         quantizer, centroids = known.quantizer, known.centroids
     else:
-        quantizer = faiss.IndexFlatIP(indexes[0].d)
+        quantizer = flat_index(indexes[0].d, indexes[0].metric_type)
         quantizer.add(centroids[0])
     for index in indexes:
         for name, value in manifest["parameters"].items():
@@ -210,7 +212,8 @@ def _parse(folder: Path, content: bytes) -> dict[str, Any]:
     if version == _VERSION and manifest.get("crc32") != _checksum_of(manifest):
         raise _damage(folder, f"the checksum of {MANIFEST} does not match")
     try:
-        parameters = {name: manifest["parameters"][name] for name in _PARAMETERS}
+        given = {"metric": "cosine", **manifest["parameters"]}  # earlier versions had no other metric
+        parameters = {name: given[name] for name in _PARAMETERS}
         shards = [{name: shard[name] for name in ("file", "size", "crc32")} for shard in manifest["shards"]]
     except (KeyError, TypeError) as error:
         raise _damage(folder, f"{MANIFEST} is not complete: {error!r}") from error
@@ -378,10 +381,10 @@ def append_rows(
     ids: NDArray[np.int64],
     lists: NDArray[np.int32],
 ) -> None:
-    """Append unit vectors to given lists of an index of one partition."""
-    codes = np.ascontiguousarray(X).view(np.uint8)
+    """Append vectors, as stored, to given lists of an index of one partition."""
+    vectors = np.ascontiguousarray(X)
     with index.changing() as transaction:
-        transaction.append(codes, labels, ids, lists[None])
+        transaction.append(vectors.view(np.uint8), labels, ids, lists[None], vectors=vectors)
 
 
 def owners_of(centroids: NDArray[np.float32], sizes: NDArray[np.int64], shards: int) -> NDArray[np.intp]:
@@ -457,7 +460,7 @@ class NewVectors:
         fields = [("x", np.float32, centroids.shape[1:]), ("id", np.int64), ("label", np.int32), ("list", np.int32)]
         record, counts, all_ids = np.dtype(fields), [], [np.empty(0, np.int64)]
         for X, labels, ids in blocks:
-            lists = nearest_numbers(X, centroids)
+            lists = assign(X, centroids[None], shards.indexes[0].metric)[0]
             order = np.argsort(homes[lists], kind="stable")
             records = np.empty(len(X), record)
             for name, column in (("x", X), ("id", ids), ("label", labels), ("list", lists)):
@@ -491,7 +494,8 @@ def _homes(shards: Shards, centroids: NDArray[np.float32]) -> NDArray[np.intp]:
     if not filled.any():
         return owners_of(centroids, np.ones(len(centroids), np.int64), len(shards.indexes))
     if not filled.all():
-        homes[~filled] = homes[filled][nearest_numbers(centroids[~filled], centroids[filled])]
+        metric = shards.indexes[0].metric
+        homes[~filled] = homes[filled][assign(centroids[~filled], centroids[filled][None], metric)[0]]
     return homes
 
 
@@ -518,7 +522,7 @@ def edits_of(
 # --- blocks of a caller -----------------------------------------------------------------------------------------------
 
 
-def checked_blocks(blocks: Iterable[Any], d: int, first: int, encode: LabelEncoder) -> Iterator[Rows]:
+def checked_blocks(blocks: Iterable[Any], d: int, metric: Metric, first: int, encode: LabelEncoder) -> Iterator[Rows]:
     """Yield a caller's blocks (x, labels[, ids]) in their stored form.
 
     Default ids count from ``first``, or continue after the largest id of the blocks before.
@@ -526,7 +530,7 @@ def checked_blocks(blocks: Iterable[Any], d: int, first: int, encode: LabelEncod
 
     def checked(block: tuple[Any, ...]) -> Rows:
         x, labels, ids = block if len(block) == 3 else (*block, None)
-        X = as_unit_rows("x", x, d)
+        X = as_rows("x", x, d, metric)
         return X, encode("labels", labels, len(X)), id_map.distinct_ids(ids, len(X), first)
 
     for rows in _each_block(blocks, "(x, labels) or (x, labels, ids)", (2, 3), checked):

@@ -157,9 +157,10 @@ def choose_by_size(
         nprobe = snapshot.lists
     else:
         nprobe = as_count("nprobe", effort.nprobe)  # FAISS code may have set the index's nprobe without a check
-    # A processor without byte products uses float blocks. Then one matrix product per unordered pair is faster.
+    # Without byte products, of the processor or for the metric, blocks are floats. Then one matrix product per
+    # unordered pair is faster.
     all_pairs = every and calibration is None and nprobe >= snapshot.lists
-    if all_pairs and effort.class_aware and not _native.has_bytes():
+    if all_pairs and effort.class_aware and not (_native.has_bytes() and snapshot.metric == "cosine"):
         return Plan(exact.search_stored, nprobe, effort)
     batched = is_batched(snapshot, nq, nprobe, effort) and (
         calibration is None or _in_groups(snapshot, nq, effort, stored)

@@ -7,6 +7,9 @@ s = q·c and a = x·c. Cauchy-Schwarz on the components orthogonal to c gives
 
 The bound rises in s up to s = a, and falls in a from a = s on. So the smallest a of a list gives a bound for all
 vectors of the list. If that a is smaller than s, the bound is B^2.
+
+For "ip" and "l2", let r be the largest distance of a vector of the list from its centroid c. Then q·x <= q·c + |q| r,
+and |q - x| >= |q - c| - r.
 """
 
 import numpy as np
@@ -42,7 +45,7 @@ def certify(queries: Queries, plan: Plan, D: NDArray[np.float32], I: NDArray[np.
         order, probed = groups.order, np.repeat(probed, np.diff(groups.starts), axis=0)
     else:
         order, probed = np.flatnonzero(queries.labels != UNKNOWN), None
-    closeness, only = _closeness(snapshot, allowed), _only_labels(snapshot)
+    closeness, only = _closeness(snapshot, allowed), _only_labels(snapshot)  # for balls, minus the radius
     bound = codecs.norm_bound(snapshot.codec, snapshot.levels)
     wanted = np.minimum(snapshot.eligible(queries.labels, allowed), D.shape[1])
     complete = (I >= 0).sum(axis=1) >= wanted
@@ -51,7 +54,11 @@ def certify(queries: Queries, plan: Plan, D: NDArray[np.float32], I: NDArray[np.
         chosen = order[cut]
         X, labels = queries.fetch(chosen), queries.labels[chosen]
         own = probed[cut] if probed is not None else rank_lists(derived, X, labels, nprobe, plan.effort)
-        bounds = _bounds(product(X, snapshot.centroids[0].T), closeness, bound, snapshot.margin)
+        bounds: NDArray[np.floating]
+        if snapshot.metric == "cosine":
+            bounds = _bounds(product(X, snapshot.centroids[0].T), closeness, bound, snapshot.margin)
+        else:
+            bounds = _ball_bounds(X, snapshot, closeness)
         bounds[only[None] == labels[:, None]] = -np.inf
         if snapshot.pq is None:
             row, place = np.nonzero((own >= 0) & (own < bounds.shape[1]))
@@ -76,8 +83,30 @@ def _bounds(
     return np.where(a <= s, length**2, apart) + margin
 
 
+def _ball_bounds(X: NDArray[np.float32], snapshot: Snapshot, closeness: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Bound the scores of queries with the vectors of lists, (nq, nlist), rounded up; -inf for empty lists."""
+    queries, centroids = X.astype(np.float64), snapshot.centroids[0].astype(np.float64)
+    lengths, of_lists = np.linalg.norm(queries, axis=1)[:, None], np.linalg.norm(centroids, axis=1)
+    empty = np.isinf(closeness)
+    radii = np.where(empty, 0, -closeness)
+    # Products and norms of d terms in float64 err by less than this share of the squared lengths.
+    rounding = (snapshot.d + 64) * 2.0**-52 * (lengths + of_lists + radii) ** 2
+    S = product(queries, centroids.T)
+    if snapshot.metric == "ip":
+        bounds = S + lengths * radii + rounding
+    else:
+        distances = np.sqrt(np.maximum(lengths**2 + of_lists**2 - 2 * S - rounding, 0))
+        bounds = rounding - np.maximum(distances - radii, 0) ** 2
+    bounds[:, empty] = -np.inf
+    rounded_up: NDArray[np.float32] = np.nextafter(bounds.astype(np.float32), np.float32(np.inf))
+    return rounded_up
+
+
 def _closeness(snapshot: Snapshot, allowed: NDArray[np.bool_] | None) -> NDArray[np.float64]:
-    """Return each list's smallest product of an (allowed) row of known label with its centroid; inf if none."""
+    """Return each list's smallest product of an (allowed) row of known label with its centroid; inf if none.
+
+    For "ip" and "l2", return minus the largest distance instead.
+    """
     centroids = snapshot.centroids[0]
     usable = snapshot.labels != UNKNOWN
     if allowed is not None:
@@ -86,7 +115,11 @@ def _closeness(snapshot: Snapshot, allowed: NDArray[np.bool_] | None) -> NDArray
     homes = np.repeat(np.arange(len(centroids)), np.diff(snapshot.starts))
     for cut in slices(snapshot.n, _ROWS):
         known = np.flatnonzero(usable[cut]) + cut.start
-        products = (snapshot.rows(known)[0] * centroids[homes[known]]).sum(axis=1)
+        X, of_rows = snapshot.rows(known)[0], centroids[homes[known]]
+        if snapshot.metric == "cosine":
+            products = (X * of_rows).sum(axis=1)
+        else:
+            products = -np.linalg.norm(X.astype(np.float64) - of_rows, axis=1) * (1 + 1e-9)
         np.minimum.at(closeness, homes[known], products)
     return closeness
 

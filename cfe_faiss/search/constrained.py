@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss import _native
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.rows.snapshot import Snapshot
@@ -53,8 +52,16 @@ class _Parts:
     """
 
     def __init__(
-        self, conditions: Conditions, labels: NDArray[np.int32], side: Side, chosen: Ints, fetch: Fetch, height: int
+        self,
+        storage: Snapshot,
+        conditions: Conditions,
+        labels: NDArray[np.int32],
+        side: Side,
+        chosen: Ints,
+        fetch: Fetch,
+        height: int,
     ) -> None:
+        self._storage = storage
         self._conditions, self._labels, self._side, self._fetch = conditions, labels, side, fetch
         few = side[chosen]
         keys: list[NDArray[Any]] = [*few.differing, labels[chosen], *_sorting_number(conditions, few), few.groups]
@@ -73,7 +80,7 @@ class _Parts:
     def __getitem__(self, i: int) -> _Part:
         rows = self.rows[self.cuts[i]]
         X, ids = self._fetch(rows)
-        return _Part(Chunk(X, ids, self._labels[rows]), self._side[rows], rows)
+        return _Part(Chunk.of(self._storage, X, ids, self._labels[rows]), self._side[rows], rows)
 
     def met_by(self, others: "_Parts", i: int, first: int = 0) -> Ints:
         """Return the chunks, from ``first`` on, that may share a pair with chunk i of ``others``."""
@@ -109,7 +116,8 @@ def _sorting_number(conditions: Conditions, side: Side) -> list[NDArray[np.float
 def _cut_rows(storage: Snapshot, conditions: Conditions, chosen: Bools, height: int = 0) -> _Parts:
     """Return the chosen rows of known label, in chunks."""
     rows = np.flatnonzero(chosen & (storage.labels != UNKNOWN))
-    return _Parts(conditions, storage.labels, conditions.rows, rows, storage.rows, height or _height(conditions))
+    height = height or _height(conditions)
+    return _Parts(storage, conditions, storage.labels, conditions.rows, rows, storage.rows, height)
 
 
 def _height(conditions: Conditions) -> int:
@@ -185,7 +193,6 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     D, I = make_results(len(queries), min(queries.k, queries.snapshot.n))
     if not D.size:
         return D, I
-    margin = queries.snapshot.margin
     xs, ys = _cut_both(queries)
 
     def scan(i: int) -> None:
@@ -194,10 +201,8 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
         best_D, best_I = D[x.places], I[x.places]
         for j in ys.met_by(xs, i):
             y = ys[j]
-            S = tiles.with_part(y, ys.one_group(j), [_screens(best_D, margin)[:, None]])
-            _native.scan_tile(
-                S, x.chunk.X, x.chunk.labels, y.chunk.X, y.chunk.labels, y.chunk.ids, best_D, best_I, margin
-            )
+            S = tiles.with_part(y, ys.one_group(j), [_screens(best_D, x.chunk.margin(y.chunk))[:, None]])
+            exact.scan_tile(x.chunk, y.chunk, S, best_D, best_I)
         D[x.places], I[x.places] = best_D, best_I
 
     run(scan, range(len(xs)), work=exact.estimate_work(queries.snapshot, len(queries)), progress=progress)
@@ -216,7 +221,7 @@ def _cut_both(queries: Queries) -> tuple[_Parts, _Parts]:
     assert side is not None
     spread = -(-len(asked) // num_threads(exact.estimate_work(storage, len(asked))))
     height = max(1, min(_height(conditions), spread))
-    xs = _Parts(conditions, queries.labels, side, asked, lambda some: (queries.fetch(some), some), height)
+    xs = _Parts(storage, conditions, queries.labels, side, asked, lambda some: (queries.fetch(some), some), height)
     evidence = conditions.evidence if allowed is None else conditions.evidence & allowed
     return xs, _cut_rows(storage, conditions, evidence, min(exact.TILE // height, _WIDEST * exact.CHUNK))
 
@@ -232,13 +237,13 @@ def _search_all(queries: Queries, progress: str | None) -> Results:
     D, I = make_results(len(parts.rows), width)
     all_D, all_I = make_results(storage.n, width)
     if D.size:
-        margin = storage.margin
-        best = exact.BestOfChunks(D, I, parts.cuts, margin)
+        best = exact.BestOfChunks(D, I, parts.cuts)
 
         def scan(i: int) -> None:
             tiles = _Tiles(conditions, parts[i], one_group=parts.one_group(i), either=False)
             for j in parts.met_by(parts, i, i):
                 part = parts[j]
+                margin = tiles.x.chunk.margin(part.chunk)
                 # Another thread may raise the scores meanwhile. Lower screens only let more products pass.
                 screens = [_screens(best.scores(i), margin)[:, None], _screens(best.scores(j), margin)]
                 S = tiles.with_part(part, parts.one_group(j), screens[: 1 + (i < j)])
@@ -273,7 +278,7 @@ def directed_scans(queries: Queries) -> list[Scan]:
     def of_chunk(i: int, threshold: Threshold) -> Iterator[Found]:
         tiles = _Tiles(_require_conditions(queries), xs[i], one_group=xs.one_group(i), either=False)
         for j in ys.met_by(xs, i):
-            for found in _find_reaching(queries.snapshot, tiles, ys[j], ys.one_group(j), threshold):
+            for found in _find_reaching(tiles, ys[j], ys.one_group(j), threshold):
                 yield found[:3]
 
     return [partial(of_chunk, i) for i in range(len(xs))]
@@ -286,7 +291,7 @@ def pair_scans(storage: Snapshot, conditions: Conditions, allowed: Bools | None 
     def of_chunk(i: int, threshold: Threshold) -> Iterator[Found]:
         tiles = _Tiles(conditions, parts[i], one_group=parts.one_group(i), either=conditions.directed)
         for j in parts.met_by(parts, i, i):
-            for source, target, scores, r, c in _find_reaching(storage, tiles, parts[j], parts.one_group(j), threshold):
+            for source, target, scores, r, c in _find_reaching(tiles, parts[j], parts.one_group(j), threshold):
                 once = np.flatnonzero((r < c) | (i < j))
                 yield source[once], target[once], scores[once]
 
@@ -301,11 +306,10 @@ def estimate_pairs_work(storage: Snapshot, conditions: Conditions) -> float:
 
 
 def _find_reaching(
-    storage: Snapshot, tiles: _Tiles, y: _Part, one_group: bool, threshold: Threshold
+    tiles: _Tiles, y: _Part, one_group: bool, threshold: Threshold
 ) -> Iterator[tuple[Ints, Ints, Floats, Any, Any]]:
     """Yield the pairs of a tile at or above a threshold: both ids, similarities, and positions in the tile."""
-    margin = storage.margin
-    screen = np.array(float(np.float32(threshold())) - margin, np.float32)
+    screen = np.array(float(np.float32(threshold())) - tiles.x.chunk.margin(y.chunk), np.float32)
     S = tiles.with_part(y, one_group, [screen])
-    for r, c, scores in collect(tiles.x.chunk, y.chunk, S, threshold, margin):
+    for r, c, scores in collect(tiles.x.chunk, y.chunk, S, threshold):
         yield tiles.x.chunk.ids[r], y.chunk.ids[c], scores.copy(), r, c

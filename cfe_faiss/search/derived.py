@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cfe_faiss._native import Blocks, ClassCentroids, ListScan, Searcher
 from cfe_faiss.base.checks import as_unit_rows
 from cfe_faiss.base.derived import derived, once
-from cfe_faiss.coarse.class_centroids import SMALL_SHARE, Routes
+from cfe_faiss.coarse.class_centroids import SMALL_SHARE, Routes, ranking_mean
 from cfe_faiss.rows.codecs import FLAT
 from cfe_faiss.rows.snapshot import Snapshot, lists_of, read_only
 from cfe_faiss.search import blocks as blocking
@@ -144,9 +144,9 @@ class Derived:
         return carried.centroids.with_changes(self.snapshot.native, np.flatnonzero(carried.changed), SMALL_SHARE)
 
     def label_means(self, label: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return the lists of the first partition that hold rows of a label, (m,), and the mean of these rows, (m, d).
+        """Return the lists of the first partition that hold rows of a label, (m,), and the mean of these rows.
 
-        Means are normalised.
+        Means are (m, length), see :func:`cfe_faiss.coarse.class_centroids.ranking_mean`.
         """
         return once(self._label_means, label, lambda: self._new_label_means(label))
 
@@ -154,6 +154,9 @@ class Derived:
         snapshot = self.snapshot
         rows = np.flatnonzero(snapshot.labels == label)
         lists, numbers = np.unique(lists_of(rows, snapshot.starts), return_inverse=True)
+        if snapshot.metric != "cosine":
+            parts = np.split(rows, np.flatnonzero(np.diff(numbers)) + 1)
+            return lists, np.array([ranking_mean(snapshot, snapshot.rows(part)[0]) for part in parts])
         sums = np.zeros((len(lists), snapshot.d), np.float32)
         for first in range(0, len(rows), _ROWS_AT_ONCE):
             part = slice(first, first + _ROWS_AT_ONCE)
@@ -192,8 +195,8 @@ class Derived:
 
     @property
     def _usable(self) -> tuple[Element, ...]:
-        if self.snapshot.d >= _MOST_BYTES:
-            return ("float",)
+        if self.snapshot.d >= _MOST_BYTES or self.snapshot.metric != "cosine":
+            return ("float",)  # byte products have bounds for unit vectors
         return usable(blocking.bytes_of_all(self.snapshot, "float"), MEMORY)
 
     @property

@@ -33,11 +33,41 @@ NOTHING: Found = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.f
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows in ascending order of label: vectors (n, d), ids (n,) and labels (n,)."""
+    """Rows or queries in ascending order of label, as a side of a tile.
 
+    Attributes
+    ----------
+    storage
+        Snapshot that is searched.
+    X, ids, labels
+        Vectors (n, d), ids (n,) and labels (n,).
+    rows, columns, longest
+        See :meth:`cfe_faiss.rows.snapshot.Snapshot.tile_sides`.
+    """
+
+    storage: Snapshot
     X: NDArray[np.float32]
     ids: NDArray[np.int64]
     labels: NDArray[np.int32]
+    rows: NDArray[np.float32]
+    columns: NDArray[np.float32]
+    longest: float
+
+    @classmethod
+    def of(
+        cls, storage: Snapshot, X: NDArray[np.float32], ids: NDArray[np.int64], labels: NDArray[np.int32]
+    ) -> "Chunk":
+        """Return the chunk of these vectors."""
+        return cls(storage, X, ids, labels, *storage.tile_sides(X))
+
+    def part(self, cut: slice) -> "Chunk":
+        """Return a part of the chunk."""
+        X, rows, columns = self.X[cut], self.rows[cut], self.columns[cut]
+        return Chunk(self.storage, X, self.ids[cut], self.labels[cut], rows, columns, self.longest)
+
+    def margin(self, other: "Chunk") -> float:
+        """Bound the error of the scores of the two chunks in :func:`products`."""
+        return self.storage.tile_margin(self.longest, other.longest)
 
     def excludes(self, other: "Chunk") -> bool:
         """Return whether no pair of the two chunks can be evidence: all rows of both have the same label."""
@@ -47,14 +77,14 @@ class Chunk:
 def make_chunk(storage: Snapshot, rows: NDArray[np.int64]) -> Chunk:
     """Return the chunk of some rows, which must be in ascending order of label."""
     X, ids = storage.rows(rows)
-    return Chunk(X, ids, storage.labels[rows])
+    return Chunk.of(storage, X, ids, storage.labels[rows])
 
 
 def make_chunks(storage: Snapshot, rows: NDArray[np.int64], passes: int) -> Callable[[slice], Chunk]:
     """Return a function that returns the chunk of a slice of rows, which are read in so many passes."""
     if passes > 1 and 4 * len(rows) * storage.d <= _COPIED and not (np.diff(rows) == 1).all():
         (X, ids), labels = storage.copied(rows), storage.labels[rows]
-        return lambda cut: Chunk(X[cut], ids[cut], labels[cut])
+        return lambda cut: Chunk.of(storage, X[cut], ids[cut], labels[cut])
     return lambda cut: make_chunk(storage, rows[cut])
 
 
@@ -68,10 +98,17 @@ def estimate_work(storage: Snapshot, nq: int) -> float:
     return float(nq) * storage.n * storage.d
 
 
-def products(x: Chunk, y: Chunk, buffer: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Compute the products of the rows of two chunks, (len(x.X), len(y.X)), in a buffer."""
+def products(x: Chunk, y: Chunk, buffer: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+    """Compute the float32 scores of the rows of two chunks, (len(x.X), len(y.X)), in a buffer."""
+    if buffer is None:
+        return product(x.rows, y.columns.T)
     S = buffer[: len(x.X) * len(y.X)].reshape(len(x.X), len(y.X))
-    return product(x.X, y.X.T, S)
+    return product(x.rows, y.columns.T, S)
+
+
+def scan_tile(x: Chunk, y: Chunk, S: NDArray[np.float32], D: NDArray[np.float32], I: NDArray[np.int64]) -> None:
+    """Update the results D, I of the rows of x with the eligible rows of y; S holds their scores."""
+    _native.scan_tile(x.storage.native.metric, S, x.X, x.labels, y.X, y.labels, y.ids, D, I, x.margin(y))
 
 
 def _query_tiles(
@@ -86,7 +123,7 @@ def _query_tiles(
     chunk = make_chunks(storage, rows, len(blocks))
 
     def tiles(block: NDArray[np.int64]) -> Iterator[tuple[Chunk, Chunk, NDArray[np.float32]]]:
-        x = Chunk(xq[block], block, labels[block])
+        x = Chunk.of(storage, xq[block], block, labels[block])
         buffer = np.empty(max(TILE, len(block)), np.float32)
         for cut in slices(len(rows), TILE // len(block)):
             y = chunk(cut)
@@ -100,13 +137,12 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     """Return the exact evidence D, I of the queries."""
     D, I = make_results(len(queries), min(queries.k, queries.snapshot.n))
     if D.size:
-        margin = queries.snapshot.margin
         blocks, tiles = _query_tiles(queries)
 
         def scan_block(block: NDArray[np.int64]) -> None:
             found = D[block], I[block]
             for x, y, S in tiles(block):
-                _native.scan_tile(S, x.X, x.labels, y.X, y.labels, y.ids, *found, margin)
+                scan_tile(x, y, S, *found)
             D[block], I[block] = found
 
         run(scan_block, blocks, work=estimate_work(queries.snapshot, len(queries)), progress=progress)
@@ -122,10 +158,9 @@ def search_stored(queries: Queries, _: Plan, progress: str | None) -> Results:
 class BestOfChunks:
     """The k best results D, I of every row, cut into chunks. Threads update two chunks at a time."""
 
-    def __init__(self, D: NDArray[np.float32], I: NDArray[np.int64], cuts: list[slice], margin: float) -> None:
+    def __init__(self, D: NDArray[np.float32], I: NDArray[np.int64], cuts: list[slice]) -> None:
         self._results = [(D[cut], I[cut]) for cut in cuts]
         self._locks = [threading.Lock() for _ in cuts]
-        self._margin = margin
 
     def scores(self, i: int) -> NDArray[np.float32]:
         """Return the scores of the rows of chunk i, best first."""
@@ -136,11 +171,11 @@ class BestOfChunks:
         (i, x), (j, y) = one, other
         if i == j:
             with self._locks[i]:
-                _native.scan_tile(S, x.X, x.labels, y.X, y.labels, y.ids, *self._results[i], self._margin)
+                scan_tile(x, y, S, *self._results[i])
             return
-        sides = (x.X, x.labels, x.ids), (y.X, y.labels, y.ids)
+        metric, sides = x.storage.native.metric, ((x.X, x.labels, x.ids), (y.X, y.labels, y.ids))
         with self._locks[i], self._locks[j]:
-            _native.scan_tile_both(S, *sides[0], *sides[1], *self._results[i], *self._results[j], self._margin)
+            _native.scan_tile_both(metric, S, *sides[0], *sides[1], *self._results[i], *self._results[j], x.margin(y))
 
 
 def _tiles_from(
@@ -162,7 +197,7 @@ def search_all(storage: Snapshot, k: int, *, progress: str | None = None) -> Res
     D, I = make_results(len(rows), width)
     if D.size:
         cuts = slices(len(rows), CHUNK)
-        best, chunk = BestOfChunks(D, I, cuts, storage.margin), make_chunks(storage, rows, len(cuts))
+        best, chunk = BestOfChunks(D, I, cuts), make_chunks(storage, rows, len(cuts))
 
         def scan_chunk(i: int) -> None:
             for j, x, y, S in _tiles_from(chunk, cuts, i):
@@ -186,16 +221,16 @@ def pad_results(D: NDArray[np.float32], I: NDArray[np.int64], k: int) -> Results
 
 
 def collect(
-    x: Chunk, y: Chunk, S: NDArray[np.float32], threshold: Threshold, margin: float
+    x: Chunk, y: Chunk, S: NDArray[np.float32], threshold: Threshold
 ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]]:
     """Yield rows, columns and similarities of a tile's pairs at or above the threshold, in bounded parts."""
     size = max(_BUFFER, S.shape[1])
     rows, columns, scores = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.float32)
     row = 0
     while row < len(S):
-        sides = x.X, x.labels, y.X, y.labels
+        metric, sides = x.storage.native.metric, (x.X, x.labels, y.X, y.labels)
         wanted = np.float32(threshold())
-        count, row = _native.collect_tile(S, *sides, wanted, margin, row, rows, columns, scores)
+        count, row = _native.collect_tile(metric, S, *sides, wanted, x.margin(y), row, rows, columns, scores)
         if count:
             yield rows[:count], columns[:count], scores[:count]
 
@@ -208,7 +243,7 @@ def range_search(queries: Queries, threshold: float) -> Ranges:
 
         def scan_block(block: NDArray[np.int64]) -> None:
             for x, y, S in tiles(block):
-                for rows, columns, scores in collect(x, y, S, lambda: threshold, storage.margin):
+                for rows, columns, scores in collect(x, y, S, lambda: threshold):
                     found.append((block[rows], y.ids[columns], scores.copy()))
 
         run(scan_block, blocks, work=estimate_work(storage, len(queries)))
@@ -226,7 +261,7 @@ def make_ranges(found: list[Found], nq: int) -> Ranges:
 def pairs_within(storage: Snapshot, rows: NDArray[np.int64], threshold: Threshold) -> Iterator[Found]:
     """Yield the evidence pairs at or above the threshold among rows in ascending order of label."""
     x = make_chunk(storage, rows)
-    for r, c, scores in collect(x, x, product(x.X, x.X.T), threshold, storage.margin):
+    for r, c, scores in collect(x, x, products(x, x), threshold):
         once = np.flatnonzero(r < c)
         yield x.ids[r[once]], x.ids[c[once]], scores[once]
 
@@ -238,11 +273,11 @@ def all_pairs(storage: Snapshot, rows: NDArray[np.int64] | None = None) -> list[
     """
     rows = storage.by_label if rows is None else rows
     cuts = slices(len(rows), CHUNK)
-    chunk, margin = make_chunks(storage, rows, len(cuts)), storage.margin
+    chunk = make_chunks(storage, rows, len(cuts))
 
     def pairs_of_chunk(i: int, threshold: Threshold) -> Iterator[Found]:
         for j, x, y, S in _tiles_from(chunk, cuts, i):
-            for r, c, scores in collect(x, y, S, threshold, margin):
+            for r, c, scores in collect(x, y, S, threshold):
                 once = np.flatnonzero((r < c) | (i < j))
                 yield x.ids[r[once]], y.ids[c[once]], scores[once]
 
@@ -254,7 +289,6 @@ def pairs_between(storage: Snapshot, rows: NDArray[np.int64], others: NDArray[np
 
     Both arrays of rows are in ascending order of label.
     """
-    margin = storage.margin
 
     def pairs_of_chunk(cut: slice, threshold: Threshold) -> Iterator[Found]:
         x = make_chunk(storage, rows[cut])
@@ -262,7 +296,7 @@ def pairs_between(storage: Snapshot, rows: NDArray[np.int64], others: NDArray[np
         for other in slices(len(others), CHUNK):
             y = make_chunk(storage, others[other])
             if not x.excludes(y):
-                for r, c, scores in collect(x, y, products(x, y, buffer), threshold, margin):
+                for r, c, scores in collect(x, y, products(x, y, buffer), threshold):
                     yield x.ids[r], y.ids[c], scores.copy()
 
     return [partial(pairs_of_chunk, cut) for cut in slices(len(rows), CHUNK)]

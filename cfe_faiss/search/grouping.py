@@ -88,7 +88,7 @@ def routed_some(
     first partition, (groups, nlist).
     """
     small, X, within = _halved(groups, task, queries)
-    X, M = arranged(X, within, small.starts)
+    X, M = arranged(X, within, small.starts, queries.snapshot.native.metric)
     wanted = M, small.labels
     lists = routes.all_lists(*wanted) if nprobe >= len(routes.means) else routes.lists(*wanted, nprobe)
     return small, lists, X
@@ -146,11 +146,11 @@ def halve(X: Floats, borders: Ints, largest: int, *, threads: int = 1) -> tuple[
     return _native.halve_groups(X, borders, largest, threads)
 
 
-def arranged(X: Floats, order: Ints, groups: Ints, *, threads: int = 1) -> tuple[Floats, Floats]:
-    """Return the rows of X in ``order``, and the normalised mean of each group ``groups[g]:groups[g + 1]`` of them.
+def arranged(X: Floats, order: Ints, groups: Ints, metric: int = 0, *, threads: int = 1) -> tuple[Floats, Floats]:
+    """Return the rows of X in ``order``, and the mean of each group ``groups[g]:groups[g + 1]`` of them.
 
-    The mean is zero if the rows cancel out.
+    The mean is normalised for cosine, whose metric has the number 0; it is zero if the rows cancel out.
     """
     rows, means = np.empty((len(order), X.shape[1]), np.float32), np.empty((len(groups) - 1, X.shape[1]), np.float32)
-    _native.arrange_groups(X, order, groups, rows, means, threads)
+    _native.arrange_groups(X, order, groups, rows, means, threads, metric)
     return rows, means

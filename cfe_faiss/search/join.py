@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss._native import BlockJoin, JoinTree, row_similarities
+from cfe_faiss._native import BlockJoin, JoinTree, row_scores
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.threads import product, run
@@ -181,7 +181,7 @@ class Blocks:
                 Y, other_ids = others.storage.rows(others.rows[found])
                 own = first[part] - start
                 scores = np.empty(len(own), np.float32)
-                row_similarities(X, Y, own, places, scores)
+                row_scores(self.storage.native.metric, X, Y, own, places, scores)
                 good = np.flatnonzero(scores >= wanted)
                 if len(good):
                     yield ids[own[good]], other_ids[places[good]], scores[good]

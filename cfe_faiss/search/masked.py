@@ -10,13 +10,24 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss._native import row_similarities, scan_tile
+from cfe_faiss._native import row_scores
 from cfe_faiss.base.checks import UNKNOWN
-from cfe_faiss.base.threads import product, run
+from cfe_faiss.base.threads import run
 from cfe_faiss.rows.layout import stable_order
 from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search.conditions import Bools, Ints
-from cfe_faiss.search.exact import CHUNK, NOTHING, TILE, Chunk, collect, estimate_work, make_ranges, slices
+from cfe_faiss.search.exact import (
+    CHUNK,
+    NOTHING,
+    TILE,
+    Chunk,
+    collect,
+    estimate_work,
+    make_ranges,
+    products,
+    scan_tile,
+    slices,
+)
 from cfe_faiss.search.query import Floats, Plan, Queries, Ranges, Results, Rules
 
 _Tiles = Callable[[Ints], Iterator[tuple[Chunk, Chunk, Floats]]]
@@ -33,7 +44,7 @@ def search(queries: Queries, _: Plan | None, progress: str | None) -> Results:
     def scan(block: Ints) -> None:
         found = D[block], I[block]
         for x, y, S in tiles(block):
-            scan_tile(S, x.X, x.labels, y.X, y.labels, y.ids, *found, snapshot.margin)
+            scan_tile(x, y, S, *found)
         D[block], I[block] = found
 
     run(scan, blocks, work=estimate_work(snapshot, len(queries)), progress=progress)
@@ -47,7 +58,7 @@ def range_search(queries: Queries, threshold: float) -> Ranges:
 
     def scan(block: Ints) -> None:
         for x, y, S in tiles(block):
-            for rows, columns, scores in collect(x, y, S, lambda: threshold, snapshot.margin):
+            for rows, columns, scores in collect(x, y, S, lambda: threshold):
                 found.append((block[rows], y.ids[columns], scores.copy()))
 
     run(scan, blocks, work=estimate_work(snapshot, len(queries)))
@@ -66,7 +77,7 @@ def search_per_label(queries: Queries, labels: NDArray[np.int32], D: Floats, I: 
             for first, stop in pairwise([*starts.tolist(), len(of_rows)]):
                 cut, place = slice(first, stop), int(labels.searchsorted(of_rows[first]))
                 found, part = (D[block, place], I[block, place]), np.ascontiguousarray(S[:, cut])
-                scan_tile(part, x.X, x.labels, y.X[cut], y.labels[cut], y.ids[cut], *found, snapshot.margin)
+                scan_tile(x, y.part(cut), part, *found)
                 D[block, place], I[block, place] = found
 
     run(scan, blocks, work=estimate_work(snapshot, len(queries)))
@@ -98,7 +109,7 @@ def _cut(queries: Queries, *, by_label: bool = False) -> tuple[list[Ints], _Tile
 
     def tiles(block: Ints) -> Iterator[tuple[Chunk, Chunk, Floats]]:
         # Give all rows one label and all queries another, so that the core skips nothing: the rules decide.
-        x = Chunk(queries.fetch(block), block, np.ones(len(block), np.int32))
+        x = Chunk.of(snapshot, queries.fetch(block), block, np.ones(len(block), np.int32))
         first, stop, gone = 0, len(rows), excluded[block]
         if own:
             first, stop = int(labels.searchsorted(queries.labels[block[0]])), len(rows)
@@ -106,13 +117,14 @@ def _cut(queries: Queries, *, by_label: bool = False) -> tuple[list[Ints], _Tile
         for part in slices(stop - first, TILE // len(block)):
             cut = slice(first + part.start, first + part.stop)
             Y, ids = snapshot.rows(rows[cut])
-            S = product(x.X, Y.T)
+            y = Chunk.of(snapshot, Y, ids, np.zeros(len(Y), np.int32))
+            S = products(x, y)
             S[_is_excluded(queries, block, rows[cut])] = -np.inf
             query, place = np.nonzero((gone >= cut.start) & (gone < cut.stop))
             S[query, gone[query, place] - cut.start] = -np.inf
             if rules.within is not None:
-                _exclude_beyond(rules.within, S, x.X, Y, snapshot.margin)
-            yield x, Chunk(Y, ids, np.zeros(len(Y), np.int32)), S
+                _exclude_beyond(rules.within, S, x, y)
+            yield x, y, S
 
     return [order[cut] for cut in slices(len(order), CHUNK)], tiles
 
@@ -141,12 +153,12 @@ def _is_excluded(queries: Queries, block: Ints, rows: Ints) -> Bools:
     return excluded
 
 
-def _exclude_beyond(within: tuple[float, float], S: Floats, X: Floats, Y: Floats, margin: float) -> None:
-    """Set the products of a tile outside a range of similarities to -inf. Score pairs near its ends exactly."""
-    low, high = (np.float32(end) for end in within)
+def _exclude_beyond(within: tuple[float, float], S: Floats, x: Chunk, y: Chunk) -> None:
+    """Set the scores of a tile outside a range to -inf. Score pairs near its ends exactly."""
+    (low, high), margin = (np.float32(end) for end in within), x.margin(y)
     near = np.flatnonzero((abs(S - low) <= 2 * margin) | (abs(S - high) <= 2 * margin))
     query, row = np.divmod(near, S.shape[1])
     scores = np.empty(len(query), np.float32)
-    row_similarities(X, Y, query, row, scores)
+    row_scores(x.storage.native.metric, x.X, y.X, query, row, scores)
     S[query, row] = scores
     S[(low > S) | (high < S)] = -np.inf

@@ -7,12 +7,11 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss import _native
-from cfe_faiss.base.threads import num_threads, product, run
+from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import make_results
-from cfe_faiss.search.exact import CHUNK, TILE, estimate_work, slices
+from cfe_faiss.search.exact import CHUNK, TILE, Chunk, estimate_work, products, scan_tile, slices
 from cfe_faiss.search.query import Plan, Queries, Results
 
 _WORTH_COPYING = 4
@@ -32,15 +31,12 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
         height = max(1, min(CHUNK, -(-len(xq) // num_threads(estimate_work(storage, len(xq))))))
 
         def scan_block(block: slice) -> None:
-            X = xq[block]
             # Give all rows one label and all queries another, so that the core skips no row.
-            of_queries = np.ones(len(X), np.int32)
-            for rows, mask in _parts(storage, allowed, TILE // len(X), sparse):
+            x = Chunk.of(storage, xq[block], np.arange(block.stop - block.start), np.ones(len(xq[block]), np.int32))
+            for rows, mask in _parts(storage, allowed, TILE // len(x.X), sparse):
                 Y, ids = storage.rows(rows)
-                S = _products(X, Y, mask)
-                _native.scan_tile(
-                    S, X, of_queries, Y, np.zeros(len(Y), np.int32), ids, D[block], I[block], storage.margin
-                )
+                y = Chunk.of(storage, Y, ids, np.zeros(len(Y), np.int32))
+                scan_tile(x, y, _scores(x, y, mask), D[block], I[block])
 
         run(scan_block, slices(len(xq), height), work=estimate_work(storage, len(xq)), progress=progress)
     return D, I
@@ -52,20 +48,20 @@ def _is_sparse(storage: Snapshot, allowed: NDArray[np.bool_], nq: int) -> bool:
     return storage.codec != codecs.FLAT or int(np.count_nonzero(allowed)) * few < storage.n
 
 
-def _products(X: NDArray[np.float32], Y: NDArray[np.float32], mask: NDArray[np.bool_] | None) -> NDArray[np.float32]:
-    """Return the products of queries and rows, (nq, n); -inf for rows outside the mask."""
-    if len(X) > 1:
-        S = product(X, Y.T)
+def _scores(x: Chunk, y: Chunk, mask: NDArray[np.bool_] | None) -> NDArray[np.float32]:
+    """Return the float32 scores of queries and rows, (nq, n); -inf for rows outside the mask."""
+    if len(x.X) > 1 or x.storage.metric == "l2":
+        S = products(x, y)
         if mask is not None:
             S[:, ~mask] = -np.inf
         return S
-    S = np.full((1, len(Y)), -np.inf, np.float32)
+    S = np.full((1, len(y.X)), -np.inf, np.float32)
     if mask is None:
-        _multiply_one(X[0], Y, None, S[0])
+        _multiply_one(x.X[0], y.X, None, S[0])
     else:
         rows = np.flatnonzero(mask)
         found = np.empty(len(rows), np.float32)
-        _multiply_one(X[0], Y, rows, found)
+        _multiply_one(x.X[0], y.X, rows, found)
         S[0, rows] = found
     return S
 

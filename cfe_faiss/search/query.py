@@ -164,7 +164,7 @@ class Rules(NamedTuple):
     excluded_labels, excluded_ids
         Excluded classes and ids of each query: sequences, or (nq, m) integers, -1 for none.
     within
-        Smallest and largest similarity of a result, for example to exclude near-duplicates.
+        Smallest and largest D of a result, for example to exclude near-duplicates; in bound rules, of its score.
     per_label
         Whether k results of each stored class are wanted, (nq, classes, k), instead of k results.
     """
@@ -191,7 +191,9 @@ class Rules(NamedTuple):
 
     def bind(self, snapshot: Snapshot, nq: int, name: str = "") -> Rules:
         """Return the rules with the excluded classes and ids of ``nq`` queries as arrays, (nq, m), checked."""
-        classes, ids = self.excluded_labels, self.excluded_ids
+        classes, ids, within = self.excluded_labels, self.excluded_ids, self.within
+        if within is not None and snapshot.metric == "l2":
+            within = -within[1], -within[0]
         if classes is not None:
             values, lengths = as_lists(f"{name}exclude_labels", classes, nq)
             labels = as_labels(f"{name}exclude_labels", values, len(values), unknown=True)
@@ -205,7 +207,7 @@ class Rules(NamedTuple):
             numbers = as_array(f"{name}exclude", values)
             as_ids(f"{name}exclude", numbers[numbers != UNKNOWN])
             ids = padded(numbers, lengths)
-        return self._replace(excluded_labels=classes, excluded_ids=ids)
+        return self._replace(excluded_labels=classes, excluded_ids=ids, within=within)
 
     def subset(self, chosen: Any) -> Rules:
         """Return the bound rules of some queries."""
@@ -235,7 +237,7 @@ class Queries:
     k
         Number of results per query.
     X, rows
-        Unit vectors, (nq, d). If X is (0, 0), the queries are these rows of the snapshot, (nq,).
+        Vectors, (nq, d), normalised for "cosine". If X is (0, 0), the queries are these rows of the snapshot, (nq,).
     order
         If the queries are all stored rows: a permutation, (nq,), that groups them by list.
     allowed
@@ -264,7 +266,7 @@ class Queries:
 
     @classmethod
     def of_vectors(cls, snapshot: Snapshot, X: Floats, labels: NDArray[np.int32], k: int = 0) -> Queries:
-        """Return any unit vectors as queries."""
+        """Return any vectors, as stored, as queries."""
         return cls(snapshot, labels, k, X=np.ascontiguousarray(X, np.float32))
 
     @property
@@ -280,7 +282,7 @@ class Queries:
         """Return the list of each given query in the first partition, or the nearest list of a new vector, (m,)."""
         if self.stored:
             return lists_of(self.rows[some], self.snapshot.starts)
-        lists: Ints = assign(self.X[some], self.snapshot.centroids[:1])[0].astype(np.int64)
+        lists: Ints = assign(self.X[some], self.snapshot.centroids[:1], self.snapshot.metric)[0].astype(np.int64)
         return lists
 
     @property
@@ -326,9 +328,9 @@ class Query:
     k
         Number of results per query.
     threshold
-        Lowest similarity, for a range search (instead of k).
+        Lowest similarity, or largest squared distance, for a range search (instead of k).
     X, labels
-        Unit vectors, (nq, d), and their classes, (nq,), in the form of ``label_keys.as_labels``.
+        Vectors, (nq, d), normalised for "cosine", and their classes, (nq,), in the form of ``label_keys.as_labels``.
     ids
         Stored ids, if X and labels are None; None for all ids, in ascending order.
     sel, targets

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import UNKNOWN, as_unit_rows
+from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.derived import once
-from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.coarse.class_centroids import Routes, ranking_mean
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.search import grouped, single
 from cfe_faiss.search.conditions import Bools, Ints
@@ -195,17 +195,17 @@ def _held_out(snapshot: Snapshot, rows: Ints) -> Snapshot:
     labels = snapshot.labels[members[held[members]]]
     small = ~means_of_all.has_centroids(labels, homes)
     pairs = np.unique(np.stack([labels[small], homes[small]]), axis=1)
-    means, filled = np.zeros((len(pairs[0]), snapshot.d), np.float32), np.zeros(len(pairs[0]), np.bool_)
+    means = np.zeros((len(pairs[0]), snapshot.ranking_length), np.float32)
+    filled = np.zeros(len(pairs[0]), np.bool_)
     for number, (label, home) in enumerate(pairs.T.tolist()):
         own = members[list_starts[home] : list_starts[home + 1]]
         classes = snapshot.labels[own]
         left = own[(classes != UNKNOWN) & ~(held[own] & (classes == label))]
-        means[number], filled[number] = snapshot.rows(left)[0].sum(axis=0), len(left) > 0
-    starts, means = np.arange(len(means) + 1), as_unit_rows("means", means)
+        means[number], filled[number] = ranking_mean(snapshot, snapshot.rows(left)[0]), len(left) > 0
     more = replace(
         means_of_all,
         labels=pairs[0].astype(np.int32),
-        starts=starts,
+        starts=np.arange(len(means) + 1),
         class_lists=pairs[1].astype(np.int64),
         class_means=means,
         class_filled=filled,

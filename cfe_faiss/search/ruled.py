@@ -194,7 +194,7 @@ def _search_label(queries: Queries, effort: Effort) -> Results:
     def probe(cut: slice) -> None:
         X = queries.fetch(np.arange(cut.start, cut.stop))
         absent = np.full(len(X), snapshot.absent_label, np.int32)
-        nearest = np.argpartition(-product(X, means.T), nprobe - 1, axis=1)[:, :nprobe]
+        nearest = np.argpartition(-product(snapshot.extend_queries(X), means.T), nprobe - 1, axis=1)[:, :nprobe]
         derived.scan.scan(X, absent, lists[nearest], allowed, snapshot.margin, D[cut], I[cut])
 
     work = float(len(queries)) * snapshot.d * (len(lists) + snapshot.scanned(nprobe))

@@ -93,7 +93,7 @@ def rank_lists(
 ) -> NDArray[np.int64]:
     """Return the lists that each query probes, nearest first, (nq, nprobe)."""
     if not effort.class_aware:
-        return nearest_lists(X, derived.snapshot.centroids, nprobe)
+        return nearest_lists(X, derived.snapshot.centroids, nprobe, derived.snapshot.metric)
     return ranked(derived.centroids, len(derived.snapshot.starts) - 1, X, labels, nprobe)
 
 

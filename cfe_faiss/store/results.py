@@ -21,7 +21,8 @@ class Hit:
     Attributes
     ----------
     id, similarity
-        Id of the row, and its cosine similarity to the query, in [-1, 1].
+        Id of the row, and its cosine similarity to the query, in [-1, 1]; for a store with metric "ip" or "l2" the
+        inner product, or the squared distance.
     label
         Predicted class; None if the row is not classified.
     metadata, document
@@ -44,13 +45,13 @@ class Hits:
     ids
         Ids of the rows, m texts.
     similarity
-        Cosine similarities to the query, (m,) float32, descending.
+        Cosine similarities to the query, (m,) float32, descending; for metric "l2" squared distances, ascending.
     labels
         Predicted classes; None for a row that is not classified.
     metadata, documents
         Copies of metadata and texts. A row without a text has None.
     vectors
-        Unit vectors, (m, d) float32, if the search was asked for them.
+        Stored vectors, (m, d) float32, if the search was asked for them.
 
     Notes
     -----

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import ReadWriteLock
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_lists, as_number, as_unit_rows, check_distinct, padded
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_lists, as_number, check_distinct, padded
 from cfe_faiss.index.factory import evidence_factory
-from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.protocol import EvidenceIndex, Neighbors
 from cfe_faiss.pairs import Pairs, evidence_pairs
 from cfe_faiss.rows.id_map import unknown_labels
+from cfe_faiss.rows.metric import Metric, as_rows, flipped
 from cfe_faiss.search.query import Query, Rules
 from cfe_faiss.store import searching
 from cfe_faiss.store.contents import Contents
@@ -59,6 +59,9 @@ class EvidenceStore:
     class_names
         Known classes, texts or integers (one type for all), in the order of their numbers. New classes follow as rows
         bring them.
+    metric
+        ``"cosine"`` (the default), ``"ip"`` or ``"l2"``, as in :class:`cfe_faiss.IndexEvidenceFlat`. With ``"ip"`` and
+        ``"l2"``, ``similarity`` is the inner product, or the squared distance, ascending, and so are thresholds.
 
     Raises
     ------
@@ -83,12 +86,18 @@ class EvidenceStore:
     ['c', 'a']
     """
 
-    def __init__(self, d: int, index: EvidenceIndex | str | None = None, class_names: Any = ()) -> None:
+    def __init__(
+        self,
+        d: int,
+        index: EvidenceIndex | str | None = None,
+        class_names: Any = (),
+        metric: Metric | int | None = None,
+    ) -> None:
         d = as_count("d", d)
-        if index is None:
-            index = IndexEvidenceFlat(d)
-        elif isinstance(index, str):
-            index = evidence_factory(d, index)
+        if index is None or isinstance(index, str):
+            index = evidence_factory(d, index or "EvidenceFlat", "cosine" if metric is None else metric)
+        elif metric is not None:
+            raise ValueError(f"metric must be left out with an index, which has its own, got {metric!r}")
         if not isinstance(index, EvidenceIndex):
             raise TypeError(f"index must be an evidence index, a description of one or None, got {index!r}")
         if index.d != d or index.ntotal:
@@ -108,6 +117,12 @@ class EvidenceStore:
     def d(self) -> int:
         """Length of the vectors."""
         return self._contents.d
+
+    @property
+    def metric(self) -> Metric:
+        """How vectors are compared: "cosine", "ip" or "l2"."""
+        metric: Metric = self._contents.index.metric
+        return metric
 
     @property
     def index(self) -> Any:
@@ -170,7 +185,7 @@ class EvidenceStore:
         TypeError, ValueError
             If the vectors are not as described, or the store holds rows already.
         """
-        X = as_vectors("vectors", vectors, self.d)
+        X = as_vectors("vectors", vectors, self.d, self.metric)
         with self._lock.writing():
             self._contents.index.train(X)
 
@@ -182,8 +197,8 @@ class EvidenceStore:
         ids
             n distinct texts.
         vectors
-            Vectors, (n, d): an array, a tensor, lists, or a column of lists of Arrow, polars or pandas. They are
-            L2-normalised in a copy. A vector of zeros stays zero and has similarity 0 to everything.
+            Vectors, (n, d): an array, a tensor, lists, or a column of lists of Arrow, polars or pandas. For metric
+            "cosine" they are L2-normalised in a copy; a vector of zeros stays zero and has similarity 0 to everything.
         labels
             Predicted class of each row, texts or integers; None for a row that is not classified yet, or in place of
             all labels. :meth:`search` finds rows without a class, but they are never evidence.
@@ -215,7 +230,7 @@ class EvidenceStore:
     def _put(self, ids: Any, vectors: Any, labels: Any, metadata: Any, documents: Any, *, replace: bool) -> None:
         names = check_ids(ids)
         check_distinct("ids must be distinct", names)
-        X = as_vectors("vectors", vectors, self.d)
+        X = as_vectors("vectors", vectors, self.d, self.metric)
         if len(X) != len(names):
             raise ValueError(f"vectors must have shape ({len(names)}, {self.d}), one for each id, got {X.shape}")
         classes = check_labels("labels", labels, len(names))
@@ -371,7 +386,8 @@ class EvidenceStore:
 
             A missing key counts as None.
         threshold
-            Least similarity of the rows returned, in [-1, 1]; None for no limit.
+            Least similarity of the rows returned, in [-1, 1], or for metric "l2" the largest squared distance; None for
+            no limit.
         offset
             Number of best rows to skip, >= 0: ``offset=k`` returns the second page of k rows.
         with_vectors
@@ -396,10 +412,10 @@ class EvidenceStore:
         for others.
         """
         k, offset, (X, single) = as_count("k", k), as_count("offset", offset, 0), self._queries("xq", xq)
-        least = _as_threshold(threshold)
+        least = _least_score(threshold, self.metric)
         with self._lock.reading():
             D, I = searching.search(self._contents.index, self._contents.table, X, k + offset, self._mask(where))
-            I = np.where(least > D, -1, I)
+            I = np.where(least > flipped(D, self.metric), -1, I)
             found = [self._hits(d[offset:], i[offset:], with_vectors) for d, i in zip(D, I, strict=True)]
         return found[0] if single else found
 
@@ -463,7 +479,10 @@ class EvidenceStore:
         """
         names, keys, own = _as_ids(id_or_vector), None, None
         k, offset = as_count("k", k), as_count("offset", offset, 0)
-        effort, least = self._contents.index.as_effort(nprobe, recall, exact, memory), _as_threshold(threshold)
+        effort, least = (
+            self._contents.index.as_effort(nprobe, recall, exact, memory),
+            _least_score(threshold, self.metric),
+        )
         if where is not None and nprobe is not None:
             raise ValueError(f"nprobe must be left out with where (such a search is exact), got nprobe={nprobe}")
         X, single = (None, isinstance(id_or_vector, str)) if names else self._queries("id_or_vector", id_or_vector)
@@ -480,7 +499,7 @@ class EvidenceStore:
             rules = Rules.of(excluded, None, within, neighbors)
             query = Query(k + offset, X=X, labels=labels, rules=rules)
             D, I = searching.evidence(index, table, query, mask, effort)
-            I = np.where(least > D, -1, I)
+            I = np.where(least > flipped(D, self.metric), -1, I)
             found = [self._hits(d[offset:], i[offset:], with_vectors) for d, i in zip(D, I, strict=True)]
         return found[0] if single else found
 
@@ -512,7 +531,7 @@ class EvidenceStore:
     def _queries(self, name: str, xq: Any) -> tuple[NDArray[np.float32], bool]:
         array = as_array(name, xq)
         single = array.ndim == 1
-        return as_unit_rows(name, array[None] if single else array, self.d), single
+        return as_rows(name, array[None] if single else array, self.d, self.metric), single
 
     def _hits(self, D: NDArray[np.float32], I: NDArray[np.int64], with_vectors: bool) -> Hits:
         if len(I) and I[-1] < 0:
@@ -538,7 +557,7 @@ class EvidenceStore:
         Parameters
         ----------
         threshold
-            Least similarity, in [-1, 1].
+            Least similarity, in [-1, 1]; for metric "l2" the largest squared distance.
         block
             Largest number of pairs yielded at once, >= 1.
 
@@ -738,8 +757,12 @@ class EvidenceStore:
         return store
 
 
-def _as_threshold(threshold: float | None) -> np.float32:
-    return np.float32(-np.inf if threshold is None else as_number("threshold", threshold, -1, 1))
+def _least_score(threshold: float | None, metric: Metric) -> np.float32:
+    if threshold is None:
+        return np.float32(-np.inf)
+    limit = 1 if metric == "cosine" else np.inf
+    number = as_number("threshold", threshold, -limit, limit)
+    return np.float32(-number if metric == "l2" else number)
 
 
 def _as_ids(values: Any) -> list[str] | None:

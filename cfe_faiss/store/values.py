@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import as_array, as_unit_rows
+from cfe_faiss.base.checks import as_array
+from cfe_faiss.rows.metric import Metric, as_rows
 from cfe_faiss.store.results import Label, Metadata
 from cfe_faiss.store.typed import PREFIX, TYPED, as_typed
 
@@ -31,8 +32,11 @@ def as_list(name: str, values: Any) -> list[Any]:
     return list(values)
 
 
-def as_vectors(name: str, values: Any, d: int) -> NDArray[np.float32]:
-    """Return n vectors as unit rows, (n, d), a copy. They are a matrix, or a column of Arrow, polars or pandas."""
+def as_vectors(name: str, values: Any, d: int, metric: Metric) -> NDArray[np.float32]:
+    """Return n vectors, (n, d), as an index with this metric stores them.
+
+    They are a matrix, or a column of Arrow, polars or pandas.
+    """
     if len(getattr(values, "shape", (0,))) == 1 and not isinstance(values, np.ndarray) and speaks_arrow(values):
         from cfe_faiss.store.tables import matrix
 
@@ -41,7 +45,7 @@ def as_vectors(name: str, values: Any, d: int) -> NDArray[np.float32]:
         values = list(values)
     if isinstance(values, list | tuple) and not values:
         values = np.empty((0, d), np.float32)
-    return as_unit_rows(name, values, d)
+    return as_rows(name, values, d, metric)
 
 
 def speaks_arrow(values: Any) -> bool:

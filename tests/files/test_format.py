@@ -172,10 +172,10 @@ def test_files_that_are_not_ours_are_an_error(tmp_path: Path) -> None:
 
 
 def test_another_version_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(io, "_VERSION", 6)
+    monkeypatch.setattr(io, "_VERSION", 7)
     cfe.write_index(built("flat"), tmp_path / "a.index")
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="format version 6, this cfe_faiss reads versions 2 to 5"):
+    with pytest.raises(ValueError, match="format version 7, this cfe_faiss reads versions 2 to 6"):
         cfe.read_index(tmp_path / "a.index")
 
 
@@ -443,7 +443,7 @@ def as_version(path: Path, version: int) -> None:
     path.write_bytes(whole[:start] + encoded + struct.pack("<QQI4s", start, len(encoded), zlib.crc32(encoded), b"CFE1"))
 
 
-@pytest.mark.parametrize("version", [2, 3, 4])
+@pytest.mark.parametrize("version", [2, 3, 4, 5])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("flags", [0, faiss.IO_FLAG_MMAP])
 def test_files_of_earlier_versions_are_read(kind: str, flags: int, version: int, tmp_path: Path) -> None:
@@ -497,7 +497,7 @@ def test_the_header_can_be_read_alone(tmp_path: Path) -> None:
     cfe.write_index(built("ivf"), tmp_path / "a.index")
     header = read_header(tmp_path / "a.index")
     assert header["kind"] == "EvidenceIVF"
-    assert header["version"] == 5
+    assert header["version"] == 6
     assert header["parameters"]["theta"] == 1.0
     assert header["parameters"]["weighted"] is False
 
@@ -555,7 +555,7 @@ def test_a_forged_nprobe_is_an_error(flags: int, tmp_path: Path) -> None:
         index.nprobe = 2**63 - 1
         cfe.write_index(index, path)
         with path.open("rb") as file:
-            structure = read_payload("EvidenceIVF", file, read_header(path)["payload"]["size"]).start
+            structure = read_payload("EvidenceIVF", file, read_header(path)["payload"]["size"], "cosine").start
 
         def forge(body: bytearray, header: dict[str, Any], nprobe: int = nprobe, structure: int = structure) -> None:
             place = body.index((2**63 - 1).to_bytes(8, "little"))

@@ -179,7 +179,7 @@ def test_a_stock_index_becomes_an_evidence_index_and_back() -> None:
     assert stock.ntotal == N
     with pytest.raises(TypeError, match=r"ivf must be a faiss\.IndexIVFFlat, got IndexFlatIP"):
         cfe.IndexEvidenceIVF.from_stock(faiss.IndexFlatIP(D), [])
-    with pytest.raises(ValueError, match="inner products"):
+    with pytest.raises(ValueError, match="ivf must be trained"):
         cfe.IndexEvidenceIVF.from_stock(faiss.IndexIVFFlat(faiss.IndexFlatL2(D), D, 6), [])
     with pytest.raises(ValueError, match=r"labels must have shape \(400,\)"):
         cfe.IndexEvidenceIVF.from_stock(stock, [0])

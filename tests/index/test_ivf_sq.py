@@ -137,7 +137,7 @@ def stock(
     ("make", "error", "message"),
     [
         (lambda: faiss.IndexFlatIP(4), TypeError, r"ivf must be a faiss\.IndexIVFScalarQuantizer, got IndexFlatIP"),
-        (lambda: stock(metric=faiss.METRIC_L2), ValueError, "inner products"),
+        (lambda: stock(metric=faiss.METRIC_L2), ValueError, "metric must fit that of ivf, 'l2', got 'cosine'"),
         (
             lambda: stock(faiss.ScalarQuantizer.QT_4bit),
             ValueError,
@@ -151,7 +151,7 @@ def stock(
 )
 def test_other_stock_indexes_are_an_error(make: object, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        cfe.IndexEvidenceIVFScalarQuantizer.from_stock(make(), [0] * 100)  # type: ignore[operator]
+        cfe.IndexEvidenceIVFScalarQuantizer.from_stock(make(), [0] * 100, metric="cosine")  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("qtype", [faiss.ScalarQuantizer.QT_4bit, "SQ8", None])

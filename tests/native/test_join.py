@@ -73,8 +73,8 @@ def test_no_such_block_and_too_little_room() -> None:
 def test_similarities_of_named_rows() -> None:
     X, Y = np.random.default_rng(0).normal(size=(2, 5, 21)).astype(np.float32)
     first, second, result = np.array([4, 0, 4]), np.array([0, 1, 2]), np.empty(3, np.float32)
-    _native.row_similarities(X, Y, first, second, result)
+    _native.row_scores(0, X, Y, first, second, result)
     assert_array_equal(result, similarity(X[first], Y[second]))
     for wrong in (5, -1):
         with pytest.raises(IndexError, match="no such row"):
-            _native.row_similarities(X, Y, np.array([0, 0, wrong]), second, result)
+            _native.row_scores(0, X, Y, np.array([0, 0, wrong]), second, result)

@@ -6,21 +6,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import PADDING, similarity
+from reference import PADDING, similarity, squared_distance
 
 from cfe_faiss import _native
 from cfe_faiss.rows.topk import make_results
+
+L2 = 2  # its number in the core
 
 
 class Sides:
     """Two sides of a tile, and its products with an error."""
 
-    def __init__(self, nx: int, ny: int, d: int, seed: int) -> None:
+    def __init__(self, metric: int, nx: int, ny: int, d: int, seed: int) -> None:
+        self.metric = metric
         self.rng = rng = np.random.default_rng(seed)
         self.X, self.Y = ((rng.integers(-4, 5, (n, d)) / 16).astype(np.float32) for n in (nx, ny))
         self.labels_x, self.labels_y = (np.sort(rng.integers(-1, 3, n)).astype(np.int32) for n in (nx, ny))
         self.ids_x, self.ids_y = rng.permutation(1000)[:nx], 1000 + rng.permutation(1000)[:ny]
-        self.scores = similarity(self.X[:, None], self.Y)
+        pairs = self.X[:, None], self.Y
+        self.scores = 0 - squared_distance(*pairs) if metric == L2 else similarity(*pairs)
         self.margin = 1e-3
         self.S = (self.scores + self.margin * rng.uniform(-0.99, 0.99, (nx, ny))).astype(np.float32)
         differ = self.labels_x[:, None] != self.labels_y
@@ -42,40 +46,41 @@ def find_best(
     return D, I
 
 
+METRICS = st.sampled_from([0, L2])
 SIZES = st.integers(1, 150)
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-@given(st.integers(1, 20), SIZES, st.integers(1, 12), SEEDS)
-def test_rows_are_pushed_to_queries(nx: int, ny: int, k: int, seed: int) -> None:
-    t = Sides(nx, ny, 5, seed)
+@given(METRICS, st.integers(1, 20), SIZES, st.integers(1, 12), SEEDS)
+def test_rows_are_pushed_to_queries(metric: int, nx: int, ny: int, k: int, seed: int) -> None:
+    t = Sides(metric, nx, ny, 5, seed)
     results = make_results(nx, k)
-    _native.scan_tile(t.S, t.X, t.labels_x, t.Y, t.labels_y, t.ids_y, *results, t.margin)
+    _native.scan_tile(metric, t.S, t.X, t.labels_x, t.Y, t.labels_y, t.ids_y, *results, t.margin)
     for found, expected in zip(results, t.best(k), strict=True):
         assert_array_equal(found, expected)
 
 
-@given(st.integers(1, 20), SIZES, st.integers(1, 12), SEEDS)
-def test_rows_are_pushed_to_each_other(nx: int, ny: int, k: int, seed: int) -> None:
-    t = Sides(nx, ny, 5, seed)
+@given(METRICS, st.integers(1, 20), SIZES, st.integers(1, 12), SEEDS)
+def test_rows_are_pushed_to_each_other(metric: int, nx: int, ny: int, k: int, seed: int) -> None:
+    t = Sides(metric, nx, ny, 5, seed)
     of_x, of_y = make_results(nx, k), make_results(ny, k)
     sides = t.X, t.labels_x, t.ids_x, t.Y, t.labels_y, t.ids_y
-    _native.scan_tile_both(t.S, *sides, *of_x, *of_y, t.margin)
+    _native.scan_tile_both(metric, t.S, *sides, *of_x, *of_y, t.margin)
     back = find_best(np.where(t.eligible, t.scores, -np.inf).T, t.ids_x, k)
     for results, wanted in ((of_x, t.best(k)), (of_y, back)):
         for found, expected in zip(results, wanted, strict=True):
             assert_array_equal(found, expected)
 
 
-@given(st.integers(1, 20), SIZES, st.sampled_from([-0.25, 0.0, 0.125]), st.integers(1, 3), SEEDS)
-def test_every_pair_is_collected_once(nx: int, ny: int, threshold: float, room: int, seed: int) -> None:
-    t = Sides(nx, ny, 5, seed)
+@given(METRICS, st.integers(1, 20), SIZES, st.sampled_from([-0.25, 0.0, 0.125]), st.integers(1, 3), SEEDS)
+def test_every_pair_is_collected_once(metric: int, nx: int, ny: int, threshold: float, room: int, seed: int) -> None:
+    t = Sides(metric, nx, ny, 5, seed)
     size = room * ny
     rows, columns, scores = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.float32)
     found, row = [], 0
     while row < nx:
         sides = t.X, t.labels_x, t.Y, t.labels_y
-        count, row = _native.collect_tile(t.S, *sides, threshold, t.margin, row, rows, columns, scores)
+        count, row = _native.collect_tile(metric, t.S, *sides, threshold, t.margin, row, rows, columns, scores)
         found += zip(rows[:count].tolist(), columns[:count].tolist(), scores[:count].tolist(), strict=True)
     r, c = np.nonzero(t.eligible & (t.scores >= threshold))
     assert found == list(zip(r.tolist(), c.tolist(), t.scores[r, c].tolist(), strict=True))
@@ -95,9 +100,9 @@ def test_every_pair_is_collected_once(nx: int, ny: int, threshold: float, room: 
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(place: int, wrong: NDArray[Any]) -> None:
-    t = Sides(3, 4, 5, 0)
+    t = Sides(0, 3, 4, 5, 0)
     arguments = [t.S, t.X, t.labels_x, t.Y, t.labels_y, t.ids_y, *make_results(3, 2), t.margin]
-    _native.scan_tile(*arguments)
+    _native.scan_tile(0, *arguments)
     arguments[place] = wrong
     with pytest.raises(ValueError, match="must have length"):
-        _native.scan_tile(*arguments)
+        _native.scan_tile(0, *arguments)

@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -461,3 +462,29 @@ def test_evidence_keeps_rules() -> None:
         store.evidence("a", exclude=[1])
     with pytest.raises(ValueError, match="label must be left out with neighbors='any', as it has no effect then"):
         store.evidence("a", label="ham", neighbors="any")
+
+
+@pytest.mark.parametrize("index", [None, "EvidenceIVF2,Flat"])
+def test_a_store_follows_the_metric_of_its_index(index: str | None, tmp_path: Path) -> None:
+    X = np.array([[0, 0], [1, 0], [3, 4], [0, 2], [6, 8]], np.float32)
+    store = cfe.EvidenceStore(2, index, metric="l2")
+    if index is not None:
+        store.train(X)
+    store.add(list("abcde"), X, ["spam", "ham", "ham", "spam", "ham"])
+    assert store.metric == "l2"
+    hits = store.search([0, 0], k=3)
+    assert (hits.ids, hits.similarity.tolist()) == (["a", "b", "d"], [0, 1, 4])
+    assert store.search([0, 0], k=5, threshold=4, with_vectors=True).vectors.tolist() == [[0, 0], [1, 0], [0, 2]]
+    found = store.evidence("a", k=5, exact=True, within=(1, 30), offset=1)
+    assert (found.ids, found.similarity.tolist()) == (["c"], [25])
+    (pairs,) = store.pairs(threshold=5)
+    assert sorted(zip(pairs.source, pairs.target, pairs.similarity.tolist(), strict=True)) == [
+        ("a", "b", 1),
+        ("b", "d", 5),
+    ]
+    store.save(tmp_path / "store")
+    again = cfe.EvidenceStore.load(tmp_path / "store")
+    assert again.metric == "l2"
+    assert again.search([0, 0], k=3).ids == ["a", "b", "d"]
+    with pytest.raises(ValueError, match="metric must be left out with an index"):
+        cfe.EvidenceStore(2, cfe.IndexEvidenceFlat(2), metric="l2")

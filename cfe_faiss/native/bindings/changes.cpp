@@ -150,19 +150,19 @@ void locate(Table& table, const FaissLists& lists) {
   table.locate(std::move(places));
 }
 
-Rows rows(Table& table, const FaissLists& lists, std::size_t d, int codec, Floats levels) {
+Rows rows(Table& table, const FaissLists& lists, std::size_t d, int codec, Floats levels, int metric) {
   check_length("a vector beside FAISS's lists", table.vector_size(), table.vector_size() > 0 ? sizeof(float) * d : 0);
   locate(table, lists);
   const WithoutGil section;
-  return table.rows({d, static_cast<Codec>(codec), levels});
+  return table.rows({d, static_cast<Codec>(codec), levels, static_cast<Metric>(metric)});
 }
 
-Rows unsorted_rows(Table& table, const FaissLists& lists, std::size_t d) {
+Rows unsorted_rows(Table& table, const FaissLists& lists, std::size_t d, int metric) {
   check_length("the lists", table.nlist(), 1);
   check_length("a code", table.code_size(), sizeof(float) * d);
   locate(table, lists);
   const WithoutGil section;
-  return table.unsorted_rows(d);
+  return table.unsorted_rows(d, static_cast<Metric>(metric));
 }
 
 nb::object references(Table& table) {
@@ -332,8 +332,8 @@ void bind_changes(nb::module_& module) {
       .def("__init__", make_table, as_is("sizes"), "further"_a, "d"_a, "code_size"_a, as_is("labels").none(),
            as_is("vectors").none(), "references"_a.none())
       .def("__len__", &Table::size)
-      .def("rows", rows, "lists"_a, "d"_a, "codec"_a, as_is("levels"), nb::rv_policy::move)
-      .def("unsorted_rows", unsorted_rows, "lists"_a, "d"_a, nb::rv_policy::move)
+      .def("rows", rows, "lists"_a, "d"_a, "codec"_a, as_is("levels"), "metric"_a, nb::rv_policy::move)
+      .def("unsorted_rows", unsorted_rows, "lists"_a, "d"_a, "metric"_a, nb::rv_policy::move)
       .def("references", references)
       .def("vectors", vectors)
       .def("is_as_left", is_as_left, "lists"_a)

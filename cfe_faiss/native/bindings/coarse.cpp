@@ -22,17 +22,18 @@ void nearest_centroids(Vectors X, Vectors centroids, std::span<float> similariti
 }
 
 double move_centroids(Vectors X, Floats weights, Matrix<float> centroids, std::size_t iterations, bool total_wanted,
-                      int threads) {
+                      int threads, bool extended) {
   check_centroids(X, centroids);
   check_length("weights", weights.size(), X.rows);
   const LongCall call;
-  return lloyd(X, weights, centroids, iterations, total_wanted, threads, call.watch);
+  return lloyd(X, weights, centroids, iterations, total_wanted, threads, call.watch, extended);
 }
 
 void make_class_centroids(ClassCentroids* place, Vectors means, Flags filled, Labels labels, Ints starts, Ints lists,
                           Vectors class_means, Flags class_filled, Vectors cluster_means, Ints cluster_starts,
-                          Ints cluster_lists) {
-  new (place) ClassCentroids({means, filled, labels, starts, lists, class_means, class_filled},
+                          Ints cluster_lists, int metric, Floats center) {
+  new (place) ClassCentroids({means, filled, labels, starts, lists, class_means, class_filled,
+                              static_cast<Metric>(metric), center},
                              {cluster_means, cluster_starts, cluster_lists});
 }
 
@@ -54,10 +55,11 @@ void rank(const ClassCentroids& centroids, Vectors X, Labels labels, Ids found, 
 void bind_coarse(nb::module_& module) {
   module.def("nearest_centroids", nearest_centroids, "X"_a, "centroids"_a, "similarities"_a, "nearest"_a, "threads"_a);
   module.def("move_centroids", move_centroids, "X"_a, "weights"_a, "centroids"_a, "iterations"_a, "total_wanted"_a,
-             "threads"_a);
+             "threads"_a, "extended"_a = false);
   nb::class_<ClassCentroids>(module, "ClassCentroids")
       .def("__init__", make_class_centroids, "means"_a, "filled"_a, "labels"_a, "starts"_a, "lists"_a, "class_means"_a,
-           "class_filled"_a, "cluster_means"_a, "cluster_starts"_a, "cluster_lists"_a, without_gil)
+           "class_filled"_a, "cluster_means"_a, "cluster_starts"_a, "cluster_lists"_a, "metric"_a, "center"_a,
+           without_gil)
       .def("with_changes", &ClassCentroids::with_changes, "rows"_a, "lists"_a, "small_share"_a, without_gil)
       .def_prop_ro("changed", &ClassCentroids::changed)
       .def("rank", rank<&ClassCentroids::rank>, "X"_a, "labels"_a, "found"_a, "threads"_a)

@@ -10,12 +10,12 @@ namespace cfe {
 
 namespace {
 
-Tile tile_of(Vectors S, Vectors X, Labels labels_x, Vectors Y, Labels labels_y, double margin) {
+Tile tile_of(int metric, Vectors S, Vectors X, Labels labels_x, Vectors Y, Labels labels_y, double margin) {
   check_length("X", X.rows, S.rows);
   check_shape("Y", Y, S.columns, X.columns);
   check_length("labels_x", labels_x.size(), X.rows);
   check_length("labels_y", labels_y.size(), Y.rows);
-  return {X.columns, {X.data, labels_x, nullptr}, {Y.data, labels_y, nullptr}, S.data, margin};
+  return {static_cast<Metric>(metric), X.columns, {X.data, labels_x, nullptr}, {Y.data, labels_y, nullptr}, S.data, margin};
 }
 
 TileResults results_of(const TileSide& side, Matrix<float> D, Ids I) {
@@ -28,28 +28,29 @@ const std::int64_t* ids_of(const TileSide& side, Ints ids) {
   return ids.data();
 }
 
-void scan_columns(Vectors S, Vectors X, Labels labels_x, Vectors Y, Labels labels_y, Ints ids_y, Matrix<float> D, Ids I,
+void scan_columns(int metric, Vectors S, Vectors X, Labels labels_x, Vectors Y, Labels labels_y, Ints ids_y, Matrix<float> D, Ids I,
                   double margin) {
-  Tile tile = tile_of(S, X, labels_x, Y, labels_y, margin);
+  Tile tile = tile_of(metric, S, X, labels_x, Y, labels_y, margin);
   tile.y.ids = ids_of(tile.y, ids_y);
   scan_tile(tile, results_of(tile.x, D, I));
 }
 
-void scan_both_sides(Vectors S, Vectors X, Labels labels_x, Ints ids_x, Vectors Y, Labels labels_y, Ints ids_y,
+void scan_both_sides(int metric, Vectors S, Vectors X, Labels labels_x, Ints ids_x, Vectors Y, Labels labels_y, Ints ids_y,
                      Matrix<float> D_x, Ids I_x, Matrix<float> D_y, Ids I_y, double margin) {
-  Tile tile = tile_of(S, X, labels_x, Y, labels_y, margin);
+  Tile tile = tile_of(metric, S, X, labels_x, Y, labels_y, margin);
   tile.x.ids = ids_of(tile.x, ids_x);
   tile.y.ids = ids_of(tile.y, ids_y);
   scan_tile_both(tile, results_of(tile.x, D_x, I_x), results_of(tile.y, D_y, I_y));
 }
 
-std::pair<std::size_t, std::size_t> collect_tile(Vectors S, Vectors X, Labels labels_x, Vectors Y, Labels labels_y,
+std::pair<std::size_t, std::size_t> collect_tile(int metric, Vectors S, Vectors X, Labels labels_x, Vectors Y,
+                                                 Labels labels_y,
                                                  float threshold, double margin, std::size_t first,
                                                  std::span<std::int32_t> rows, std::span<std::int32_t> columns,
                                                  std::span<float> scores) {
   check_length("columns", columns.size(), rows.size());
   check_length("scores", scores.size(), rows.size());
-  const Tile tile = tile_of(S, X, labels_x, Y, labels_y, margin);
+  const Tile tile = tile_of(metric, S, X, labels_x, Y, labels_y, margin);
   const PairsWritten written = kernels().collect_tile(tile, threshold, first, {rows, columns, scores});
   return {written.count, written.next};
 }
@@ -76,22 +77,22 @@ void pair_similarities(Vectors X, Vectors Y, std::span<float> result) {
   kernels().pair_similarities(X.data, Y.data, X.columns, result);
 }
 
-void row_similarities(Vectors X, Vectors Y, Ints first, Ints second, std::span<float> result) {
+void row_scores(int metric, Vectors X, Vectors Y, Ints first, Ints second, std::span<float> result) {
   check_shape("Y", Y, Y.rows, X.columns);
   check_length("second", second.size(), first.size());
   check_length("result", result.size(), first.size());
   if (!all_below(first, X.rows) || !all_below(second, Y.rows)) throw std::out_of_range("there is no such row");
-  kernels().row_similarities(X, Y, first, second, result);
+  kernels().row_scores(static_cast<Metric>(metric), X, Y, first, second, result);
 }
 
 }  // namespace
 
 void bind_pairs(nb::module_& module) {
-  module.def("scan_tile", scan_columns, "S"_a, "X"_a, "labels_x"_a, "Y"_a, "labels_y"_a, "ids_y"_a, "D"_a, "I"_a,
+  module.def("scan_tile", scan_columns, "metric"_a, "S"_a, "X"_a, "labels_x"_a, "Y"_a, "labels_y"_a, "ids_y"_a, "D"_a, "I"_a,
              "margin"_a, without_gil);
-  module.def("scan_tile_both", scan_both_sides, "S"_a, "X"_a, "labels_x"_a, "ids_x"_a, "Y"_a, "labels_y"_a, "ids_y"_a,
+  module.def("scan_tile_both", scan_both_sides, "metric"_a, "S"_a, "X"_a, "labels_x"_a, "ids_x"_a, "Y"_a, "labels_y"_a, "ids_y"_a,
              "D_x"_a, "I_x"_a, "D_y"_a, "I_y"_a, "margin"_a, without_gil);
-  module.def("collect_tile", collect_tile, "S"_a, "X"_a, "labels_x"_a, "Y"_a, "labels_y"_a, "threshold"_a, "margin"_a,
+  module.def("collect_tile", collect_tile, "metric"_a, "S"_a, "X"_a, "labels_x"_a, "Y"_a, "labels_y"_a, "threshold"_a, "margin"_a,
              "first"_a, "rows"_a, "columns"_a, "scores"_a, without_gil);
   nb::class_<JoinTree>(module, "JoinTree")
       .def("__init__", make_tree, "starts"_a, "labels"_a, "coarse"_a, "fine"_a, "low"_a, "high"_a, "node_labels"_a,
@@ -109,7 +110,7 @@ void bind_pairs(nb::module_& module) {
                    })
       .def("find", find, "product"_a, "distance"_a, "found"_a, without_gil);
   module.def("pair_similarities", pair_similarities, "X"_a, "Y"_a, "result"_a, without_gil);
-  module.def("row_similarities", row_similarities, "X"_a, "Y"_a, "first"_a, "second"_a, "result"_a, without_gil);
+  module.def("row_scores", row_scores, "metric"_a, "X"_a, "Y"_a, "first"_a, "second"_a, "result"_a, without_gil);
 }
 
 }  // namespace cfe

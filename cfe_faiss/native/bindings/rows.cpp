@@ -32,10 +32,10 @@ void check_codes(const Arrays<std::uint8_t>& codes, const Arrays<std::int64_t>& 
 // Rows in arrays that the caller keeps alive.
 void make(Rows* place, std::size_t d, int codec, Floats levels, const Arrays<std::uint8_t>& codes,
           const Arrays<std::int64_t>& ids, Labels labels, const Arrays<std::uint8_t>& pq_codes,
-          std::size_t pq_code_size) {
+          std::size_t pq_code_size, int metric) {
   std::vector<std::int64_t> starts{0};
   for (const auto& list : ids) starts.push_back(starts.back() + static_cast<std::int64_t>(list.size()));
-  const Rows rows({d, static_cast<Codec>(codec), levels},
+  const Rows rows({d, static_cast<Codec>(codec), levels, static_cast<Metric>(metric)},
                   {starts, addresses_of(codes), addresses_of(ids), addresses_of(pq_codes), pq_code_size}, labels);
   check_codes(codes, ids, rows.row_size());
   if (pq_code_size > 0) check_codes(pq_codes, ids, pq_code_size);
@@ -107,8 +107,9 @@ void bind_rows(nb::module_& module) {
       .def(nb::init<std::string, std::span<const std::uint32_t>>(), "source"_a, "sums"_a);
   nb::class_<Rows>(module, "Rows")
       .def("__init__", make, "d"_a, "codec"_a, "levels"_a, "codes"_a, "ids"_a, "labels"_a, "pq_codes"_a,
-           "pq_code_size"_a, nb::keep_alive<1, 5>(), nb::keep_alive<1, 6>(), nb::keep_alive<1, 8>(), without_gil)
+           "pq_code_size"_a, "metric"_a = 0, nb::keep_alive<1, 5>(), nb::keep_alive<1, 6>(), nb::keep_alive<1, 8>(), without_gil)
       .def("__len__", &Rows::size)
+      .def_prop_ro("metric", [](const Rows& rows) { return static_cast<int>(rows.metric()); })
       .def("labels", numbers<&Rows::labels>)
       .def("starts", numbers<&Rows::starts>)
       .def("gather", gather, "rows"_a, "X"_a, "ids"_a, without_gil)

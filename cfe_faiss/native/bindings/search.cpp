@@ -54,13 +54,14 @@ nb::tuple halve_groups(Vectors X, Ints borders, std::size_t largest, int threads
                         as_array(std::move(groups.of_group)));
 }
 
-void arrange_groups(Vectors X, Ints order, Ints starts, Matrix<float> arranged, Matrix<float> means, int threads) {
+void arrange_groups(Vectors X, Ints order, Ints starts, Matrix<float> arranged, Matrix<float> means, int threads,
+                    int metric) {
   check_borders("starts", starts, order.size());
   check_shape("arranged", arranged, order.size(), X.columns);
   check_shape("means", means, starts.size() - 1, X.columns);
   const LongCall call;
   require(all_below(order, X.rows), "order must hold rows of X");
-  arrange(X, order, starts, arranged, means, threads, call.watch);
+  arrange(X, order, starts, arranged, means, threads, call.watch, static_cast<Metric>(metric));
 }
 
 // --- queries one by one, and in groups ---
@@ -115,15 +116,18 @@ void scan_codes(const ListScan& scan, const PqCodes& pq, Vectors X, Labels label
 }
 
 void centroids(const ListScan& scan, Ints entries, Ints entry_starts, Labels entry_labels, Matrix<float> means,
-               Matrix<float> entry_means, int threads) {
+               Matrix<float> entry_means, Floats center, int threads) {
   check_length("entry_starts", entry_starts.size(), scan.size() + 1);
   check_length("entries", entries.size(), entry_labels.size());
-  check_shape("means", means, scan.size(), scan.rows().d());
-  check_shape("entry_means", entry_means, entry_labels.size(), scan.rows().d());
+  const Metric metric = scan.rows().metric();
+  const std::size_t length = ranking_length(metric, scan.rows().d());
+  check_shape("means", means, scan.size(), length);
+  check_shape("entry_means", entry_means, entry_labels.size(), length);
+  check_length("center", center.size(), metric == Metric::kCosine ? 0 : scan.rows().d());
   require(ascends(entry_starts, entries.size()), "entry_starts must ascend from 0 to the number of entries");
   require(all_below(entries, entries.size()), "entries must be numbers of entries");
   const LongCall call;
-  scan.centroids({entries, entry_starts, entry_labels, means, entry_means}, threads, call.watch);
+  scan.centroids({entries, entry_starts, entry_labels, means, entry_means, center}, threads, call.watch);
 }
 
 }  // namespace
@@ -142,7 +146,8 @@ void bind_search(nb::module_& module) {
                    [](const Blocks& blocks) { return blocks.element() == Element::kByte ? "byte" : "float"; })
       .def_prop_ro("rotated", &Blocks::rotated);
   module.def("halve_groups", halve_groups, "X"_a, "borders"_a, "largest"_a, "threads"_a);
-  module.def("arrange_groups", arrange_groups, "X"_a, "order"_a, "starts"_a, "arranged"_a, "means"_a, "threads"_a);
+  module.def("arrange_groups", arrange_groups, "X"_a, "order"_a, "starts"_a, "arranged"_a, "means"_a, "threads"_a,
+             "metric"_a);
   nb::class_<Searcher>(module, "Searcher")
       .def(nb::init<const ListScan&, const ClassCentroids&, double, const Blocks*, Flags>(), "lists"_a, "centroids"_a,
            "margin"_a, "blocks"_a.none(), "changed"_a, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
@@ -167,7 +172,7 @@ void bind_search(nb::module_& module) {
       .def("scan_codes", scan_codes, "pq"_a, "X"_a, "labels"_a, "lists"_a, "allowed"_a, "kept"_a, "D"_a, "I"_a,
            without_gil)
       .def("centroids", centroids, "entries"_a, "entry_starts"_a, "entry_labels"_a, "means"_a, "entry_means"_a,
-           "threads"_a);
+           "center"_a, "threads"_a);
 }
 
 }  // namespace cfe

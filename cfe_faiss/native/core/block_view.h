@@ -42,7 +42,7 @@ struct BlocksView {
   RowsView rows;
   Element element;
   std::size_t words, prefix;       // of a row; words that are compared first
-  float margin;                    // bounds all rounding errors in a comparison with a threshold
+  float margin;                    // bounds all rounding errors in a comparison with a threshold; see margin_of
   float rotation_error;            // rotation error of a row of length 1
   const float* rotation;           // (d, columns), or none
   std::size_t columns;             // d, padded to a multiple of 16

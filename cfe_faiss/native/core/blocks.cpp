@@ -44,11 +44,12 @@ Blocks::Blocks(const Rows& rows, const BlocksOptions& options, const Watch& watc
       columns_(padded(rows.d())),
       margin_(options.rounding_error) {
   require(options.element == Element::kFloat || kernels().has_bytes, "bytes are not multiplied by this processor");
+  require(options.element == Element::kFloat || rows.metric() == Metric::kCosine, "bytes are for unit vectors only");
   require(options.element == Element::kFloat || rows.d() < kMostBytes, "bytes must be fewer than 2**24 in a row");
   require(options.allowed.empty() || options.allowed.size() == rows.size(), "allowed must have one value for each row");
   if (options.element == Element::kByte)
     margin_ *= kByteMargin;
-  else if (rows.codec() == Codec::kFlat && rows.d() <= kMostDimensions)
+  else if (rows.metric() == Metric::kCosine && rows.codec() == Codec::kFlat && rows.d() <= kMostDimensions)
     margin_ = std::min(margin_, unit_margin(rows.d()));
   set_rotation(options);
   lay_out(options);

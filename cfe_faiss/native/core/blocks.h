@@ -16,7 +16,8 @@ namespace cfe {
 // Contents and type of blocks.
 struct BlocksOptions {
   Element element;
-  // bounds the error of a float32 product of two rows, or of a row and a unit vector, in any order
+  // bounds the error of a float32 score of two rows, or of a row and a unit vector, in any order; see margin_of in
+  // kernels/block_candidates.h
   float rounding_error;
   std::span<const std::int32_t> references;        // storage rows of the lists that follow the first partition
   std::span<const std::int64_t> reference_starts;  // offsets of those lists; or empty

@@ -5,13 +5,16 @@
 
 namespace cfe {
 
-// The sums behind the centroids of one list. The outputs are zero at first.
+// The centroids of one list: of its rows with a known label, and of those with another known label than each of some.
+// The outputs are zero at first, and have ranking_length(metric, d) numbers.
 struct ListCentroids {
   ListsView lists;
   std::size_t list;
   std::span<const std::int32_t> labels;  // distinct
-  float* mean;                           // sum over rows with a known label, (d,)
-  float* const* class_means;             // sums over rows with another known label, (d,) for each of the labels
+  const float* center;                   // subtracted from rows, (d,); not for unit vectors
+  float* mean;
+  float* const* class_means;  // for each of the labels
+  float* counts;              // scratch: rows of each label, and of all
 };
 
 }  // namespace cfe

@@ -242,13 +242,13 @@ Rows Table::rows(const RowsFormat& format) {
   return result;
 }
 
-Rows Table::unsorted_rows(std::size_t d) {
+Rows Table::unsorted_rows(std::size_t d, Metric metric) {
   const std::lock_guard<std::mutex> guard(mutex_);
   assert(located_ && nlist() == 1 && vector_size() == 0);
   const std::int64_t starts[] = {0, static_cast<std::int64_t>(n_)};
   const std::uint64_t codes[] = {reinterpret_cast<std::uint64_t>(places_[0].codes)};
   const std::uint64_t ids[] = {reinterpret_cast<std::uint64_t>(places_[0].ids)};
-  return {{d, Codec::kFlat, {}}, {starts, codes, ids, {}, 0, false}, flat_labels()};
+  return {{d, Codec::kFlat, {}, metric}, {starts, codes, ids, {}, 0, false}, flat_labels()};
 }
 
 std::optional<References> Table::references() {

@@ -136,7 +136,7 @@ class Table {
   // these hold product-quantizer codes.
   Rows rows(const RowsFormat& format);
   // The rows of the only list, in the order of storage, whatever their labels.
-  Rows unsorted_rows(std::size_t d);
+  Rows unsorted_rows(std::size_t d, Metric metric = Metric::kCosine);
   std::optional<References> references();
   // Returns the additional vectors, consecutively. Several threads may call this at once.
   Shared vectors();

@@ -41,20 +41,20 @@ void at_least(std::vector<Number>& values, std::size_t size) {
 
 // --- changed lists ---
 
-void ChangedLists::copy(const ChangedLists& other, std::size_t place, std::size_t d) {
+void ChangedLists::copy(const ChangedLists& other, std::size_t place, std::size_t length) {
   lists_.push_back(other.lists_[place]);
   for (std::size_t m = other.starts_[place]; m < other.starts_[place + 1]; ++m) {
     labels_.push_back(other.labels_[m]);
     filled_.push_back(other.filled_[m]);
-    means_.insert(means_.end(), other.means_.begin() + static_cast<std::ptrdiff_t>(m * d),
-                  other.means_.begin() + static_cast<std::ptrdiff_t>((m + 1) * d));
+    means_.insert(means_.end(), other.means_.begin() + static_cast<std::ptrdiff_t>(m * length),
+                  other.means_.begin() + static_cast<std::ptrdiff_t>((m + 1) * length));
   }
   starts_.push_back(labels_.size());
 }
 
-void ChangedLists::add(const Rows& rows, std::size_t list, double small_share) {
+void ChangedLists::add(const Rows& rows, std::size_t list, double small_share, std::span<const float> center) {
   rows.check_list(list);
-  const std::size_t d = rows.d(), first = labels_.size();
+  const std::size_t length = ranking_length(rows.metric(), rows.d()), first = labels_.size();
   const auto own = rows.labels_of(list);  // ascending
   const auto known = static_cast<std::size_t>(own.end() - std::upper_bound(own.begin(), own.end(), kUnknown));
   const auto add_mean = [&](std::int32_t label, bool filled) {
@@ -68,18 +68,21 @@ void ChangedLists::add(const Rows& rows, std::size_t list, double small_share) {
     if (static_cast<double>(count) > small_share * static_cast<double>(known)) add_mean(*run, count < known);
     run = stop;
   }
-  means_.resize(labels_.size() * d, 0.0f);
+  means_.resize(labels_.size() * length, 0.0f);
   std::vector<float*> class_means;
-  for (std::size_t m = first + 1; m < labels_.size(); ++m) class_means.push_back(means_.data() + m * d);
-  std::vector<float> x(d);
+  for (std::size_t m = first + 1; m < labels_.size(); ++m) class_means.push_back(means_.data() + m * length);
+  std::vector<float> x(rows.d()), counts(class_means.size() + 1);
   const ListsView lists{rows.view(), nullptr, nullptr, 0};
   kernels().list_centroids(
-      {lists, list, std::span(labels_).subspan(first + 1), means_.data() + first * d, class_means.data()}, x.data());
+      {lists, list, std::span(labels_).subspan(first + 1), center.data(), means_.data() + first * length,
+       class_means.data(), counts.data()},
+      x.data());
   lists_.push_back(static_cast<std::int64_t>(list));
   starts_.push_back(labels_.size());
 }
 
-ChangedLists ChangedLists::with(const Rows& rows, std::span<const std::int64_t> lists, double small_share) const {
+ChangedLists ChangedLists::with(const Rows& rows, std::span<const std::int64_t> lists, double small_share,
+                                std::span<const float> center) const {
   std::vector<bool> fresh(rows.nlist(), false);
   for (const std::int64_t list : lists) {
     require(list >= 0 && static_cast<std::size_t>(list) < rows.nlist(), "there is no such list");
@@ -93,9 +96,9 @@ ChangedLists ChangedLists::with(const Rows& rows, std::span<const std::int64_t> 
     if (!fresh[list] && before < 0) continue;
     result.places_[list] = static_cast<std::int32_t>(result.size());
     if (fresh[list])
-      result.add(rows, list, small_share);
+      result.add(rows, list, small_share, center);
     else
-      result.copy(*this, static_cast<std::size_t>(before), rows.d());
+      result.copy(*this, static_cast<std::size_t>(before), ranking_length(rows.metric(), rows.d()));
   }
   return result;
 }
@@ -121,17 +124,18 @@ std::size_t ClassCentroids::Run::lanes() const { return number * kLanes; }
 
 void ClassCentroids::check(const ListMeans& of, const ListClusters& clusters) const {
   const std::size_t lists = of.means.rows, number = of.lists.size();
-  require(d_ > 0, "d must be at least 1");
+  require(d() > 0 && length_ > 0, "d must be at least 1");
+  require(origin_.size() == (metric_ == Metric::kCosine ? 0 : d()), "center must have d numbers, but none for cosine");
   require(of.filled.size() == lists, "filled must have one flag for each list");
   require(lists < (std::size_t{1} << 27), "there must be fewer than 2**27 lists");
   require(of.starts.size() == of.labels.size() + 1 && ascends(of.starts, number),
           "starts must run from 0 to the number of class means");
   require(std::is_sorted(of.labels.begin(), of.labels.end()), "labels must ascend");
-  require(of.class_means.rows == number && of.class_means.columns == d_ && of.class_filled.size() == number,
+  require(of.class_means.rows == number && of.class_means.columns == length_ && of.class_filled.size() == number,
           "each class mean must have a list and a flag");
   require(all_below(of.lists, lists), "class means must be of lists");
   if (clusters.means.rows == 0) return;
-  require(clusters.means.columns == d_ && clusters.starts.size() == clusters.means.rows + 1 &&
+  require(clusters.means.columns == length_ && clusters.starts.size() == clusters.means.rows + 1 &&
               ascends(clusters.starts, lists) && clusters.lists.size() == lists,
           "clusters must hold all lists");
   require(all_below(clusters.lists, lists), "clusters must hold lists");
@@ -141,7 +145,10 @@ void ClassCentroids::check(const ListMeans& of, const ListClusters& clusters) co
 }
 
 ClassCentroids::ClassCentroids(const ListMeans& of, const ListClusters& clusters)
-    : d_(of.means.columns), labels_(of.labels.begin(), of.labels.end()) {
+    : metric_(of.metric),
+      origin_(of.center.begin(), of.center.end()),
+      length_(of.means.columns),
+      labels_(of.labels.begin(), of.labels.end()) {
   check(of, clusters);
   const std::size_t lists = of.means.rows;
   std::vector<std::int64_t> order(clusters.lists.begin(), clusters.lists.end());
@@ -185,15 +192,17 @@ ClassCentroids::ClassCentroids(const ListMeans& of, const ListClusters& clusters
       add_run(of, own);
     }
   }
-  by_bytes_ = kernels().has_bytes && lists >= kListsForBytes && d_ >= kDimensionsForBytes && d_ < kMostBytes;
+  // The last number of other means is of another size, which bytes do not take.
+  by_bytes_ = metric_ == Metric::kCosine && kernels().has_bytes && lists >= kListsForBytes && length_ >= kDimensionsForBytes && length_ < kMostBytes;
   if (by_bytes_) round_to_bytes();
 }
 
 ClassCentroids ClassCentroids::with_changes(const Rows& rows, std::span<const std::int64_t> lists,
                                             double small_share) const {
-  require(rows.d() == d_ && rows.nlist() == size(), "rows must be those of the lists, in one partition");
+  require(rows.d() == d() && rows.metric() == metric_ && rows.nlist() == size(),
+          "rows must be those of the lists, in one partition");
   ClassCentroids result = *this;
-  result.changed_ = changed_.with(rows, lists, small_share);
+  result.changed_ = changed_.with(rows, lists, small_share, origin_);
   return result;
 }
 
@@ -201,7 +210,7 @@ ClassCentroids ClassCentroids::with_changes(const Rows& rows, std::span<const st
 void ClassCentroids::add_run(const ListMeans& of, std::span<const std::int64_t> rows) {
   const std::size_t number = padded(rows.size()) / kLanes, first = lists_.size() / kLanes;
   const std::size_t first_empty = empty_.size();
-  blocks_.written().resize(blocks_.size() + number * kLanes * d_, 0.0f);
+  blocks_.written().resize(blocks_.size() + number * kLanes * length_, 0.0f);
   lists_.written().resize(lists_.size() + number * kLanes, -1);
   for (std::size_t lane = 0; lane < number * kLanes; ++lane) {
     bool filled = false;
@@ -210,8 +219,8 @@ void ClassCentroids::add_run(const ListMeans& of, std::span<const std::int64_t> 
       const bool of_class = row >= lists;
       const auto x = of_class ? of.class_means[row - lists] : of.means[row];
       filled = of_class ? of.class_filled[row - lists] : of.filled[row];
-      float* column = blocks_.written().data() + (first + lane / kLanes) * d_ * kLanes + lane % kLanes;
-      for (std::size_t i = 0; i < d_; ++i) column[i * kLanes] = x[i];
+      float* column = blocks_.written().data() + (first + lane / kLanes) * length_ * kLanes + lane % kLanes;
+      for (std::size_t i = 0; i < length_; ++i) column[i * kLanes] = x[i];
       lists_.written()[first * kLanes + lane] =
           static_cast<std::int32_t>(of_class ? of.lists[row - lists] : rows[lane]);
     }
@@ -222,15 +231,15 @@ void ClassCentroids::add_run(const ListMeans& of, std::span<const std::int64_t> 
 
 // The mean of all valid means.
 void ClassCentroids::set_center() {
-  center_.assign(d_, 0.0f);
+  center_.assign(length_, 0.0f);
   float number = 0;
   for (std::size_t j = 0; j < size(); ++j) {
-    const float* column = blocks_.data() + static_cast<std::size_t>(lanes_[j]) / kLanes * d_ * kLanes +
+    const float* column = blocks_.data() + static_cast<std::size_t>(lanes_[j]) / kLanes * length_ * kLanes +
                           static_cast<std::size_t>(lanes_[j]) % kLanes;
     bool sound = true;
-    for (std::size_t i = 0; i < d_; ++i) sound &= std::abs(column[i * kLanes]) <= kLargest;
+    for (std::size_t i = 0; i < length_; ++i) sound &= std::abs(column[i * kLanes]) <= kLargest;
     if (!sound) continue;
-    for (std::size_t i = 0; i < d_; ++i) center_[i] += column[i * kLanes];
+    for (std::size_t i = 0; i < length_; ++i) center_[i] += column[i * kLanes];
     ++number;
   }
   for (float& value : center_) value /= std::max(number, 1.0f);
@@ -238,20 +247,20 @@ void ClassCentroids::set_center() {
 
 void ClassCentroids::round_to_bytes() {
   set_center();
-  const std::size_t blocks = lists_.size() / kLanes, words = (d_ + 3) / 4;
+  const std::size_t blocks = lists_.size() / kLanes, words = (length_ + 3) / 4;
   bytes_.written().resize(blocks * words * kLanes);
   statistics_.written().resize(blocks * kMeanStatistics * kLanes);
-  rows_.written().resize(lists_.size() * d_);
-  std::vector<float> buffer(d_ * kLanes);
+  rows_.written().resize(lists_.size() * length_);
+  std::vector<float> buffer(length_ * kLanes);
   kernels().encode_means(blocks_.data(), center_,
                          {words, blocks, bytes_.written().data(), statistics_.written().data()}, buffer.data());
   for (std::size_t lane = 0; lane < lists_.size(); ++lane)
-    for (std::size_t i = 0; i < d_; ++i)
-      rows_.written()[lane * d_ + i] = blocks_[(lane / kLanes * d_ + i) * kLanes + lane % kLanes];
+    for (std::size_t i = 0; i < length_; ++i)
+      rows_.written()[lane * length_ + i] = blocks_[(lane / kLanes * length_ + i) * kLanes + lane % kLanes];
 }
 
 ByteMeans ClassCentroids::bytes_of(const Run& run) const {
-  const std::size_t words = (d_ + 3) / 4;
+  const std::size_t words = (length_ + 3) / 4;
   return {words, run.number, bytes_.data() + run.first * words * kLanes,
           statistics_.data() + run.first * kMeanStatistics * kLanes};
 }
@@ -263,7 +272,7 @@ std::ptrdiff_t ClassCentroids::place_of(std::int32_t label) const {
 }
 
 std::span<const float> ClassCentroids::blocks_of(const Run& run) const {
-  return std::span(blocks_).subspan(run.first * d_ * kLanes, run.number * d_ * kLanes);
+  return std::span(blocks_).subspan(run.first * length_ * kLanes, run.number * length_ * kLanes);
 }
 
 // Writes the score of each row of X and each lane of a run; -inf for empty lanes.
@@ -282,7 +291,7 @@ std::size_t ClassCentroids::nearest_clusters(std::span<const float> x, std::size
   scratch.clusters.clear();
   at_least(scratch.kept, number);
   for (std::size_t c = 0; c < number; ++c)
-    kernels().pair_similarities(x.data(), cluster_means_.data() + c * d_, d_, std::span(scratch.kept).subspan(c, 1));
+    kernels().pair_similarities(x.data(), cluster_means_.data() + c * length_, length_, std::span(scratch.kept).subspan(c, 1));
   const std::int64_t wanted = kListsForEach * static_cast<std::int64_t>(nprobe);
   for (std::int64_t lists = 0;
        scratch.clusters.size() < number && (scratch.clusters.size() < kFewestClusters || lists < wanted);) {
@@ -303,7 +312,7 @@ void ClassCentroids::score_class(std::span<const float> x, std::size_t place, st
                                  Scratch& scratch) const {
   const Run& run = runs_[runs_of_label_[place]];
   at_least(scratch.kept, run.lanes());
-  multiply({x.data(), 1, d_}, run, {scratch.kept.data(), 1, run.lanes()});
+  multiply({x.data(), 1, length_}, run, {scratch.kept.data(), 1, run.lanes()});
   for (std::size_t lane = 0; lane < run.lanes(); ++lane) {
     const std::int32_t j = lists_[run.first * kLanes + lane];
     if (j < 0) break;
@@ -314,9 +323,9 @@ void ClassCentroids::score_class(std::span<const float> x, std::size_t place, st
 }
 
 void ClassCentroids::set_query(std::span<const float> x, Scratch& scratch) const {
-  scratch.queries.assign(padded(d_), 0.0f);
-  scratch.words.resize((d_ + 3) / 4 * kLanes);
-  scratch.query = kernels().encode_query(x, center_, std::span(scratch.queries).first(d_), scratch.words);
+  scratch.queries.assign(padded(length_), 0.0f);
+  scratch.words.resize((length_ + 3) / 4 * kLanes);
+  scratch.query = kernels().encode_query(x, center_, std::span(scratch.queries).first(length_), scratch.words);
 }
 
 // Writes bounds of the scores of a run's lanes, and the numbers of these lanes, from index `at` on.
@@ -379,7 +388,7 @@ void ClassCentroids::score_clusters(std::span<const float> x, std::ptrdiff_t pla
       bound_run(run, width, scratch);
     } else {
       at_least(scratch.scores, width + run.lanes());
-      multiply({x.data(), 1, d_}, run, {scratch.scores.data() + width, 1, run.lanes()});
+      multiply({x.data(), 1, length_}, run, {scratch.scores.data() + width, 1, run.lanes()});
     }
     scratch.offsets[c] = static_cast<std::int64_t>(width) - static_cast<std::int64_t>(runs_[c].first * kLanes);
     for (std::size_t b = 0; b < run.number; ++b) scratch.blocks.push_back(static_cast<std::int64_t>(run.first + b));
@@ -428,7 +437,7 @@ void ClassCentroids::choose_by_bounds(std::span<const float> x, std::size_t widt
   at_least(scratch.kept, padded(open));
   at_least(scratch.ids, open);
   for (std::size_t c = 0; c < open; ++c) scratch.ids[c] = scratch.lanes[static_cast<std::size_t>(scratch.places[c])];
-  kernels().dot_rows_as_blocks(x, {rows_.data(), lists_.size(), d_}, std::span(scratch.ids).first(open), scratch.kept);
+  kernels().dot_rows_as_blocks(x, {rows_.data(), lists_.size(), length_}, std::span(scratch.ids).first(open), scratch.kept);
   std::size_t number = 0;
   for (std::size_t c = 0; c < open; ++c) {
     const std::int64_t list = lists_[static_cast<std::size_t>(scratch.ids[c])];
@@ -441,9 +450,24 @@ void ClassCentroids::choose_by_bounds(std::span<const float> x, std::size_t widt
   write_best(number, lists, scratch);
 }
 
+// The query with the number that means have in addition, in `memory`, (length,).
+std::span<const float> ClassCentroids::extended(std::span<const float> x, std::span<float> memory) const {
+  if (metric_ == Metric::kCosine) return x;
+  for (std::size_t i = 0; i < x.size(); ++i) memory[i] = x[i] - origin_[i];
+  memory[x.size()] = metric_ == Metric::kL2 ? 1.0f : static_cast<float>(kernels().norm(x));
+  return memory.first(length_);
+}
+
 void ClassCentroids::rank(std::span<const float> x, std::int32_t label, std::span<std::int64_t> lists,
                           Scratch& scratch) const {
-  assert(x.size() == d_ && lists.size() <= size());
+  assert(x.size() == d());
+  at_least(scratch.extended, length_);
+  rank_extended(extended(x, scratch.extended), label, lists, scratch);
+}
+
+void ClassCentroids::rank_extended(std::span<const float> x, std::int32_t label, std::span<std::int64_t> lists,
+                                   Scratch& scratch) const {
+  assert(lists.size() <= size());
   if (size() == 0) return;
   std::size_t clusters = 1;
   if (cluster_means_.empty()) {
@@ -475,12 +499,15 @@ void ClassCentroids::score_batch(const Matrix<const float>& X, std::span<const s
   const Run& first = runs_[whole ? runs_of_label_[static_cast<std::size_t>(place)] : 0];
   // The runs of all clusters are consecutive.
   const Run all{first.first, width / kLanes, first.first_empty, first.first_empty};
-  at_least(scratch.queries, queries.size() * d_);
-  for (std::size_t q = 0; q < queries.size(); ++q)
-    std::copy_n(X.data + queries[q] * d_, d_, scratch.queries.begin() + static_cast<std::ptrdiff_t>(q * d_));
+  at_least(scratch.queries, queries.size() * length_);
+  const Matrix<float> arranged{scratch.queries.data(), queries.size(), length_};
+  for (std::size_t q = 0; q < queries.size(); ++q) {
+    const auto x = extended(X[queries[q]], arranged[q]);
+    if (x.data() != arranged[q].data()) std::ranges::copy(x, arranged[q].begin());
+  }
   at_least(scratch.scores, queries.size() * width);
   const Matrix<float> scores{scratch.scores.data(), queries.size(), width};
-  multiply({scratch.queries.data(), queries.size(), d_}, all, scores);
+  multiply(arranged, all, scores);
   scratch.offsets.assign(clusters, 0);
   for (std::size_t q = 0; q < queries.size(); ++q) {
     const auto own = scores[q];
@@ -490,8 +517,8 @@ void ClassCentroids::score_batch(const Matrix<const float>& X, std::span<const s
         own[(run.first - first.first) * kLanes + static_cast<std::size_t>(empty_[e])] = kNothing;
     }
     const std::ptrdiff_t of_label = whole ? -1 : place_of(labels[queries[q]]);
-    if (of_label >= 0) score_class(X[queries[q]], static_cast<std::size_t>(of_label), own, scratch);
-    if (changed_.size() > 0) score_changed(X[queries[q]], labels[queries[q]], own, own, scratch);
+    if (of_label >= 0) score_class(arranged[q], static_cast<std::size_t>(of_label), own, scratch);
+    if (changed_.size() > 0) score_changed(arranged[q], labels[queries[q]], own, own, scratch);
   }
 }
 
@@ -532,7 +559,7 @@ void ClassCentroids::in_batches(const Matrix<const float>& X, std::span<const st
 
 void ClassCentroids::rank(const Matrix<const float>& X, std::span<const std::int32_t> labels,
                           const Matrix<std::int64_t>& lists, int threads, const Watch& watch) const {
-  assert(X.columns == d_ && labels.size() == X.rows && lists.rows == X.rows);
+  assert(X.columns == d() && labels.size() == X.rows && lists.rows == X.rows);
   if (!cluster_means_.empty() || X.rows == 1) {
     const std::size_t tasks = (X.rows + kQueriesOfTask - 1) / kQueriesOfTask;
     parallel_for(
@@ -565,7 +592,7 @@ void ClassCentroids::write_all(std::span<const float> scores, std::span<std::int
 
 void ClassCentroids::rank_all(const Matrix<const float>& X, std::span<const std::int32_t> labels,
                               const Matrix<std::int64_t>& lists, int threads, const Watch& watch) const {
-  assert(X.columns == d_ && labels.size() == X.rows && lists.rows == X.rows && lists.columns <= size());
+  assert(X.columns == d() && labels.size() == X.rows && lists.rows == X.rows && lists.columns <= size());
   in_batches(X, labels, threads, watch, [&](std::size_t q, std::span<const float> scores, Scratch& scratch) {
     write_all(scores, lists[q], scratch);
   });

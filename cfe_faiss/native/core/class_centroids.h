@@ -9,7 +9,8 @@
 
 namespace cfe {
 
-// Normalised means of lists, and of lists without the rows of one class; see coarse/class_centroids.py.
+// Means of lists, and of lists without the rows of one class; see coarse/class_centroids.py. They are unit vectors for
+// Metric::kCosine, else have one more number than d, and are means of rows less the center; see core/metric.h.
 struct ListMeans {
   Matrix<const float> means;
   std::span<const bool> filled;
@@ -18,6 +19,8 @@ struct ListMeans {
   std::span<const std::int64_t> starts, lists;
   Matrix<const float> class_means;
   std::span<const bool> class_filled;
+  Metric metric = Metric::kCosine;
+  std::span<const float> center = {};  // (d,)
 };
 
 // Clusters of near lists; none if there are few lists.
@@ -36,15 +39,16 @@ class ChangedLists {
 
   // Returns these lists and further ones, which have changed since. A class whose share of a list exceeds `small_share`
   // gets its own mean there.
-  ChangedLists with(const Rows& rows, std::span<const std::int64_t> lists, double small_share) const;
+  ChangedLists with(const Rows& rows, std::span<const std::int64_t> lists, double small_share,
+                    std::span<const float> center) const;
 
   // Writes the score of each list for a query; -inf for empty lists. `wanted` is scratch.
   void score(std::span<const float> x, std::int32_t label, std::vector<std::int64_t>& wanted,
              std::vector<float>& scores) const;
 
  private:
-  void copy(const ChangedLists& other, std::size_t place, std::size_t d);
-  void add(const Rows& rows, std::size_t list, double small_share);
+  void copy(const ChangedLists& other, std::size_t place, std::size_t length);
+  void add(const Rows& rows, std::size_t list, double small_share, std::span<const float> center);
 
   std::vector<std::int64_t> lists_;   // ascending
   std::vector<std::int32_t> places_;  // of each list of the index
@@ -70,7 +74,7 @@ class ClassCentroids {
 
   // Memory for rankings, reused by the next one; one for each thread.
   struct Scratch {
-    std::vector<float> scores, upper, maxima, kept, queries;
+    std::vector<float> scores, upper, maxima, kept, queries, extended;
     std::vector<std::int32_t> places, words;
     std::vector<std::int64_t> offsets, blocks, clusters, ids, lanes, memory;
     std::vector<float> changed;        // scores of the changed lists
@@ -79,7 +83,7 @@ class ClassCentroids {
     ByteQuery query;
   };
 
-  std::size_t d() const { return d_; }
+  std::size_t d() const { return metric_ == Metric::kCosine ? length_ : length_ - 1; }
   std::size_t size() const { return clusters_of_.size(); }  // lists of all partitions
 
   // Writes the nearest lists of a query, at most size() of them, then -1. Lists of far clusters are left out.
@@ -102,6 +106,9 @@ class ClassCentroids {
   };
 
   void check(const ListMeans& means, const ListClusters& clusters) const;
+  std::span<const float> extended(std::span<const float> x, std::span<float> memory) const;
+  void rank_extended(std::span<const float> x, std::int32_t label, std::span<std::int64_t> lists,
+                     Scratch& scratch) const;
   void add_run(const ListMeans& means, std::span<const std::int64_t> rows);
   std::ptrdiff_t place_of(std::int32_t label) const;
   std::span<const float> blocks_of(const Run& run) const;
@@ -129,24 +136,26 @@ class ClassCentroids {
                      Scratch& scratch) const;
   void write_all(std::span<const float> scores, std::span<std::int64_t> lists, Scratch& scratch) const;
 
-  std::size_t d_;
-  SharedVector<float> blocks_;               // (blocks, d, 16)
+  Metric metric_;
+  std::vector<float> origin_;                // the center of the means, (d,), unless they are unit vectors
+  std::size_t length_;                       // of a mean
+  SharedVector<float> blocks_;               // (blocks, length, 16)
   SharedVector<std::int32_t> lists_;         // of each lane, (blocks, 16); -1 for none
   std::vector<std::int32_t> empty_;          // empty lanes of a run
   std::vector<Run> runs_;                    // of the clusters, then of the labels
   std::vector<std::int32_t> labels_;         // ascending
   std::vector<std::size_t> runs_of_label_;   // the first run of each label
   std::vector<bool> whole_;                  // whether a label has runs of all lists, one per cluster
-  std::vector<float> cluster_means_;         // (clusters, d)
+  std::vector<float> cluster_means_;         // (clusters, length)
   std::vector<std::int64_t> cluster_sizes_;  // lists
   std::vector<std::int32_t> clusters_of_;    // the cluster of each list
   std::vector<std::int64_t> lanes_;          // of each list, counted from the first block of the first run
   // With many lists, a single query is first compared with bytes: the bytes of all blocks, and the means as rows, in
   // the order of their lanes.
   bool by_bytes_ = false;
-  SharedVector<std::int32_t> bytes_, statistics_;  // (blocks, d / 4, 16), and (blocks, kMeanStatistics, 16)
-  std::vector<float> center_;                      // of all means, (d,)
-  SharedVector<float> rows_;                       // (16 * blocks, d)
+  SharedVector<std::int32_t> bytes_, statistics_;  // (blocks, length / 4, 16), and (blocks, kMeanStatistics, 16)
+  std::vector<float> center_;                      // of all means, (length,)
+  SharedVector<float> rows_;                       // (16 * blocks, length)
 
   // Lists that changed after the blocks were made; the fields above do not describe them.
   ChangedLists changed_;

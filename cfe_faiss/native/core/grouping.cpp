@@ -113,7 +113,8 @@ void halve(const Matrix<const float>& X, std::span<const std::int64_t> borders, 
 }
 
 void arrange(const Matrix<const float>& X, std::span<const std::int64_t> order, std::span<const std::int64_t> starts,
-             const Matrix<float>& arranged, const Matrix<float>& means, int threads, const Watch& watch) {
+             const Matrix<float>& arranged, const Matrix<float>& means, int threads, const Watch& watch,
+             Metric metric) {
   assert(arranged.rows == order.size() && means.rows + 1 == starts.size());
   const auto arrange_group = [&](std::size_t g) {
     const std::span<float> mean = means[g];
@@ -123,7 +124,8 @@ void arrange(const Matrix<const float>& X, std::span<const std::int64_t> order, 
       std::ranges::copy(x, arranged[r].begin());
       for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += x[i];
     }
-    divide_by_norm(mean, static_cast<float>(kernels().norm(mean)));
+    const auto count = static_cast<float>(starts[g + 1] - starts[g]);
+    divide_by_norm(mean, metric == Metric::kCosine ? static_cast<float>(kernels().norm(mean)) : count);
   };
   const auto arrange_some = [&](std::size_t first, std::size_t stop) {
     for (std::size_t g = first; g < stop; ++g) arrange_group(g);

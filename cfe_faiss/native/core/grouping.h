@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/common.h"
+#include "core/metric.h"
 #include "core/parallel.h"
 
 namespace cfe {
@@ -27,9 +28,10 @@ NearGroups halve(const Matrix<const float>& X, std::span<const std::int64_t> bor
 void halve(const Matrix<const float>& X, std::span<const std::int64_t> borders, std::size_t largest, NearGroups& made,
            HalvingScratch& scratch);
 
-// Writes the rows of X in an order, and the normalised mean of each group, (groups, d), which is zero if its rows
-// cancel. Group g is starts[g] : starts[g + 1] in that order.
+// Writes the rows of X in an order, and the mean of each group, (groups, d): for Metric::kCosine normalised, or zero if
+// its rows cancel. Group g is starts[g] : starts[g + 1] in that order.
 void arrange(const Matrix<const float>& X, std::span<const std::int64_t> order, std::span<const std::int64_t> starts,
-             const Matrix<float>& arranged, const Matrix<float>& means, int threads, const Watch& watch);
+             const Matrix<float>& arranged, const Matrix<float>& means, int threads, const Watch& watch,
+             Metric metric = Metric::kCosine);
 
 }  // namespace cfe

@@ -23,8 +23,8 @@ struct Kernels {
   // similarity.h
   void (*pair_similarities)(const float* X, const float* Y, std::size_t d, std::span<float> result);
   double (*norm)(std::span<const float> x);
-  void (*row_similarities)(Matrix<const float> X, Matrix<const float> Y, std::span<const std::int64_t> first,
-                           std::span<const std::int64_t> second, std::span<float> result);
+  void (*row_scores)(Metric metric, Matrix<const float> X, Matrix<const float> Y, std::span<const std::int64_t> first,
+                     std::span<const std::int64_t> second, std::span<float> result);
 
   // normalise.h
   std::ptrdiff_t (*first_not_finite)(const Matrix<const float>& X);

@@ -56,9 +56,19 @@ float norm_of_mean(std::span<const float> x) {
   return std::sqrt((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
+// Makes an extended centroid of a sum of extended vectors.
+void extend(std::span<float> sum, float weight) {
+  float square = 0;
+  for (std::size_t i = 0; i + 1 < sum.size(); ++i) {
+    sum[i] /= weight > 0 ? weight : 1.0f;
+    square += sum[i] * sum[i];
+  }
+  sum.back() = -square;
+}
+
 // The normalised weighted mean of each list; of an empty one, one near that of a heavy list.
 void move(const Matrix<const float>& X, const WeightedLists& of, const Matrix<float>& centroids, int threads,
-          const Watch& watch) {
+          const Watch& watch, bool extended) {
   const std::size_t d = centroids.columns, lists = centroids.rows;
   std::vector<float> weights(lists);
   std::fill_n(centroids.data, centroids.size(), 0.0f);
@@ -78,9 +88,14 @@ void move(const Matrix<const float>& X, const WeightedLists& of, const Matrix<fl
       const float whole = centroids[heaviest][i], aside = i % 2 ? -kAside : kAside;
       centroids[empty][i] = whole * (1 + aside);
       centroids[heaviest][i] = whole * (1 - aside);
+      if (extended) centroids[empty][i] /= 2, centroids[heaviest][i] /= 2;
     }
   }
-  for (std::size_t j = 0; j < lists; ++j) divide_by_norm(centroids[j], norm_of_mean(centroids[j]));
+  for (std::size_t j = 0; j < lists; ++j)
+    if (extended)
+      extend(centroids[j], weights[j]);
+    else
+      divide_by_norm(centroids[j], norm_of_mean(centroids[j]));
 }
 
 // The nearest centroid of a vector: products in float32 screen the centroids, similarities decide.
@@ -124,7 +139,7 @@ void assign(const Matrix<const float>& X, const Matrix<const float>& centroids, 
 }
 
 double lloyd(const Matrix<const float>& X, std::span<const float> weights, const Matrix<float>& centroids,
-             std::size_t iterations, bool total_wanted, int threads, const Watch& watch) {
+             std::size_t iterations, bool total_wanted, int threads, const Watch& watch, bool extended) {
   assert(weights.size() == X.rows);
   std::vector<float> similarities(total_wanted ? X.rows : 0);
   std::vector<std::int32_t> nearest(X.rows), before;
@@ -134,7 +149,7 @@ double lloyd(const Matrix<const float>& X, std::span<const float> weights, const
     total = std::accumulate(similarities.begin(), similarities.end(), 0.0);
     if (iteration > 0 && nearest == before) break;
     before = nearest;
-    move(X, {nearest, weights}, centroids, threads, watch);
+    move(X, {nearest, weights}, centroids, threads, watch, extended);
   }
   return total;
 }

@@ -79,7 +79,7 @@ void ListScan::scan_codes(const ListQueries& queries, const PqView& pq, std::siz
 
 void ListScan::centroids(const CentroidEntries& of, int threads, const Watch& watch) const {
   const auto some = [&](std::size_t task) {
-    std::vector<float> x(rows_.d());
+    std::vector<float> x(rows_.d()), counts;
     std::vector<std::int32_t> labels;
     std::vector<float*> class_means;
     const std::size_t first = task * kListsAtOnce, stop = std::min(size(), first + kListsAtOnce);
@@ -93,7 +93,9 @@ void ListScan::centroids(const CentroidEntries& of, int threads, const Watch& wa
         labels.push_back(of.entry_labels[entry]);
         class_means.push_back(of.entry_means[entry].data());
       }
-      kernels().list_centroids({view_, list, labels, of.means[list].data(), class_means.data()}, x.data());
+      counts.resize(labels.size() + 1);
+      kernels().list_centroids(
+          {view_, list, labels, of.center.data(), of.means[list].data(), class_means.data(), counts.data()}, x.data());
     }
   };
   parallel_for((size() + kListsAtOnce - 1) / kListsAtOnce, threads, some, watch);

@@ -22,8 +22,9 @@ struct ListQueries {
 struct CentroidEntries {
   std::span<const std::int64_t> entries, entry_starts;
   std::span<const std::int32_t> entry_labels;
-  Matrix<float> means;        // (lists, d)
-  Matrix<float> entry_means;  // (entries, d)
+  Matrix<float> means;                 // (lists, ranking_length)
+  Matrix<float> entry_means;           // (entries, ranking_length)
+  std::span<const float> center = {};  // subtracted from rows, (d,); not for unit vectors
 };
 
 // The lists of all partitions of an index. Rows, references and starts are held, not copied.
@@ -46,8 +47,8 @@ class ListScan {
   void scan_codes(const ListQueries& queries, const PqView& pq, std::size_t kept, Matrix<float> D,
                   Matrix<std::int64_t> I) const;
 
-  // Writes the normalised mean of the labelled rows of each list, and that of each (list, class) centroid, which leaves
-  // its label out.
+  // Writes the mean of the labelled rows of each list, and that of each (list, class) centroid, which leaves its label
+  // out, as ClassCentroids ranks lists by them.
   void centroids(const CentroidEntries& of, int threads, const Watch& watch) const;
 
  private:

@@ -48,6 +48,7 @@ Rows::Rows(const RowsFormat& format, const RowsMemory& memory, ListLabels labels
       row_size_(cfe::row_size(format.codec, d_)),
       pq_code_size_(memory.pq_code_size),
       codec_(format.codec),
+      metric_(format.metric),
       sorted_(memory.sorted),
       levels_(format.levels.begin(), format.levels.end()),
       starts_(memory.starts.begin(), memory.starts.end()),
@@ -157,7 +158,8 @@ RowsView Rows::view() const {
           .ids = ids_.data(),
           .pq_codes = pq_codes_.data(),
           .labels = labels_.data(),
-          .sorted = sorted_};
+          .sorted = sorted_,
+          .metric = metric_};
 }
 
 void Rows::gather(std::span<const std::int64_t> wanted, float* X, std::int64_t* ids) const {

@@ -26,6 +26,7 @@ struct RowsFormat {
   std::size_t d;
   Codec codec;
   std::span<const float> levels;
+  Metric metric = Metric::kCosine;
 };
 
 // Offsets of the lists, and the addresses of each list's codes and ids, and of its product-quantizer codes, of
@@ -52,6 +53,7 @@ class Rows {
   std::size_t size() const { return static_cast<std::size_t>(starts_.back()); }
   std::size_t nlist() const { return starts_.size() - 1; }
   Codec codec() const { return codec_; }
+  Metric metric() const { return metric_; }
   std::size_t row_size() const { return row_size_; }  // bytes of a vector
   // For Codec::kSq8, the minimum and the range of each component, (2, d); else empty.
   std::span<const float> levels() const { return levels_; }
@@ -117,6 +119,7 @@ class Rows {
 
   std::size_t d_, row_size_, pq_code_size_;
   Codec codec_;
+  Metric metric_;
   bool sorted_;
   std::vector<float> levels_;
   std::vector<std::int64_t> starts_;

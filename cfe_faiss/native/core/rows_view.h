@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/common.h"
+#include "core/metric.h"
 
 namespace cfe {
 
@@ -23,6 +24,7 @@ struct RowsView {
   const std::uint8_t* const* pq_codes;  // of each list; null for rows without product-quantizer codes
   const std::int32_t* const* labels;    // of each list
   bool sorted = true;                   // whether labels ascend within a list
+  Metric metric = Metric::kCosine;
 
   // The list of a row: the last non-empty list that starts at or before it.
   CFE_INLINE std::size_t list_of(std::int64_t row) const {

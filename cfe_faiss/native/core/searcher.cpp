@@ -87,11 +87,15 @@ bool Searcher::search_single(std::span<const float> x, std::int64_t label, std::
                              TopK best) const {
   assert(x.size() == d());
   static thread_local Scratch scratch;
-  scratch.unit.resize(x.size());
-  if (label < 0 || label >= std::numeric_limits<std::int32_t>::max() ||
-      kernels().unit_rows({x.data(), 1, d()}, {scratch.unit.data(), 1, d()}) >= 0)
-    return false;
-  search_unit({scratch.unit, static_cast<std::int32_t>(label), {}, nullptr}, nprobe, complete, scratch, best);
+  if (label < 0 || label >= std::numeric_limits<std::int32_t>::max()) return false;
+  if (rows_.metric() != Metric::kCosine) {
+    if (!(kernels().norm(x) <= kLongestVector)) return false;
+  } else {
+    scratch.unit.resize(x.size());
+    if (kernels().unit_rows({x.data(), 1, d()}, {scratch.unit.data(), 1, d()}) >= 0) return false;
+    x = scratch.unit;
+  }
+  search_unit({x, static_cast<std::int32_t>(label), {}, nullptr}, nprobe, complete, scratch, best);
   return true;
 }
 
@@ -239,7 +243,7 @@ void Searcher::search_some(const LargeGroups& groups, std::size_t first, std::si
   const std::size_t number = near.of_group.size();
   const Matrix<float> arranged{first_of(scratch.arranged, nq * d()).data(), nq, d()};
   const Matrix<float> means{first_of(scratch.means, number * d()).data(), number, d()};
-  arrange(X, near.order, near.starts, arranged, means, 1, {});
+  arrange(X, near.order, near.starts, arranged, means, 1, {}, rows_.metric());
 
   const auto group_labels = first_of(scratch.group_labels, number);
   for (std::size_t g = 0; g < number; ++g)

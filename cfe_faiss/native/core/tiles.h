@@ -15,8 +15,9 @@ struct TileSide {
   CFE_INLINE std::size_t size() const { return labels.size(); }
 };
 
-// S, (x.size(), y.size()), holds products of x and y to within `margin`, in float32, summed in any order.
+// S, (x.size(), y.size()), holds scores of x and y to within `margin`, in float32, summed in any order.
 struct Tile {
+  Metric metric;
   std::size_t d;
   TileSide x, y;
   const float* S;

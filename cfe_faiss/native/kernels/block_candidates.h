@@ -14,6 +14,29 @@ inline constexpr std::size_t kRowsInTurn = 8;
 inline constexpr std::size_t kFewCandidates = 5;     // more than results: scoring them is as fast as dropping them
 inline constexpr std::size_t kMostPrefetched = 128;  // results
 
+// Bounds the error of a screening score: `absolute` + `relative` times the size of the score.
+struct Margin {
+  float absolute, relative;
+};
+
+// Exceeds what underflow takes from a sum of d terms, for each term.
+inline constexpr float kUnderflow = 0x1p-125f;
+
+// The margin of a group. That of the blocks is the error for vectors of length 1: of inner products it grows with the
+// length of the query, and that of distances is relative, as no differences of large numbers are formed.
+CFE_INLINE Margin margin_of(const BlocksView& blocks, const GroupView& group) {
+  const std::size_t d = blocks.rows.d;
+  if (blocks.rows.metric == Metric::kCosine) return {blocks.margin, 0};
+  const float least = static_cast<float>(d + 2) * kUnderflow;
+  if (blocks.rows.metric == Metric::kL2) return {least, blocks.margin};
+  double longest = 0;
+  for (std::size_t q = 0; q < group.size; ++q) {
+    const double square = sum_of_products(group.X + q * d, group.X + q * d, d);
+    longest = square > longest ? square : longest;
+  }
+  return {blocks.margin * static_cast<float>(__builtin_sqrt(longest)) + least, 0};
+}
+
 // Arguments of a group's scan.
 struct Scan {
   const BlocksView& blocks;
@@ -21,6 +44,7 @@ struct Scan {
   const SearchMemory& memory;
   std::int32_t label;  // of all queries of the group, unless `mixed`
   bool mixed;          // whether the queries have several labels
+  Margin margin;
   // Rows outside of blocks have lanes, too: row r has lane r - first_row.
   std::int64_t first_row = 0;
 
@@ -28,6 +52,11 @@ struct Scan {
   CFE_INLINE float* D(std::size_t q) const { return group.D + row(q) * group.k; }
   CFE_INLINE std::int64_t* I(std::size_t q) const { return group.I + row(q) * group.k; }
 };
+
+// A score less `errors` times the margin.
+CFE_INLINE float lowered(const Scan& scan, float score, float errors = 1) {
+  return score - errors * (scan.margin.absolute + scan.margin.relative * __builtin_fabsf(score));
+}
 
 CFE_INLINE StoredRow candidate_row(const Scan& scan, std::int32_t lane) {
   const BlocksView& blocks = scan.blocks;
@@ -41,7 +70,7 @@ CFE_INLINE float score_row(const BlocksView& blocks, const double* wide, const s
   const bool in_place = blocks.rows.codec == Codec::kFlat && reinterpret_cast<std::uintptr_t>(code) % 4 == 0;
   if (!in_place) decode(blocks.rows, code, x);
   const float* row = in_place ? reinterpret_cast<const float*>(code) : x;
-  return rounded_similarity(sum_of_products(wide, row, blocks.rows.d));
+  return score_of(blocks.rows.metric, wide, row, blocks.rows.d);
 }
 
 CFE_INLINE void prefetch_candidates(const Scan& scan, const std::int32_t* lanes, std::size_t count) {
@@ -60,8 +89,9 @@ CFE_INLINE void raise_threshold(const Scan& scan, std::size_t q, float threshold
     queries.wanted[q] = (threshold - queries.along[q]) * queries.inverse_scale[q];
 }
 
-// Writes the similarities and ids of some candidates. The sum over a short row is one chain of additions, so several
-// short rows take turns.
+// Writes the scores and ids of some candidates. The sum over a short row is one chain of additions, so several short
+// rows take turns.
+template <bool kDistance>
 CFE_INLINE void score_rows(const Scan& scan, const std::int32_t* lanes, std::size_t count, float* scores,
                            std::int64_t* ids) {
   const BlocksView& blocks = scan.blocks;
@@ -78,8 +108,9 @@ CFE_INLINE void score_rows(const Scan& scan, const std::int32_t* lanes, std::siz
       }
       for (std::size_t i = 0; i < d; ++i)
         for (std::size_t r = 0; r < kRowsInTurn; ++r)
-          totals[r] += wide[i] * number_at(reinterpret_cast<const float*>(codes[r]) + i);
-      for (std::size_t r = 0; r < kRowsInTurn; ++r) scores[c + r] = rounded_similarity(totals[r]);
+          totals[r] += term_of<kDistance>(wide[i], number_at(reinterpret_cast<const float*>(codes[r]) + i));
+      for (std::size_t r = 0; r < kRowsInTurn; ++r)
+        scores[c + r] = rounded_similarity(kDistance ? -totals[r] : totals[r]);
     }
   }
   for (; c < count; ++c) {
@@ -100,10 +131,13 @@ CFE_OUTLINE void score_candidates(const Scan& scan, std::size_t q) {
   std::int64_t *I = scan.I(q), *ids = scan.memory.ids;
   std::memcpy(scores, D, found * sizeof *scores);
   std::memcpy(ids, I, found * sizeof *ids);
-  score_rows(scan, lanes, count, scores + found, ids + found);
+  if (scan.blocks.rows.metric == Metric::kL2)
+    score_rows<true>(scan, lanes, count, scores + found, ids + found);
+  else
+    score_rows<false>(scan, lanes, count, scores + found, ids + found);
   buffer.found[q] = best_scores(scores, ids, found + count, k, scan.group.copies, scan.memory.selection, D, I);
   buffer.counts[q] = 0;
-  if (buffer.found[q] == k) raise_threshold(scan, q, D[k - 1] - scan.blocks.margin);
+  if (buffer.found[q] == k) raise_threshold(scan, q, lowered(scan, D[k - 1]));
 }
 
 // Keeps the candidates whose upper bound reaches the threshold.
@@ -146,7 +180,7 @@ CFE_OUTLINE void drop_candidates(const Scan& scan, std::size_t first, std::size_
   kth_bounds(rows, number, scan.group.k * scan.group.copies, brackets);
   for (std::size_t r = 0; r < number; ++r) {
     if (rows.sizes[r] == 0) continue;
-    raise_threshold(scan, first + r, brackets.low[r] - 2 * scan.blocks.margin);
+    raise_threshold(scan, first + r, lowered(scan, brackets.low[r], 2));
     keep_reaching(scan, first + r);
   }
 }
@@ -196,7 +230,7 @@ CFE_INLINE void begin_results(const Scan& scan, std::size_t q) {
     __builtin_prefetch(best.D + i, 1);
     __builtin_prefetch(best.I + i, 1);
   }
-  scan.memory.queries.threshold[q] = found == k ? best.D[k - 1] - scan.blocks.margin : kPadding;
+  scan.memory.queries.threshold[q] = found == k ? lowered(scan, best.D[k - 1]) : kPadding;
 }
 
 // Scores the last candidates of a query and fills up its results.

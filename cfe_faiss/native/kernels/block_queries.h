@@ -77,9 +77,9 @@ constexpr int chains_of(int products) {
   return registers >= 8 ? 1 : registers > 2 ? 8 / registers : 4;
 }
 
-// Products of Q rows with 16 lanes of each of B blocks. Number i of row q is at i * stride + q; the product of row q
-// and block b is sums[b * Q + q].
-template <int Q, int B>
+// Products of Q rows with 16 lanes of each of B blocks, or minus their squared distances. Number i of row q is at
+// i * stride + q; the product of row q and block b is sums[b * Q + q].
+template <int Q, int B, bool kDistance = false>
 CFE_INLINE void dot_block(const float* rows, std::size_t stride, const float* const (&lanes)[B], std::size_t d,
                           F32x16* sums) {
   constexpr int kChains = chains_of(Q * B);
@@ -92,7 +92,14 @@ CFE_INLINE void dot_block(const float* rows, std::size_t stride, const float* co
     for (int b = 0; b < B; ++b) columns[b] = F32x16::load(lanes[b] + i * kLanes);
     for (int q = 0; q < Q; ++q) {
       const F32x16 number = F32x16::all(rows[i * stride + q]);
-      for (int b = 0; b < B; ++b) to[b][q] = fused(number, columns[b], to[b][q]);
+      for (int b = 0; b < B; ++b) {
+        if constexpr (kDistance) {
+          const F32x16 difference = number - columns[b];
+          to[b][q] = fused(difference, difference, to[b][q]);
+        } else {
+          to[b][q] = fused(number, columns[b], to[b][q]);
+        }
+      }
     }
   };
   std::size_t i = 0;
@@ -103,6 +110,7 @@ CFE_INLINE void dot_block(const float* rows, std::size_t stride, const float* co
     for (int q = 0; q < Q; ++q) {
       sums[b * Q + q] = chains[0][b][q];
       for (int c = 1; c < kChains; ++c) sums[b * Q + q] += chains[c][b][q];
+      if constexpr (kDistance) sums[b * Q + q] = F32x16::all(0) - sums[b * Q + q];
     }
 }
 

@@ -105,13 +105,17 @@ CFE_INLINE Mask own_lanes(const Scan& scan, std::size_t q, std::size_t b) {
 
 // --- products ---
 
-// Products of Q queries with B blocks; the product of query r and block b is sums[b * Q + r].
+// Scores of Q queries with B blocks, for screening; the score of query r and block b is sums[b * Q + r].
 template <int Q, int B>
 CFE_INLINE void multiply_floats(const Scan& scan, std::size_t q, const std::size_t (&numbers)[B], F32x16* sums) {
   const std::size_t words = scan.blocks.words;
   const float* data[B];
   for (int b = 0; b < B; ++b) data[b] = reinterpret_cast<const float*>(scan.blocks.data + numbers[b] * words * kLanes);
-  dot_block<Q, B>(reinterpret_cast<const float*>(query_words(scan, q)), kLanes, data, words, sums);
+  const auto* queries = reinterpret_cast<const float*>(query_words(scan, q));
+  if (scan.blocks.rows.metric == Metric::kL2)
+    dot_block<Q, B, true>(queries, kLanes, data, words, sums);
+  else
+    dot_block<Q, B>(queries, kLanes, data, words, sums);
 }
 
 // Adds the candidates among the products with Q queries.
@@ -288,7 +292,7 @@ template <bool Bytes>
 CFE_INLINE void end_warm_up(const Scan& scan, std::size_t q, float bound, std::size_t filled) {
   const WarmUp& memory = scan.memory.warm_up;
   if (!(scan.memory.queries.threshold[q] < kInfinite)) return;
-  raise_threshold(scan, q, bound - 2 * scan.blocks.margin);
+  raise_threshold(scan, q, lowered(scan, bound, 2));
   if (!Bytes && take_products(scan, q, filled)) return;
   for (std::size_t place = 0; place < filled; ++place) {
     const F32x16 upper = F32x16::load(memory.upper + (q * memory.blocks + place) * kLanes);
@@ -436,7 +440,7 @@ CFE_INLINE void scan_all(const Scan& scan) {
 CFE_INLINE Scan scan_of(const BlocksView& blocks, const GroupView& group, const SearchMemory& memory) {
   bool mixed = false;
   for (std::size_t q = 1; q < group.size; ++q) mixed |= group.labels[q] != group.labels[0];
-  return {blocks, group, memory, group.labels[0], mixed};
+  return {blocks, group, memory, group.labels[0], mixed, margin_of(blocks, group)};
 }
 
 // Finds the best rows of a group's lists for each of its queries.

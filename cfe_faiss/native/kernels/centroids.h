@@ -13,31 +13,52 @@ CFE_INLINE void add_to(float* total, const float* x, std::size_t d) {
   for (; i < d; ++i) total[i] += x[i];
 }
 
+// Makes a mean that lists are ranked by, see core/metric.h, of sums: of rows and, last, of their squared norms.
+CFE_INLINE void finish_mean(Metric metric, float* mean, std::size_t d, float count) {
+  if (metric == Metric::kCosine) return divide_by_norm(mean, d);
+  if (!(count > 0)) return;
+  for (std::size_t i = 0; i <= d; ++i) mean[i] /= count;
+  const double square = sum_of_products(mean, mean, d), rest = static_cast<double>(mean[d]) - square;
+  const double variance = rest > 0 ? rest : 0;
+  mean[d] = static_cast<float>(metric == Metric::kL2 ? -(square + kVarianceShare * variance) / 2
+                                                     : std::sqrt(variance / static_cast<double>(d)));
+}
+
 template <Codec codec>
 void list_centroids_of(const ListCentroids& of, float* x) {
   const RowsView& rows = of.lists.rows;
-  const std::size_t d = rows.d;
+  const std::size_t d = rows.d, classes = of.labels.size();
+  const bool unit = rows.metric == Metric::kCosine;
+  for (std::size_t c = 0; c <= classes; ++c) of.counts[c] = 0;
+  const auto add = [&](float* to, float square) CFE_LAMBDA {
+    add_to(to, x, d);
+    if (!unit) to[d] += square;
+  };
   const auto known = [&](std::size_t home, std::size_t place)
                          CFE_LAMBDA { return rows.labels[home][place] != kUnknown; };
   for_each_member(of.lists, of.list, known, [&](std::size_t home, std::size_t place) CFE_LAMBDA {
     const std::int32_t label = rows.labels[home][place];
     decode_row<codec>(rows, rows.codes[home] + rows.row_size * place, x);
-    add_to(of.mean, x, d);
-    for (std::size_t c = 0; c < of.labels.size(); ++c)
+    for (std::size_t i = 0; !unit && i < d; ++i) x[i] -= of.center[i];
+    const float square = unit ? 0 : static_cast<float>(sum_of_products(x, x, d));
+    add(of.mean, square);
+    of.counts[classes] += 1;
+    for (std::size_t c = 0; c < classes; ++c)
       if (of.labels[c] == label) {
-        add_to(of.class_means[c], x, d);
+        add(of.class_means[c], square);
+        of.counts[c] += 1;
         break;
       }
   });
-  for (std::size_t c = 0; c < of.labels.size(); ++c) {
+  for (std::size_t c = 0; c < classes; ++c) {
     float* other = of.class_means[c];
-    for (std::size_t i = 0; i < d; ++i) other[i] = of.mean[i] - other[i];
-    divide_by_norm(other, d);
+    for (std::size_t i = 0; i < ranking_length(rows.metric, d); ++i) other[i] = of.mean[i] - other[i];
+    finish_mean(rows.metric, other, d, of.counts[classes] - of.counts[c]);
   }
-  divide_by_norm(of.mean, d);
+  finish_mean(rows.metric, of.mean, d, of.counts[classes]);
 }
 
-// Writes the normalised mean of a list, and that of each (list, class) centroid; `x`, (d,), is scratch.
+// Writes the mean of a list, and that of each (list, class) centroid; `x`, (d,), is scratch.
 void list_centroids(const ListCentroids& of, float* x) { CFE_WITH_CODEC(of.lists.rows.codec, list_centroids_of, of, x) }
 
 }  // namespace cfe::CFE_LEVEL

@@ -54,9 +54,10 @@ CFE_INLINE void decode_row(const RowsView& rows, const std::uint8_t* row, float*
 }
 
 // Writes factors of the codes of a row, (d,), whose sum of products estimates x·row; returns the constant to add to it.
-template <Codec codec>
+// For distances, the query itself.
+template <Codec codec, bool kDistance>
 CFE_INLINE float screening_weights(const RowsView& rows, const float* x, float* weights) {
-  if constexpr (codec != Codec::kSq8) {
+  if constexpr (codec != Codec::kSq8 || kDistance) {
     std::memcpy(weights, x, 4 * rows.d);
     return 0;
   }
@@ -77,6 +78,26 @@ CFE_INLINE F32x16 last_weights(const float* weights, std::size_t d) {
   float last[kLanes] = {};
   for (std::size_t i = d - d % kLanes; i < d; ++i) last[i + kLanes - d] = weights[i];
   return F32x16::load(last);
+}
+
+// The squared distances of a query from some rows, decoded, summed in any order.
+template <Codec codec>
+CFE_INLINE Float4 screen_distances(const RowsView& rows, const float* x, const std::uint8_t* const* row) {
+  F32x16 sums[kScreened];
+  const auto add = [&](std::size_t i, const F32x16& w, auto... n) CFE_LAMBDA {
+    for (std::size_t r = 0; r < kScreened; ++r) {
+      F32x16 own = components<codec>(row[r], i, n...);
+      if constexpr (codec == Codec::kSq8) own = in_range(rows, own, i, n...);
+      const F32x16 difference = w - own;
+      sums[r] = fused(difference, difference, sums[r]);
+    }
+  };
+  for (F32x16& total : sums) total = F32x16::all(0);
+  std::size_t i = 0;
+  for (; i + kLanes <= rows.d; i += kLanes) add(i, F32x16::load(x + i));
+  const std::size_t left = rows.d - i;
+  if (left > 0) add(i, load_floats(reinterpret_cast<const std::uint8_t*>(x + i), left), left);
+  return sums_of(in_four(sums[0]), in_four(sums[1]), in_four(sums[2]), in_four(sums[3]));
 }
 
 // The products of a query, prepared by `screening_weights` and `last_weights`, and some rows, summed in any order.

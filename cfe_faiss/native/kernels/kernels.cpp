@@ -36,7 +36,7 @@ const Kernels& CFE_TABLE(CFE_LEVEL)() {
       .scan_group = CFE_LEVEL::block::scan_group,
       .pair_similarities = CFE_LEVEL::pair_similarities,
       .norm = CFE_LEVEL::norm,
-      .row_similarities = CFE_LEVEL::row_similarities,
+      .row_scores = CFE_LEVEL::row_scores,
       .first_not_finite = CFE_LEVEL::first_not_finite,
       .unit_rows = CFE_LEVEL::unit_rows,
       .normalise = CFE_LEVEL::normalise,

@@ -8,7 +8,8 @@
 namespace cfe::CFE_LEVEL::block {
 
 inline constexpr std::size_t kMostLanes = std::size_t{1} << 30;  // rows numbered from the first one
-inline constexpr float kSound = 1e15f;                           // a larger product may be of a damaged row
+// A larger score may be of a damaged row: of unit vectors, or of others.
+inline constexpr float kSoundUnit = 1e15f, kSound = 1e31f;
 
 // Calls take(list, first, stop) for consecutive rows of a query's lists that may be its evidence. A row in several
 // lists is visited several times.
@@ -47,12 +48,13 @@ inline constexpr std::size_t kPrefetched = 256;  // bytes of a row; the processo
 
 // Compares consecutive rows where they are, and gathers the others. While 16 of these are compared, the next 16 are
 // prefetched.
-template <Codec codec>
+template <Codec codec, bool kDistance>
 struct RowScan {
   Scan& scan;
   const float* weights;
   F32x16 last;   // of the weights
   float offset;  // added to products
+  float largest = kSound;
   std::size_t gathered = 0;
   const std::uint8_t* codes[kTested + 2 * kLanes] = {};
   std::int32_t lanes[kTested + 2 * kLanes] = {};
@@ -134,11 +136,14 @@ struct RowScan {
       for (std::size_t i = r; next != nullptr && i < r + kScreened; ++i)
         for (std::size_t byte = 0; byte < row_size && byte < kPrefetched; byte += kCacheLine)
           __builtin_prefetch(next[i] + byte);
-      four[r / kScreened] = screen_rows<codec>(weights, last, scan.blocks.rows.d, some + r);
+      if constexpr (kDistance)
+        four[r / kScreened] = screen_distances<codec>(scan.blocks.rows, weights, some + r);
+      else
+        four[r / kScreened] = screen_rows<codec>(weights, last, scan.blocks.rows.d, some + r);
     }
     const Mask own = 0xFFFFu >> (kLanes - count);
-    const F32x16 sums = joined(four) + F32x16::all(offset);
-    const Mask sound = at_least(F32x16::all(kSound), absolute(sums));
+    const F32x16 sums = kDistance ? F32x16::all(0) - joined(four) : joined(four) + F32x16::all(offset);
+    const Mask sound = at_least(F32x16::all(largest), absolute(sums));
     const Mask reach = (at_least(sums, F32x16::all(scan.memory.queries.threshold[0])) | ~sound) & own;
     if (reach == 0) return;
     if ((~sound & own) == 0) return add_candidates(scan, 0, numbers, reach, sums, sums);
@@ -148,11 +153,12 @@ struct RowScan {
   }
 };
 
-template <Codec codec>
-void scan_lists_of(const ListsView& lists, const ListQuery& query, Scan& scan) {
+template <Codec codec, bool kDistance>
+CFE_INLINE void scan_all_lists(const ListsView& lists, const ListQuery& query, Scan& scan) {
   float* weights = scan.memory.block;
-  const float offset = screening_weights<codec>(lists.rows, query.x, weights);
-  RowScan<codec> rows{scan, weights, last_weights(weights, lists.rows.d), offset};
+  const float offset = screening_weights<codec, kDistance>(lists.rows, query.x, weights);
+  RowScan<codec, kDistance> rows{scan, weights, last_weights(weights, lists.rows.d), offset};
+  if (lists.rows.metric == Metric::kCosine) rows.largest = kSoundUnit;
   if (lists.rows.sorted)
     for_each_run(lists, query, [&](std::size_t list, std::size_t first, std::size_t stop) CFE_LAMBDA {
       rows.add(list, first, stop);
@@ -162,14 +168,22 @@ void scan_lists_of(const ListsView& lists, const ListQuery& query, Scan& scan) {
   rows.finish();
 }
 
+template <Codec codec>
+void scan_lists_of(const ListsView& lists, const ListQuery& query, Scan& scan) {
+  if (lists.rows.metric == Metric::kL2)
+    scan_all_lists<codec, true>(lists, query, scan);
+  else
+    scan_all_lists<codec, false>(lists, query, scan);
+}
+
 // Adds the best of the eligible rows of a query's lists to its results. `margin` bounds the error of a screening
-// product.
+// score, see margin_of.
 void scan_lists(const ListsView& lists, const ListQuery& query, float margin, const SearchMemory& memory, TopK best) {
   BlocksView rows{};
   rows.rows = lists.rows;
   rows.margin = 2 * margin;  // covers the rounding of sums with it
   const GroupView group{query.x, &query.label, 1, nullptr, 0, best.k, lists.copies, true, nullptr, best.D, best.I};
-  Scan scan{rows, group, memory, query.label, false};
+  Scan scan{rows, group, memory, query.label, false, margin_of(rows, group)};
   begin_results(scan, 0);
   CFE_WITH_CODEC(lists.rows.codec, scan_lists_of, lists, query, scan)
   end_all_results(scan);

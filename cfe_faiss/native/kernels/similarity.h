@@ -1,12 +1,12 @@
-// The similarity of two rows: products of float32 summed in float64, in one order at every level.
+// The score of two rows: products of float32, or squares of differences, summed in float64, in one order at every level.
 //
-// A product of two float32 numbers is exact in float64, so only the order of the sums decides the bits: 16 partial
-// sums, the upper eight added to the lower, then a tree, then the last numbers of the rows one by one.
+// The order of the sums decides the bits, as products of two float32 numbers are exact in float64: 16 partial sums, the upper eight added to the lower, then a tree, then the last numbers of the rows one by one.
 #pragma once
 
 #include <cmath>
 
 #include "core/common.h"
+#include "core/metric.h"
 #include "simd/vector.h"
 
 namespace cfe::CFE_LEVEL {
@@ -52,17 +52,32 @@ CFE_INLINE double number_at(const Number* from) {
   return value;
 }
 
-// The inner product of x, in float32 or float64 (of float32 numbers), and y, both of length d.
-template <class Number>
-CFE_INLINE double sum_of_products(const Number* x, const float* y, std::size_t d) {
+// The product of two numbers or, for distances, the square of their difference.
+template <bool kDistance, class Numbers>
+CFE_INLINE Numbers term_of(const Numbers& a, const Numbers& b) {
+  if constexpr (!kDistance) return a * b;
+  const Numbers difference = a - b;
+  return difference * difference;
+}
+
+// The inner product of x, in float32 or float64 (of float32 numbers), and y, both of length d; or their squared
+// distance.
+template <bool kDistance, class Number>
+CFE_INLINE double sum_of_terms(const Number* x, const float* y, std::size_t d) {
   Wide sums[kSums] = {};
   std::size_t i = 0;
   for (; i + kLanes <= d; i += kLanes)
-    for (int p = 0; p < kSums; ++p) sums[p] += widened(x + i + p * kDoubles) * widened(y + i + p * kDoubles);
+    for (int p = 0; p < kSums; ++p)
+      sums[p] += term_of<kDistance>(widened(x + i + p * kDoubles), widened(y + i + p * kDoubles));
   for (int p = 0; p < kSums / 2; ++p) sums[p] += sums[p + kSums / 2];
   double total = tree_sum(sums);
-  for (; i < d; ++i) total += number_at(x + i) * number_at(y + i);
+  for (; i < d; ++i) total += term_of<kDistance>(number_at(x + i), number_at(y + i));
   return total;
+}
+
+template <class Number>
+CFE_INLINE double sum_of_products(const Number* x, const float* y, std::size_t d) {
+  return sum_of_terms<false>(x, y, d);
 }
 
 // Rounds a sum to a similarity: 0 where a negative sum underflows, not -0.
@@ -70,6 +85,11 @@ CFE_INLINE float rounded_similarity(double sum) { return static_cast<float>(sum)
 
 CFE_INLINE float similarity(const float* x, const float* y, std::size_t d) {
   return rounded_similarity(sum_of_products(x, y, d));
+}
+
+template <class Number>
+CFE_INLINE float score_of(Metric metric, const Number* x, const float* y, std::size_t d) {
+  return rounded_similarity(metric == Metric::kL2 ? -sum_of_terms<true>(x, y, d) : sum_of_products(x, y, d));
 }
 
 // The length of x, in float64.
@@ -80,12 +100,12 @@ void pair_similarities(const float* X, const float* Y, std::size_t d, std::span<
   for (std::size_t r = 0; r < result.size(); ++r) result[r] = similarity(X + r * d, Y + r * d, d);
 }
 
-// Writes the similarity of each X[first[p]] with Y[second[p]].
-void row_similarities(Matrix<const float> X, Matrix<const float> Y, std::span<const std::int64_t> first,
+// Writes the score of each X[first[p]] with Y[second[p]].
+void row_scores(Metric metric, Matrix<const float> X, Matrix<const float> Y, std::span<const std::int64_t> first,
                       std::span<const std::int64_t> second, std::span<float> result) {
   for (std::size_t p = 0; p < result.size(); ++p)
-    result[p] = similarity(X.data + static_cast<std::size_t>(first[p]) * X.columns,
-                           Y.data + static_cast<std::size_t>(second[p]) * Y.columns, X.columns);
+    result[p] = score_of(metric, X.data + static_cast<std::size_t>(first[p]) * X.columns,
+                         Y.data + static_cast<std::size_t>(second[p]) * Y.columns, X.columns);
 }
 
 }  // namespace cfe::CFE_LEVEL

@@ -59,10 +59,12 @@ struct SideRows {
                    .codes = &codes,
                    .ids = &ids,
                    .pq_codes = nullptr,
-                   .labels = &labels};
-    blocks.margin = static_cast<float>(tile.margin);
+                   .labels = &labels,
+                   .metric = tile.metric};
   }
 };
+
+CFE_INLINE Margin margin_of_tile(const Tile& tile) { return {static_cast<float>(tile.margin), 0}; }
 
 // A part of a tile: the columns from `first` to `stop` - 1.
 struct TilePart {
@@ -99,7 +101,7 @@ CFE_INLINE void scan_part(const TilePart& part) {
   for (std::size_t r = 0; r < tile.x.size(); ++r) {
     const TopK best = part.of_x[r];
     const GroupView group{tile.X_of(r), &tile.x.labels[r], 1, nullptr, 0, best.k, 1, true, nullptr, best.D, best.I};
-    const Scan x{part.rows_of_y, group, part.memory, tile.x.labels[r], false};
+    const Scan x{part.rows_of_y, group, part.memory, tile.x.labels[r], false, margin_of_tile(tile)};
     begin_results(x, 0);
     for_each_column(tile, r, part.first, part.stop, [&](std::size_t first, std::size_t stop) CFE_LAMBDA {
       const float* of_y = Both ? part.y->memory.queries.threshold + (first - part.first) : nullptr;
@@ -135,7 +137,7 @@ void scan_tile_both(const Tile& tile, const TileResults& of_x, const TileResults
                           nullptr,
                           best.D,
                           best.I};
-    const Scan y{x_rows.blocks, group, of_columns, 0, true};
+    const Scan y{x_rows.blocks, group, of_columns, 0, true, margin_of_tile(tile)};
     for (std::size_t q = 0; q < group.size; ++q) begin_results(y, q);
     scan_part<true>({tile, y_rows.blocks, of_x, memory, &y, first, stop});
     end_all_results(y);
@@ -154,7 +156,7 @@ PairsWritten collect_tile(const Tile& tile, float threshold, std::size_t first_r
       if (!any_reaches(products + first, stop - first, screen)) return;
       for (std::size_t j = first; j < stop; ++j) {
         if (!(products[j] >= screen)) continue;
-        const float s = similarity(x, tile.Y_of(j), tile.d);
+        const float s = score_of(tile.metric, x, tile.Y_of(j), tile.d);
         if (!(s >= threshold)) continue;
         found.rows[count] = static_cast<std::int32_t>(r);
         found.columns[count] = static_cast<std::int32_t>(j);

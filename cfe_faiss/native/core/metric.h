@@ -1,0 +1,24 @@
+// How two vectors are compared.
+#pragma once
+
+#include "core/common.h"
+
+namespace cfe {
+
+// A score is larger for nearer vectors: the inner product, of unit vectors (kCosine) or of any (kIp), or minus the
+// squared distance (kL2).
+enum class Metric : int { kCosine = 0, kIp = 1, kL2 = 2 };
+
+// Vectors of the other metrics may have any length up to this one, so that no score overflows.
+inline constexpr double kLongestVector = 1e14;
+
+// Lists are ranked by a product of the query with a mean. Except for unit vectors, both have one more number: for kL2,
+//
+//   -|q - m|^2 - s v  =  2 (q·m - (|m|^2 + s v) / 2) - |q|^2
+//
+// where v is the variance of the rows behind the mean m; for kIp it stands for the largest product of |q| and a row,
+// which grows with their variance. Both shares were chosen by the rows that a recall needs.
+constexpr std::size_t ranking_length(Metric metric, std::size_t d) { return metric == Metric::kCosine ? d : d + 1; }
+inline constexpr double kVarianceShare = 0.1;
+
+}  // namespace cfe

@@ -1,0 +1,91 @@
+"""Metrics: how vectors are stored and compared.
+
+==========  ============================  =============================================================
+metric      stored vectors                D, as FAISS returns it
+==========  ============================  =============================================================
+"cosine"    normalised copies             inner product, descending
+"ip"        as they are                   inner product, descending
+"l2"        as they are                   squared distance, ascending
+==========  ============================  =============================================================
+
+Engines compare by *scores*, which are larger for nearer vectors: the inner product, or minus the squared distance.
+:func:`flipped` converts them where they enter and leave an index, and nowhere else.
+"""
+
+from typing import Any, Literal, TypeAlias
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.base.checks import as_matrix, as_unit_rows
+
+Metric: TypeAlias = Literal["cosine", "ip", "l2"]
+METRICS: tuple[Metric, ...] = ("cosine", "ip", "l2")
+"""Metrics in the order of their numbers in the core."""
+OF_FAISS: dict[int, Metric] = {faiss.METRIC_INNER_PRODUCT: "ip", faiss.METRIC_L2: "l2"}
+
+LONGEST = 1e14
+"""Largest length of a vector for "ip" and "l2": no score of two such vectors overflows in float32."""
+_ROUNDING = 1.05 * 2.0**-24  # of a sum of d terms, for each term; the excess covers the terms of higher order
+_UNDERFLOW = 2.0**-125
+
+
+def as_metric(name: str, value: Any) -> Metric:
+    """Return a metric from its name or FAISS's constant; raise ValueError for another value."""
+    if isinstance(value, str) and value in METRICS:
+        return METRICS[METRICS.index(value)]
+    if isinstance(value, int) and not isinstance(value, bool) and value in OF_FAISS:
+        return OF_FAISS[value]
+    raise ValueError(f"{name} must be 'cosine', 'ip', 'l2', faiss.METRIC_INNER_PRODUCT or METRIC_L2, got {value!r}")
+
+
+def faiss_metric(metric: Metric) -> int:
+    """Return FAISS's constant of a metric."""
+    return int(faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT)
+
+
+def as_rows(name: str, values: Any, d: int | None, metric: Metric) -> NDArray[np.float32]:
+    """Return vectors, (n, d) float32, as an index with this metric stores them: normalised copies for "cosine".
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the values are no vectors, not finite or, for "ip" and "l2", longer than ``LONGEST``.
+    """
+    if metric == "cosine":
+        return as_unit_rows(name, values, d)
+    matrix = as_matrix(name, values, d)
+    own = lengths(matrix)
+    if len(own) and own.max() > LONGEST:
+        row = int(own.argmax())
+        raise ValueError(f"{name} must have rows of length {LONGEST:g} at most, got {own[row]:g} in row {row}")
+    return matrix
+
+
+def lengths(X: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the length of each row, (n,)."""
+    squares: NDArray[np.float64] = np.einsum("ij,ij->i", X, X, dtype=np.float64)
+    return np.sqrt(squares)
+
+
+def flipped(values: NDArray[np.float32], metric: str) -> NDArray[np.float32]:
+    """Return D from scores, or scores from D, with FAISS's padding."""
+    return 0 - values if metric == "l2" else values
+
+
+def tile_margin(metric: Metric, d: int, longest: float, longest_other: float) -> float:
+    """Bound the error of float32 scores of vectors up to two lengths, summed in any order, and of their thresholds.
+
+    With u = 2**-24, a product of d terms errs by at most (d + 1) u |x| |y|, in first order, and its comparison with a
+    rounded score by 2 u |x| |y|. A squared distance is a sum of |x|^2, |y|^2 and d products of rounded differences
+    from a centre, x and y here: it errs by at most (2 d + 16) u (|x|^2 + |y|^2).
+    """
+    if metric == "ip":
+        return (d + 16) * (_ROUNDING * longest * longest_other + _UNDERFLOW)
+    return (2 * d + 32) * (_ROUNDING * (longest**2 + longest_other**2) + _UNDERFLOW)
+
+
+def relative_error(d: int) -> float:
+    """Bound the relative error of a float32 product of unit vectors or a squared distance, and its comparison."""
+    return (d + 16) * _ROUNDING

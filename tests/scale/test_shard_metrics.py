@@ -1,0 +1,47 @@
+"""Shards of an index with metric "ip" or "l2" give the results of the index, before and after changes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import cfe_faiss as cfe
+from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
+
+
+def assert_same(one: Any, other: Any) -> None:
+    for a, b in zip(one, other, strict=True):
+        assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("metric", ["ip", "l2"])
+def test_shards_equal_one_index(metric: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X, labels = (5 * rng.normal(size=(600, 7)) + 2).astype(np.float32), rng.integers(0, 3, 600)
+    index: Any = cfe.IndexEvidenceIVF(7, 12, metric=metric)
+    index.train(X)
+    index.add_with_labels(X[:500], labels[:500])
+    write_shards(index, tmp_path, 3)
+    sharded = ShardedEvidenceIndex.open(tmp_path)
+    assert sharded.metric == metric
+    for change in (lambda one: None, lambda one: one.add_with_labels(3 * X[500:], labels[500:])):
+        change(index)
+        change(sharded)
+        for effort in ({"nprobe": 2}, {"exact": True}, {"recall": 0.9}):
+            assert_same(sharded.search_stored(k=6, **effort), index.search_stored(k=6, **effort))
+            assert_same(
+                sharded.search_evidence(X[:1], [1], 4, **effort), index.search_evidence(X[:1], [1], 4, **effort)
+            )
+        assert_same(sharded.search_certified(k=3, nprobe=2), index.search_certified(k=3, nprobe=2))
+        assert_same(
+            sharded.range_search_evidence(X[:5], labels[:5], 20), index.range_search_evidence(X[:5], labels[:5], 20)
+        )
+        assert_same(sharded.search(X[:9], 5), index.search(X[:9], 5))
+        pairs, wanted = cfe.global_evidence(sharded, 9), cfe.global_evidence(index, 9)
+        assert_same((pairs.source, pairs.target, pairs.similarity), (wanted.source, wanted.target, wanted.similarity))
+    with pytest.raises(ValueError, match="rows of length"):
+        sharded.add_with_labels(np.full((1, 7), 1e20), [0])
+    again = ShardedEvidenceIndex.open(tmp_path)
+    assert_same(again.search_stored(k=6, exact=True), index.search_stored(k=6, exact=True))
