@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss.base.checks import as_array
+from cfe_faiss.rows.metric import Metric, as_metric
 from cfe_faiss.rows.topk import PADDING
 
 
@@ -31,7 +32,9 @@ def average_similarity(D: ArrayLike) -> float:
     return float(np.where(similarities <= PADDING, 0.0, similarities).mean())
 
 
-def recall(I: ArrayLike, I_exact: ArrayLike, D: ArrayLike, D_exact: ArrayLike) -> float:
+def recall(
+    I: ArrayLike, I_exact: ArrayLike, D: ArrayLike, D_exact: ArrayLike, metric: Metric | int = "cosine"
+) -> float:
     """Return the share of the exact results that a search found; a tie with the last exact result counts as found.
 
     Parameters
@@ -40,6 +43,8 @@ def recall(I: ArrayLike, I_exact: ArrayLike, D: ArrayLike, D_exact: ArrayLike) -
         Ids and similarities of the search, (n, k).
     I_exact, D_exact
         Ids and similarities of the exact search, (n, k).
+    metric
+        Metric of the index; for "l2", D are squared distances, the smallest first.
 
     Returns
     -------
@@ -57,12 +62,16 @@ def recall(I: ArrayLike, I_exact: ArrayLike, D: ArrayLike, D_exact: ArrayLike) -
     1.0
     >>> recall([[3, 5]], [[3, 4]], [[0.9, 0.7]], [[0.9, 0.8]])
     0.5
+    >>> recall([[3, 5]], [[3, 4]], [[0.9, 1.1]], [[0.9, 1]], metric="l2")
+    0.5
     """
     ids, exact_ids = as_array("I", I), as_array("I_exact", I_exact)
     similarities, exact_similarities = as_array("D", D), as_array("D_exact", D_exact)
     for name, array in (("I_exact", exact_ids), ("D", similarities), ("D_exact", exact_similarities)):
         if array.shape != ids.shape or ids.ndim != 2:
             raise ValueError(f"{name} must have the shape of I, (n, k), got {array.shape} and {ids.shape}")
+    if as_metric("metric", metric) == "l2":
+        similarities, exact_similarities = 0 - similarities, 0 - exact_similarities
     wanted = (exact_ids >= 0).sum(axis=1)
     last = np.where(exact_ids >= 0, exact_similarities, np.inf).min(axis=1, initial=np.inf)
     order = np.argsort(ids, axis=1, kind="stable")

@@ -46,8 +46,7 @@ def index_factory(d: int, description: str, metric: Metric | int = "cosine") -> 
         ``"EvidenceIVF<nlist>_HNSW<M>"`` gives FAISS's plain searches a graph as quantizer. Evidence searches rank the
         lists themselves. Transforms of FAISS may come first, as in ``"PCA32,EvidenceIVF1024,Flat"``.
     metric
-        ``"cosine"``, ``"ip"``, ``"l2"`` or FAISS's constant, as in :class:`cfe_faiss.IndexEvidenceFlat`; with
-        ``PQ`` "cosine" only.
+        ``"cosine"``, ``"ip"``, ``"l2"`` or FAISS's constant, as in :class:`cfe_faiss.IndexEvidenceFlat`.
 
     Returns
     -------
@@ -133,6 +132,4 @@ def _inverted_file(d: int, nlist: Any, partitions: int, head: str, codec: list[s
             f"description must end in ',RFlat' after {f'{head},{kind}'!r}, since codes alone give no exact similarity, "
             f"got {','.join(rest)!r}"
         )
-    if metric != "cosine":
-        raise ValueError(f"metric must be 'cosine' for {kind!r} in the description, got {metric!r}")
-    return IndexEvidenceIVFPQ(d, nlist, M, partitions)
+    return IndexEvidenceIVFPQ(d, nlist, M, partitions, metric=metric)

@@ -16,8 +16,10 @@ from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.base import Arrays
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
-from cfe_faiss.rows.faiss_functions import Step, swapping_numbers
+from cfe_faiss.rows.faiss_functions import Step, flat_index, swapping_numbers
+from cfe_faiss.rows.id_map import metric_of
 from cfe_faiss.rows.layout import stock_codes
+from cfe_faiss.rows.metric import Metric, as_metric, faiss_metric
 from cfe_faiss.search.query import Effort
 
 _BITS = 8
@@ -37,7 +39,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
 
     Parameters
     ----------
-    d, nlist, partitions, theta, weighted, complete, routing
+    d, nlist, partitions, theta, weighted, complete, routing, metric
         As in :class:`IndexEvidenceIVF`.
     M
         Bytes per code; must divide d.
@@ -74,29 +76,36 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         weighted: bool = True,
         complete: bool = True,
         routing: str = "evidence",
+        metric: Metric | int = "cosine",
     ) -> None:
+        self._metric = as_metric("metric", metric)
         d, nlist, M = as_count("d", d), ivf_base.as_nlist(nlist), as_count("M", M)
         if d % M:
             raise ValueError(f"M must divide d = {d}, got {M}")
-        super().__init__(faiss.IndexFlatIP(d), d, nlist, M, _BITS, faiss.METRIC_INNER_PRODUCT)
+        constant = faiss_metric(self._metric)
+        super().__init__(flat_index(d, constant), d, nlist, M, _BITS, constant)
         self.pq.cp.min_points_per_centroid = 1
         self.k_factor = _checked(k_factor)
         self._set_up_lists(partitions, theta=theta, weighted=weighted, complete=complete, routing=routing)
 
     @classmethod
-    def from_stock(cls, refine: Any, labels: ArrayLike, *, nprobe: int | None = None) -> Self:
+    def from_stock(
+        cls, refine: Any, labels: ArrayLike, *, nprobe: int | None = None, metric: Metric | int | None = None
+    ) -> Self:
         """Return an evidence index over the codes, vectors, centroids and lists of a stock index.
 
         Parameters
         ----------
         refine
             Trained ``faiss.IndexRefine`` (``IndexRefineFlat``) of a ``faiss.IndexIVFPQ`` with 8-bit codes of residuals
-            and a ``faiss.IndexFlat``, over inner products of unit vectors. The flat part is required, as codes cannot
-            be decoded exactly. The stock index is not changed.
+            and a ``faiss.IndexFlat``, over inner products or squared distances. The flat part is required, as codes
+            cannot be decoded exactly. The stock index is not changed.
         labels
             Predicted class of each of its vectors, (n,); -1 for "unknown".
         nprobe
             Number of lists to probe by default, >= 1; that of the stock index if left out.
+        metric
+            By default that of ``refine``, "ip" or "l2". ``"cosine"`` requires unit vectors.
 
         Raises
         ------
@@ -104,14 +113,15 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
             If an argument is invalid.
         """
         ivf, flat = _parts(refine)
-        if ivf.metric_type != faiss.METRIC_INNER_PRODUCT or not ivf.is_trained:
-            raise ValueError("refine must be a trained index over inner products (faiss.METRIC_INNER_PRODUCT)")
+        chosen = metric_of("refine", ivf, metric)
+        if not ivf.is_trained or flat.metric_type != ivf.metric_type:
+            raise ValueError("refine must be a trained index, with vectors of the same metric")
         nbits, by_residual = ivf.pq.nbits, ivf.by_residual
         if nbits != _BITS or not by_residual:
             raise ValueError(
                 f"refine must have 8-bit codes of residuals, got nbits = {nbits}, by_residual = {by_residual}"
             )
-        index = cls(ivf.d, ivf.nlist, ivf.pq.M, k_factor=max(1.0, refine.k_factor))
+        index = cls(ivf.d, ivf.nlist, ivf.pq.M, k_factor=max(1.0, refine.k_factor), metric=chosen)
         encoder = index.label_encoder()
         new_labels = encoder("labels", labels, ivf.ntotal, unknown=True)
         index.pq = ivf.pq
@@ -125,7 +135,8 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
     def __repr__(self) -> str:
         return (
             f"IndexEvidenceIVFPQ(d={self.d}, nlist={self.nlist}, M={self.pq.M}, partitions={self.partitions}, "
-            f"k_factor={self.k_factor:g}, nprobe={self.nprobe}, ntotal={self.ntotal})"
+            f"k_factor={self.k_factor:g}, nprobe={self.nprobe}, "
+            f"{'' if self.metric == 'cosine' else f'metric={self.metric!r}, '}ntotal={self.ntotal})"
         )
 
     # --- codes and vectors ------------------------------------------------------------------------------------------
@@ -138,9 +149,9 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
             raise ValueError(f"x must hold at least {CODEWORDS} training vectors, got {len(X)}")
         X = ivf_base.sample(X, self.train_encoder_num_vectors(), self.cp.seed)
         lists = assign(X, centroids[:1], self.metric)[0].astype(np.int64)
-        quantizer = faiss.IndexFlatIP(self.d)
+        quantizer = flat_index(self.d, self.metric_type)
         quantizer.add(centroids[0])
-        aside = faiss.IndexIVFPQ(quantizer, self.d, len(centroids[0]), self.pq.M, _BITS, faiss.METRIC_INNER_PRODUCT)
+        aside = faiss.IndexIVFPQ(quantizer, self.d, len(centroids[0]), self.pq.M, _BITS, self.metric_type)
         aside.pq = self.pq
         aside.train_encoder(len(X), faiss.swig_ptr(X), faiss.swig_ptr(lists))
         return swapping_numbers(self.pq.centroids, aside.pq.centroids, aside)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.rows.id_map import unknown_labels
+from cfe_faiss.rows.metric import flipped
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search.exact import pad_results
@@ -60,7 +61,8 @@ def vectors_of(index: Any, keys: NDArray[np.int64]) -> NDArray[np.float32]:
 
 def _of_lists(index: Any, X: NDArray[np.float32], k: int) -> Results:
     if not index.ntotal:  # FAISS refuses to search an untrained index
-        return pad_results(*make_results(len(X), 0), k)
+        D, I = pad_results(*make_results(len(X), 0), k)
+        return flipped(D, index.metric), I
     if index.k_factor is None:
         found: Results = index.search(X, k)
         return found
@@ -69,10 +71,11 @@ def _of_lists(index: Any, X: NDArray[np.float32], k: int) -> Results:
     D, I = make_results(len(X), k)
     for q, ids in enumerate(candidates):
         ids = np.sort(ids[ids >= 0])
-        scores = index.reconstruct_batch(ids) @ X[q]
+        vectors = index.reconstruct_batch(ids)
+        scores = -((vectors - X[q]) ** 2).sum(axis=1) if index.metric == "l2" else vectors @ X[q]
         order = np.argsort(-scores, kind="stable")[:k]
         D[q, : len(order)], I[q, : len(order)] = scores[order], ids[order]
-    return D, I
+    return flipped(D, index.metric), I
 
 
 def _allowed(snapshot: Snapshot, table: Table, mask: Mask | None) -> Mask | None:

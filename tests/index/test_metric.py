@@ -21,7 +21,7 @@ import cfe_faiss as cfe
 from cfe_faiss import _native
 
 METRICS = ["ip", "l2"]
-KINDS = ["EvidenceFlat", "EvidenceIVF4,Flat", "EvidenceIVF4,SQfp16", "EvidenceIVF4,SQ8"]
+KINDS = ["EvidenceFlat", "EvidenceIVF4,Flat", "EvidenceIVF4,SQfp16", "EvidenceIVF4,SQ8", "EvidenceIVF4,PQ1,RFlat"]
 CONSTANTS = {"ip": faiss.METRIC_INNER_PRODUCT, "l2": faiss.METRIC_L2}
 
 Floats = NDArray[np.float32]
@@ -94,7 +94,7 @@ def cases(draw: st.DrawFn, kind: str, metric: str) -> Case:
     labels, ids = rng.integers(-1, classes, n), rng.permutation(2 * n)[:n]
     index: Any = cfe.index_factory(d, kind, metric)  # type: ignore[arg-type]
     if not index.is_trained:
-        index.train(np.concatenate([X, X[rng.integers(0, n, 200)]]))
+        index.train(np.concatenate([X, X[rng.integers(0, n, 300)]]))
     index.add_with_ids(X, ids)
     index.relabel(labels, ids)
     if draw(st.booleans()):  # changes after the first searches, whose derived data is carried over
@@ -205,7 +205,7 @@ def test_a_recall_is_kept_for_each_class(metric: str) -> None:
     for queries in (slice(None), slice(0, 200)):
         D, I = index.search_stored(np.arange(len(X))[queries], 10, recall=0.9)
         shares = [
-            cfe.metrics.recall(I[own], exact[1][queries][own], D[own], exact[0][queries][own])
+            cfe.metrics.recall(I[own], exact[1][queries][own], D[own], exact[0][queries][own], metric)
             for own in (labels[queries] == label for label in range(3))
         ]
         assert min(shares) >= 0.85, shares
@@ -271,6 +271,15 @@ def test_from_stock_keeps_the_metric(metric: Any) -> None:
     halves = cfe.IndexEvidenceIVFScalarQuantizer.from_stock(coded, labels)
     assert halves.metric == metric
     assert_array_equal(halves.reconstruct_batch(np.arange(300)), X.astype(np.float16).astype(np.float32))
+    codes = faiss.index_factory(6, "IVF8,PQ3x8", CONSTANTS[metric])
+    refined = faiss.IndexRefineFlat(codes)
+    refined.train(X)
+    refined.add(X)
+    again = cfe.IndexEvidenceIVFPQ.from_stock(refined, labels)
+    assert again.metric == metric
+    assert_same(again.search_stored(k=5, exact=True), wanted.search_stored(k=5))
+    (D, I), (D_exact, I_exact) = again.search_stored(k=5, nprobe=7), wanted.search_stored(k=5)
+    assert cfe.metrics.recall(I, I_exact, D, D_exact, metric) > 0.9
     other_metric = "ip" if metric == "l2" else "l2"
     with pytest.raises(ValueError, match="metric must fit that of flat"):
         cfe.IndexEvidenceFlat.from_stock(flat, labels, metric=other_metric)  # type: ignore[arg-type]
@@ -320,8 +329,6 @@ def test_wrong_arguments_are_refused() -> None:
     assert cfe.IndexEvidenceIVF(3, 4, metric=faiss.METRIC_INNER_PRODUCT).metric == "ip"
     with pytest.raises(ValueError, match="partitions must be 1 for metric 'l2', got 2"):
         cfe.IndexEvidenceIVF(3, 4, 2, metric="l2")
-    with pytest.raises(ValueError, match="metric must be 'cosine' for 'PQ1'"):
-        cfe.index_factory(4, "EvidenceIVF4,PQ1,RFlat", "l2")
     for metric in ("cosine", *METRICS):
         index: Any = cfe.IndexEvidenceFlat(2, metric)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="metric_type must stay"):

@@ -32,9 +32,9 @@ double move_centroids(Vectors X, Floats weights, Matrix<float> centroids, std::s
 void make_class_centroids(ClassCentroids* place, Vectors means, Flags filled, Labels labels, Ints starts, Ints lists,
                           Vectors class_means, Flags class_filled, Vectors cluster_means, Ints cluster_starts,
                           Ints cluster_lists, int metric, Floats center) {
-  new (place) ClassCentroids({means, filled, labels, starts, lists, class_means, class_filled,
-                              static_cast<Metric>(metric), center},
-                             {cluster_means, cluster_starts, cluster_lists});
+  new (place) ClassCentroids(
+      {means, filled, labels, starts, lists, class_means, class_filled, static_cast<Metric>(metric), center},
+      {cluster_means, cluster_starts, cluster_lists});
 }
 
 using Rank = void (ClassCentroids::*)(const Vectors&, Labels, const Ids&, int, const Watch&) const;

@@ -15,7 +15,8 @@ Tile tile_of(int metric, Vectors S, Vectors X, Labels labels_x, Vectors Y, Label
   check_shape("Y", Y, S.columns, X.columns);
   check_length("labels_x", labels_x.size(), X.rows);
   check_length("labels_y", labels_y.size(), Y.rows);
-  return {static_cast<Metric>(metric), X.columns, {X.data, labels_x, nullptr}, {Y.data, labels_y, nullptr}, S.data, margin};
+  return {static_cast<Metric>(metric), X.columns, {X.data, labels_x, nullptr},
+          {Y.data, labels_y, nullptr}, S.data,    margin};
 }
 
 TileResults results_of(const TileSide& side, Matrix<float> D, Ids I) {
@@ -28,15 +29,15 @@ const std::int64_t* ids_of(const TileSide& side, Ints ids) {
   return ids.data();
 }
 
-void scan_columns(int metric, Vectors S, Vectors X, Labels labels_x, Vectors Y, Labels labels_y, Ints ids_y, Matrix<float> D, Ids I,
-                  double margin) {
+void scan_columns(int metric, Vectors S, Vectors X, Labels labels_x, Vectors Y, Labels labels_y, Ints ids_y,
+                  Matrix<float> D, Ids I, double margin) {
   Tile tile = tile_of(metric, S, X, labels_x, Y, labels_y, margin);
   tile.y.ids = ids_of(tile.y, ids_y);
   scan_tile(tile, results_of(tile.x, D, I));
 }
 
-void scan_both_sides(int metric, Vectors S, Vectors X, Labels labels_x, Ints ids_x, Vectors Y, Labels labels_y, Ints ids_y,
-                     Matrix<float> D_x, Ids I_x, Matrix<float> D_y, Ids I_y, double margin) {
+void scan_both_sides(int metric, Vectors S, Vectors X, Labels labels_x, Ints ids_x, Vectors Y, Labels labels_y,
+                     Ints ids_y, Matrix<float> D_x, Ids I_x, Matrix<float> D_y, Ids I_y, double margin) {
   Tile tile = tile_of(metric, S, X, labels_x, Y, labels_y, margin);
   tile.x.ids = ids_of(tile.x, ids_x);
   tile.y.ids = ids_of(tile.y, ids_y);
@@ -44,8 +45,7 @@ void scan_both_sides(int metric, Vectors S, Vectors X, Labels labels_x, Ints ids
 }
 
 std::pair<std::size_t, std::size_t> collect_tile(int metric, Vectors S, Vectors X, Labels labels_x, Vectors Y,
-                                                 Labels labels_y,
-                                                 float threshold, double margin, std::size_t first,
+                                                 Labels labels_y, float threshold, double margin, std::size_t first,
                                                  std::span<std::int32_t> rows, std::span<std::int32_t> columns,
                                                  std::span<float> scores) {
   check_length("columns", columns.size(), rows.size());
@@ -88,12 +88,12 @@ void row_scores(int metric, Vectors X, Vectors Y, Ints first, Ints second, std::
 }  // namespace
 
 void bind_pairs(nb::module_& module) {
-  module.def("scan_tile", scan_columns, "metric"_a, "S"_a, "X"_a, "labels_x"_a, "Y"_a, "labels_y"_a, "ids_y"_a, "D"_a, "I"_a,
-             "margin"_a, without_gil);
-  module.def("scan_tile_both", scan_both_sides, "metric"_a, "S"_a, "X"_a, "labels_x"_a, "ids_x"_a, "Y"_a, "labels_y"_a, "ids_y"_a,
-             "D_x"_a, "I_x"_a, "D_y"_a, "I_y"_a, "margin"_a, without_gil);
-  module.def("collect_tile", collect_tile, "metric"_a, "S"_a, "X"_a, "labels_x"_a, "Y"_a, "labels_y"_a, "threshold"_a, "margin"_a,
-             "first"_a, "rows"_a, "columns"_a, "scores"_a, without_gil);
+  module.def("scan_tile", scan_columns, "metric"_a, "S"_a, "X"_a, "labels_x"_a, "Y"_a, "labels_y"_a, "ids_y"_a, "D"_a,
+             "I"_a, "margin"_a, without_gil);
+  module.def("scan_tile_both", scan_both_sides, "metric"_a, "S"_a, "X"_a, "labels_x"_a, "ids_x"_a, "Y"_a, "labels_y"_a,
+             "ids_y"_a, "D_x"_a, "I_x"_a, "D_y"_a, "I_y"_a, "margin"_a, without_gil);
+  module.def("collect_tile", collect_tile, "metric"_a, "S"_a, "X"_a, "labels_x"_a, "Y"_a, "labels_y"_a, "threshold"_a,
+             "margin"_a, "first"_a, "rows"_a, "columns"_a, "scores"_a, without_gil);
   nb::class_<JoinTree>(module, "JoinTree")
       .def("__init__", make_tree, "starts"_a, "labels"_a, "coarse"_a, "fine"_a, "low"_a, "high"_a, "node_labels"_a,
            nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(), nb::keep_alive<1, 5>(),

@@ -107,7 +107,8 @@ void bind_rows(nb::module_& module) {
       .def(nb::init<std::string, std::span<const std::uint32_t>>(), "source"_a, "sums"_a);
   nb::class_<Rows>(module, "Rows")
       .def("__init__", make, "d"_a, "codec"_a, "levels"_a, "codes"_a, "ids"_a, "labels"_a, "pq_codes"_a,
-           "pq_code_size"_a, "metric"_a = 0, nb::keep_alive<1, 5>(), nb::keep_alive<1, 6>(), nb::keep_alive<1, 8>(), without_gil)
+           "pq_code_size"_a, "metric"_a = 0, nb::keep_alive<1, 5>(), nb::keep_alive<1, 6>(), nb::keep_alive<1, 8>(),
+           without_gil)
       .def("__len__", &Rows::size)
       .def_prop_ro("metric", [](const Rows& rows) { return static_cast<int>(rows.metric()); })
       .def("labels", numbers<&Rows::labels>)

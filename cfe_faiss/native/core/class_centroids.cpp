@@ -73,10 +73,9 @@ void ChangedLists::add(const Rows& rows, std::size_t list, double small_share, s
   for (std::size_t m = first + 1; m < labels_.size(); ++m) class_means.push_back(means_.data() + m * length);
   std::vector<float> x(rows.d()), counts(class_means.size() + 1);
   const ListsView lists{rows.view(), nullptr, nullptr, 0};
-  kernels().list_centroids(
-      {lists, list, std::span(labels_).subspan(first + 1), center.data(), means_.data() + first * length,
-       class_means.data(), counts.data()},
-      x.data());
+  kernels().list_centroids({lists, list, std::span(labels_).subspan(first + 1), center.data(),
+                            means_.data() + first * length, class_means.data(), counts.data()},
+                           x.data());
   lists_.push_back(static_cast<std::int64_t>(list));
   starts_.push_back(labels_.size());
 }
@@ -193,7 +192,8 @@ ClassCentroids::ClassCentroids(const ListMeans& of, const ListClusters& clusters
     }
   }
   // The last number of other means is of another size, which bytes do not take.
-  by_bytes_ = metric_ == Metric::kCosine && kernels().has_bytes && lists >= kListsForBytes && length_ >= kDimensionsForBytes && length_ < kMostBytes;
+  by_bytes_ = metric_ == Metric::kCosine && kernels().has_bytes && lists >= kListsForBytes &&
+              length_ >= kDimensionsForBytes && length_ < kMostBytes;
   if (by_bytes_) round_to_bytes();
 }
 
@@ -291,7 +291,8 @@ std::size_t ClassCentroids::nearest_clusters(std::span<const float> x, std::size
   scratch.clusters.clear();
   at_least(scratch.kept, number);
   for (std::size_t c = 0; c < number; ++c)
-    kernels().pair_similarities(x.data(), cluster_means_.data() + c * length_, length_, std::span(scratch.kept).subspan(c, 1));
+    kernels().pair_similarities(x.data(), cluster_means_.data() + c * length_, length_,
+                                std::span(scratch.kept).subspan(c, 1));
   const std::int64_t wanted = kListsForEach * static_cast<std::int64_t>(nprobe);
   for (std::int64_t lists = 0;
        scratch.clusters.size() < number && (scratch.clusters.size() < kFewestClusters || lists < wanted);) {
@@ -437,7 +438,8 @@ void ClassCentroids::choose_by_bounds(std::span<const float> x, std::size_t widt
   at_least(scratch.kept, padded(open));
   at_least(scratch.ids, open);
   for (std::size_t c = 0; c < open; ++c) scratch.ids[c] = scratch.lanes[static_cast<std::size_t>(scratch.places[c])];
-  kernels().dot_rows_as_blocks(x, {rows_.data(), lists_.size(), length_}, std::span(scratch.ids).first(open), scratch.kept);
+  kernels().dot_rows_as_blocks(x, {rows_.data(), lists_.size(), length_}, std::span(scratch.ids).first(open),
+                               scratch.kept);
   std::size_t number = 0;
   for (std::size_t c = 0; c < open; ++c) {
     const std::int64_t list = lists_[static_cast<std::size_t>(scratch.ids[c])];

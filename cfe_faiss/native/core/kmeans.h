@@ -25,10 +25,11 @@ struct WeightedLists {
 void assign(const Matrix<const float>& X, const Matrix<const float>& centroids, std::span<float> similarities,
             std::span<std::int32_t> nearest, int threads, const Watch& watch);
 
-// Moves unit centroids, or extended ones, by up to `iterations` of Lloyd's iterations to the normalised weighted means of their nearest
-// vectors. A centroid without vectors gets half of the heaviest one's. Extended vectors are (x, 1 / 2) and extended
-// centroids (c, -|c|^2), of length up to 1: the most similar centroid is the nearest one, and moves to the mean. Returns the sum of the similarities of the
-// vectors and the centroids before the last move, or 0 unless `total_wanted`.
+// Moves unit centroids, or extended ones, by up to `iterations` of Lloyd's iterations to the normalised weighted means
+// of their nearest vectors. A centroid without vectors gets half of the heaviest one's. Extended vectors are (x, 1 / 2)
+// and extended centroids (c, -|c|^2), of length up to 1: the most similar centroid is the nearest one, and moves to the
+// mean. Returns the sum of the similarities of the vectors and the centroids before the last move, or 0 unless
+// `total_wanted`.
 double lloyd(const Matrix<const float>& X, std::span<const float> weights, const Matrix<float>& centroids,
              std::size_t iterations, bool total_wanted, int threads, const Watch& watch, bool extended = false);
 

@@ -65,11 +65,12 @@ void ListScan::scan_codes(const ListQueries& queries, const PqView& pq, std::siz
   require(rows_.codec() == Codec::kFlat && view_.rows.pq_codes != nullptr, "rows must be float32 with codes");
   require(pq.parts * pq.width == rows_.d() && kept > 0, "codewords must fit the rows, and kept be positive");
   const std::size_t room = padded(kRoomPerRow * kept * view_.copies + kMoreRoom);
-  std::vector<float> table(pq.parts * kCodewords), to_centroids(rows_.nlist()), scores(room), best_scores(kept);
+  std::vector<float> table(pq.parts * kCodewords), to_centroids(rows_.nlist()), rest(rows_.d());
+  std::vector<float> scores(room), best_scores(kept);
   std::vector<std::int64_t> ids(room), best_ids(kept), selection(memory_of_best(room));
   std::vector<const std::uint8_t*> codes(room);
-  const PqMemory memory{
-      table, to_centroids, scores, ids, selection, codes, {best_scores.data(), best_ids.data(), kept}};
+  const PqMemory memory{table, to_centroids, rest,  scores,
+                        ids,   selection,    codes, {best_scores.data(), best_ids.data(), kept}};
   for (std::size_t q = 0; q < queries.X.rows; ++q) {
     const TopK best{D[q].data(), I[q].data(), D.columns};
     best.clear();

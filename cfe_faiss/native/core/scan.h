@@ -34,11 +34,11 @@ struct PqView {
 };
 inline constexpr std::size_t kCodewords = 256;
 
-// Memory for a scan by codes: products of a query with codewords, (parts, kCodewords), and with centroids, (nlist,),
-// and the rows that are best by their codes. `scores` has a multiple of 16 places, more than all copies of the rows
-// that are kept. `selection`: see memory_of_best.
+// Memory for a scan by codes: scores of a query with codewords, (parts, kCodewords), and with centroids, (nlist,), the
+// query less a centroid, (d,), and the rows that are best by their codes. `scores` has a multiple of 16 places, more
+// than all copies of the rows that are kept. `selection`: see memory_of_best.
 struct PqMemory {
-  std::span<float> table, to_centroids;
+  std::span<float> table, to_centroids, rest;
   std::span<float> scores;
   std::span<std::int64_t> ids, selection;
   std::span<const std::uint8_t*> codes;

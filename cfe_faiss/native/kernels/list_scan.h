@@ -191,13 +191,19 @@ void scan_lists(const ListsView& lists, const ListQuery& query, float margin, co
 
 // --- by product-quantizer codes ---
 
-// Writes the inner product of each part of x with each of its codewords.
-CFE_INLINE void codeword_products(const float* x, const PqView& pq, float* table) {
+// Writes the inner product of each part of x with each of its codewords, or minus their squared distance.
+template <bool kDistance>
+CFE_INLINE void codeword_scores(const float* x, const PqView& pq, float* table) {
   for (std::size_t part = 0; part < pq.parts; ++part)
     for (std::size_t c = 0; c < kCodewords; c += kLanes) {
       F32x16 total = F32x16::all(0);
-      for (std::size_t i = part * pq.width; i < (part + 1) * pq.width; ++i)
-        total = total + F32x16::all(x[i]) * F32x16::load(pq.codewords + i * kCodewords + c);
+      for (std::size_t i = part * pq.width; i < (part + 1) * pq.width; ++i) {
+        const F32x16 own = F32x16::all(x[i]), codewords = F32x16::load(pq.codewords + i * kCodewords + c);
+        if constexpr (kDistance)
+          total = total - (own - codewords) * (own - codewords);
+        else
+          total = total + own * codewords;
+      }
       total.store(table + part * kCodewords + c);
     }
 }
@@ -243,21 +249,27 @@ struct NearCodes {
 // Writes the best of the rows of a query's lists that are best by their codes, scored by their float32 vectors.
 void scan_codes(const ListsView& lists, const PqView& pq, const ListQuery& query, const PqMemory& memory, TopK best) {
   const RowsView& rows = lists.rows;
-  float *table = memory.table.data(), *to_centroids = memory.to_centroids.data();
-  codeword_products(query.x, pq, table);
+  const bool distance = rows.metric == Metric::kL2;
+  float *table = memory.table.data(), *to_centroids = memory.to_centroids.data(), *rest = memory.rest.data();
+  if (!distance) codeword_scores<false>(query.x, pq, table);
   const float unknown = std::numeric_limits<float>::quiet_NaN();
   for (std::size_t list = 0; list < rows.nlist; ++list) to_centroids[list] = unknown;
   NearCodes near{memory, lists.copies};
   for_each_run(lists, query, [&](std::size_t list, std::size_t first, std::size_t stop) CFE_LAMBDA {
+    const float* centroid = pq.centroids + list * rows.d;
     float& along = to_centroids[list];
-    if (along != along) along = similarity(query.x, pq.centroids + list * rows.d, rows.d);
+    if (distance && along != along) {  // the table is of a list, whose runs follow one another
+      for (std::size_t i = 0; i < rows.d; ++i) rest[i] = query.x[i] - centroid[i];
+      codeword_scores<true>(rest, pq, table);
+    }
+    if (along != along) along = distance ? 0 : similarity(query.x, centroid, rows.d);
     for (std::size_t place = first; place < stop; ++place)
       near.add(along + looked_up(table, rows.pq_codes[list] + place * pq.parts, pq.parts), rows.ids[list][place],
                rows.codes[list] + rows.row_size * place);
   });
   near.keep_best();
   for (std::size_t i = 0; i < near.count; ++i)
-    memory.scores[i] = similarity(query.x, reinterpret_cast<const float*>(memory.codes[i]), rows.d);
+    memory.scores[i] = score_of(rows.metric, query.x, reinterpret_cast<const float*>(memory.codes[i]), rows.d);
   best.clear();
   best_scores(memory.scores.data(), memory.ids.data(), near.count, best.k, lists.copies, memory.selection.data(),
               best.D, best.I);

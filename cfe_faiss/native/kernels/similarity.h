@@ -1,6 +1,8 @@
-// The score of two rows: products of float32, or squares of differences, summed in float64, in one order at every level.
+// The score of two rows: products of float32, or squares of differences, summed in float64, in one order at every
+// level.
 //
-// The order of the sums decides the bits, as products of two float32 numbers are exact in float64: 16 partial sums, the upper eight added to the lower, then a tree, then the last numbers of the rows one by one.
+// The order of the sums decides the bits, as products of two float32 numbers are exact in float64: 16 partial sums, the
+// upper eight added to the lower, then a tree, then the last numbers of the rows one by one.
 #pragma once
 
 #include <cmath>
@@ -102,7 +104,7 @@ void pair_similarities(const float* X, const float* Y, std::size_t d, std::span<
 
 // Writes the score of each X[first[p]] with Y[second[p]].
 void row_scores(Metric metric, Matrix<const float> X, Matrix<const float> Y, std::span<const std::int64_t> first,
-                      std::span<const std::int64_t> second, std::span<float> result) {
+                std::span<const std::int64_t> second, std::span<float> result) {
   for (std::size_t p = 0; p < result.size(); ++p)
     result[p] = score_of(metric, X.data + static_cast<std::size_t>(first[p]) * X.columns,
                          Y.data + static_cast<std::size_t>(second[p]) * Y.columns, X.columns);
