@@ -305,7 +305,7 @@ def page(results: Results | None = None) -> str:
         f"At most {HIGHEST_FAMILY:g} % of the reports, and three Monte-Carlo errors, may name anything.",
         families(results),
         "## Two models, the same direct effect: level of the tests of a change",
-        "`audit.compare_models`, n = 1,000, d = 12. Tests of the carriers, each alone at a two-sided 5 %: exact McNemar "
+        "`audit.compare_models`, n = 1,000, d = 12. Tests of the carriers, each alone at 5 %, two-sided: exact McNemar "
         "test of the rate, and the score tests of the change of both contrasts. The next column is the share of "
         "comparisons that name anything after the correction. Each model decides by chance, unless said. Two learned "
         "models have different rates: their first number, in brackets, is power.",

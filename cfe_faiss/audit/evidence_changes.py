@@ -79,9 +79,8 @@ def changes_above(
         differ = table[:, pairs.source] != table[:, pairs.target]
         for name, after in list(zip(models, differ, strict=True))[1:]:
             own = differ[0] | after
-            block = pairs.source, pairs.target, pairs.similarity, differ[0], after
-            if own.any():
-                yield name, Changes(*(column[own] for column in block))
+            sides = pairs.source[own], pairs.target[own]
+            yield name, Changes(*sides, pairs.similarity[own], differ[0][own], after[own])
 
 
 def closest(blocks: list[Changes], most: int) -> Changes:

@@ -115,7 +115,7 @@ def case_of(finder: "EvidenceFinder", row: int, k: int, where: "Constraints | No
             differing.append((_distance(attribute, whole), name, marked))
         else:
             agreeing[name] = values[0]
-    lines += [line for _, *line in sorted(differing, key=lambda one: -one[0])]
+    lines += [(name, marked) for _, name, marked in sorted(differing, key=lambda one: -one[0])]
     names = [_text(name) for name in finder.names(rows).tolist()]
     table = pd.DataFrame([values for _, values in lines], [_text(name) for name, _ in lines], names)
     return Case(f"{names[0]}: decided {finder.class_name(label)!r}", table, agreeing)

@@ -80,7 +80,7 @@ def find_changes(inputs: Inputs) -> ModelComparison | None:
     )
 
 
-def change_key(row: Mapping[str, Any]) -> str:
+def change_key(row: Mapping[Any, Any]) -> str:
     """Return the name of a test of a change in the family of all tests."""
     return repr([row[name] for name in ("model", "test", "attribute", "value")])
 
