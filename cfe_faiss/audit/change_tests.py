@@ -61,14 +61,14 @@ def change_of_effects(samples: Samples, models: Models, groups: Sequence[Groupin
             people, codes = samples.of(group)
             after = decided.setdefault(id(people), people.decided_by(labels, samples.unfavourable))
             for code in np.unique(codes).tolist():
-                tests = _test_change(people, after, codes == code, k)
+                tests = _tests_of(people, after, codes == code, k)
                 for test, found in zip(("situation", "direction"), tests, strict=True):
                     yield _line(name, group, code, test, found) | {"n": int((codes == code).sum()), "few": found.few}
 
 
 @single_threaded_blas()  # many small matrices: waiting for threads would take longer
-def _test_change(before: Sample, after: Sample, carries: Bools, k: int) -> list[ScoreTest]:
-    """Return the score tests of the situation and the evidence contrast of one model less those of the other."""
+def _tests_of(before: Sample, after: Sample, carries: Bools, k: int) -> list[ScoreTest]:
+    """Return the score tests of both contrasts, situation and evidence, of one model less the other."""
     change = after.situation_contrast(k) - before.situation_contrast(k)
     return after.test(carries, [change, after.evidence_contrast - before.evidence_contrast])[1]
 

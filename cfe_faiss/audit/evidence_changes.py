@@ -84,7 +84,7 @@ def changes_above(
 
 
 def closest(blocks: list[Changes], most: int) -> Changes:
-    """Return at most so many changes: first those of one model only, each kind by descending similarity."""
+    """Return at most ``most`` changes: first evidence of one model only, each kind by descending similarity."""
     joined = Changes(*map(np.concatenate, zip(*blocks, strict=True)))
     stays = joined.before & joined.after
     order = np.lexsort((joined.target, joined.source, -joined.similarity, stays))[:most]

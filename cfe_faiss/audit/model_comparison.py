@@ -203,7 +203,7 @@ def as_models(finder: EvidenceFinder, predictions: Any, argument: str, baseline:
         title = f"{argument}[{name!r}]"
         given = as_predictions(values, len(finder.labels), finder.class_names, title)
         if given.class_names is not None and finder.class_names is None:
-            raise ValueError(f"{title} must be numbers of classes, as those of the finder are, got texts")
+            raise ValueError(f"{title} must be numbers of classes, as in the finder, got texts")
         if given.labels.max(initial=0) >= count:
             raise ValueError(f"{title} must hold classes 0 to {count - 1}, got {given.labels.max()}")
         models[name] = given.labels

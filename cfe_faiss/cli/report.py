@@ -56,7 +56,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
         arguments,
         finder=finder,
         path=arguments.out,
-        favourable=None if favourable is None else class_number(names, "--favourable", favourable),
+        favourable=None if favourable is None else names[class_number(names, "--favourable", favourable)],
         where=where,
         compare=compare or None,
         require=conditions,

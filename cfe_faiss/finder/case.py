@@ -1,4 +1,4 @@
-"""One person beside the most similar people decided otherwise, as a page to print."""
+"""Page about one person and the most similar people decided otherwise."""
 
 from dataclasses import dataclass
 from html import escape
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cfe_faiss.finder.finder import EvidenceFinder
 
 _MOST_LINES, _MOST_NAMES, _MOST_LETTERS = 40, 60, 32
-"""Attributes that differ, names of those that agree, and letters of a cell on one page."""
+"""Lines, names of attributes that agree, and letters of a cell on one page, at most."""
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="generator" content="cfe-faiss {version}">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
@@ -51,7 +51,7 @@ class Case:
     table
         A column for the person and for each of the others, most similar first, named by their ids. Lines: decision,
         true class and probability, if known, similarity; then the attributes in which somebody differs from the person,
-        marked by "*", those that differ most first.
+        marked by "*", the largest difference first.
     agreeing
         Value of each attribute that is the same for all.
     """
@@ -84,7 +84,7 @@ class Case:
         if self.table.shape[1] == 1:
             return ["Nobody is decided otherwise."]
         more, same = len(self.table) - _MOST_LINES, [f"{_short(k)} = {_short(v)}" for k, v in self.agreeing.items()]
-        notes = [f"Beside {_short(self.table.columns[0])}: the most similar ones decided otherwise. * differs."]
+        notes = [f"Right of {_short(self.table.columns[0])}: the most similar ones decided otherwise. * differs."]
         notes += [f"{more:,} more attributes differ less."] if more > 0 else []
         left = f" and {len(same) - _MOST_NAMES:,} more" if len(same) > _MOST_NAMES else ""
         return notes + ([f"The same for all: {', '.join(same[:_MOST_NAMES])}{left}."] if same else [])

@@ -645,7 +645,7 @@ class EvidenceFinder:
         sex          f       m *
         income      30      31 *
         <BLANKLINE>
-        Beside 0: the most similar ones decided otherwise. * differs.
+        Right of 0: the most similar ones decided otherwise. * differs.
         <BLANKLINE>
         """
         rows = self.searched("id", [id])

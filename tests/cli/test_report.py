@@ -172,6 +172,20 @@ def test_models_of_a_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     capsys.readouterr()
 
 
+def test_classes_whose_names_are_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    people = pd.DataFrame({"income": rng.normal(size=300), "sex": rng.choice(["f", "m"], 300)})
+    people["class"] = np.where(people["income"] > np.where(people["sex"] == "f", 1, 0), 1, 2)
+    people.to_csv(tmp_path / "people.csv", index=False)
+    table = str(tmp_path / "people.csv")
+    options = ["--features", table, "--predictions", f"{table}:class", "--sensitive", "sex", "--favourable", "1"]
+    require = ["--require", "selection_rate[sex]<=0.3"]
+    assert main(["audit", *options, *require, "--out", str(tmp_path / "r.html"), *SMALL]) == 1
+    captured = capsys.readouterr().out
+    assert "pass: selection_rate[sex] <= 0.3, sex = f: " in captured
+    assert "fail: selection_rate[sex] <= 0.3, sex = m: " in captured
+
+
 def test_a_page_about_one_patient(inside, tmp_path: Path, output) -> None:
     options = inside.options("features", "predictions", "truth")
     name = str(inside.ids[7])

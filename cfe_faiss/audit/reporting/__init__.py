@@ -67,8 +67,8 @@ def report(  # noqa: PLR0913
 ) -> Report:
     """Audit a model and write a report: a page for readers, and the same numbers for programs.
 
-    The page is ``NAME.html``. Beside it are ``NAME.json`` (all numbers), ``NAME.xml`` (the conditions as JUnit test
-    cases) and ``NAME.csv`` (a long table). After an error none has changed: see :doc:`/user_guide/report`.
+    The page is ``NAME.html``. The same folder gets ``NAME.json`` (all numbers), ``NAME.xml`` (the conditions for JUnit)
+    and ``NAME.csv`` (a long table). After an error none has changed: see :doc:`/user_guide/report`.
 
     Parameters
     ----------

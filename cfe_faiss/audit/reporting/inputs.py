@@ -331,6 +331,8 @@ def facts(inputs: Inputs) -> dict[str, str]:
     if graph is not None:
         weights = [] if graph.weights is None else [graph.weights]
         found["SHA-256 of the connections"] = digest(graph.indptr, graph.indices, *weights)
+    for name, labels in list((inputs.models or {}).items())[1:]:
+        found[f"SHA-256 of the predictions of {show(name, _NAMES)}"] = digest(labels)
     found |= {f"SHA-256 of {show(name, 60)}": text for name, text in subject.files.items()}
     return {name: text for name, text in found.items() if text}
 

@@ -52,7 +52,7 @@ def find_effects(inputs: Inputs) -> DirectEffects | None:
         others |= {change_key(row): row["p"] for row in changes.table.to_dict("records")}
     tested: dict[str, Any] = {
         "sensitive": inputs.sensitive,
-        "unfavourable": inputs.unfavourable,
+        "unfavourable": [inputs.class_names[label] for label in inputs.unfavourable],
         "k": inputs.settings.k,
     }
     return direct_effects(inputs.finder, others=others, **tested, **inputs.options)
@@ -131,7 +131,8 @@ def effects_section(inputs: Inputs) -> Section:
     values["told"] = len(q) + sum(row["p"] is not None for row in others)
     smallest = f"; the smallest q is {min(q):.2f}" if q else ""
     key = "tests.nothing_else" if sentences else "tests.nothing"
-    nothing = inputs.say(key, direct=len(direct), told=len(q), smallest=smallest)
+    of = "" if inputs.models is None else f" of {show(next(iter(inputs.models)))}"
+    nothing = inputs.say(key, direct=len(direct), told=len(q), smallest=smallest, of=of)
     return inputs.section(
         "tests",
         values,
@@ -306,7 +307,7 @@ def _tests(
     groups = {
         group.name: group for group in known_groups(attributes_of(finder), rows, attributes, inputs.settings.bins)
     }
-    samples = Samples(finder, rows, finder.class_numbers("unfavourable", inputs.unfavourable))
+    samples = Samples(finder, rows, np.array(inputs.unfavourable, np.int32))
     with_pairs = any(row["test"] == "direction" for row in named)
     found: dict[tuple[str, str], list[_Answer]] = {}
     for attribute, value in dict.fromkeys((row["attribute"], row["value"]) for row in named):

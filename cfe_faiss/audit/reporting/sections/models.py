@@ -1,4 +1,4 @@
-"""Other models beside the audited one: evidence, changes of class, of rates and of direct effects."""
+"""Other models, compared with the audited one: evidence, changes of class, of rates and of direct effects."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -108,6 +108,21 @@ def test_bad_arguments(clean, tmp_path, options, error, words):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_classes_whose_names_are_numbers(tmp_path):
+    people = simulated(3, 1000, harm=0.6)
+    granted, refused = "1", "2"
+    classes = np.where(people["labels"] == 1, granted, refused)
+    features = {"sex": np.where(people["carries"], "f", "m")}
+    finder = cfe.EvidenceFinder.from_vectors(people["X"], classes, features=features, sensitive=["sex"])
+    clean = np.where(simulated(3, 1000)["labels"] == 1, granted, refused)
+    options = {"favourable": granted, "compare": {"v2": clean}, "progress": False}
+    rows = table_of(audit.report(finder, tmp_path / "r.html", **options), "tests", "all_tests")["rows"]
+    verdicts = {(row["group"], row["test"]): row["verdict"] for row in rows}
+    assert verdicts["sex = f", "nearest neighbours"] == "disadvantaged"
+    assert verdicts["v2: sex = f", "change of the rate"] == "advantaged"
+    assert verdicts["v2: sex = m", "change: nearest neighbours"] == "disadvantaged"
+
+
 def test_without_a_favourable_class_the_models_are_described(clean, tmp_path):
     report = audit.report(clean, tmp_path / "r.html", compare={"v2": 1 - clean.labels}, pairs=20, progress=False)
     (section,) = [part for part in report.numbers["sections"] if part["id"] == "models"]
