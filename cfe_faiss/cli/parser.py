@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from cfe_faiss import __version__
 from cfe_faiss.base.checks import did_you_mean
 from cfe_faiss.datasets import NAMES
-from cfe_faiss.datasets.own import NamedSource, Source
+from cfe_faiss.datasets.own.table import NamedSource, Source
 
 MODELS = ("gcn", "gat", "gin", "mpnn", "sage")
 """``cfe_faiss.models.NAMES``, copied because importing the models loads PyTorch."""
