@@ -58,10 +58,11 @@ def changes_of_neighbours(finder: EvidenceFinder, rows: Ints, models: Models, k:
         if first is None:
             first = keys, similarity
             continue
-        union, position = np.unique(np.concatenate([first[0], keys]), return_index=True)
+        both = np.concatenate([first[0], keys])  # each of the two holds a key once
+        union, position, count = np.unique(both, return_index=True, return_counts=True)
+        before = position < len(first[0])
         similarity = np.concatenate([first[1], similarity])[position]
-        known = (np.isin(union, own, assume_unique=True) for own in (first[0], keys))
-        yield name, Changes(*np.divmod(union, n), similarity, *known)
+        yield name, Changes(*np.divmod(union, n), similarity, before, ~before | (count == 2))
 
 
 def changes_above(
@@ -86,6 +87,9 @@ def changes_above(
 def closest(blocks: list[Changes], most: int) -> Changes:
     """Return at most ``most`` changes: first evidence of one model only, each kind by descending similarity."""
     joined = Changes(*map(np.concatenate, zip(*blocks, strict=True)))
-    stays = joined.before & joined.after
-    order = np.lexsort((joined.target, joined.source, -joined.similarity, stays))[:most]
+    rank = np.where(joined.before & joined.after, 3, 0) - joined.similarity  # a similarity is at least -1
+    if len(rank) > most:
+        near = np.flatnonzero(rank <= np.partition(rank, most - 1)[most - 1])
+        joined, rank = Changes(*(column[near] for column in joined)), rank[near]
+    order = np.lexsort((joined.target, joined.source, rank))[:most]
     return Changes(*(column[order] for column in joined))
