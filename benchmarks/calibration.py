@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from calibration_cells import CELLS, LARGE, Cell, many_values, people
+from calibration_cells import CELLS, CHANGES, LARGE, Cell, Change, many_values, people, two_models
 from common import RESULTS, save
 from numpy.typing import NDArray
 from report import table
@@ -32,6 +32,7 @@ BATCH = 20
 ROUNDS = (40, 100, 200)
 """Everything gets so many runs before anything gets more."""
 TESTS = ("direction", "situation")
+CHANGE_TESTS = ("rates", *TESTS)
 ALPHA, HIGHEST_LEVEL, HIGHEST_FAMILY = 0.05, 8.0, 6.0
 PROMISE_RUNS = 80
 MOST_PEOPLE = 6_000  # of a real table, drawn at random
@@ -45,7 +46,7 @@ def tested(X: Any, decisions: Any, attributes: Mapping[str, Any]) -> audit.Direc
     return audit.direct_effects(finder, sensitive=list(attributes), unfavourable=0)
 
 
-def outcomes(effects: audit.DirectEffects, value: str = "1") -> Iterator[tuple[str, str]]:
+def outcomes(effects: audit.DirectEffects | audit.ModelComparison, value: str = "1") -> Iterator[tuple[str, str]]:
     """Yield test and outcome for the carriers of a value, each test taken alone."""
     rows = effects.table[effects.table["value"] == value]
     for row in rows.itertuples():
@@ -81,6 +82,21 @@ def run_families(results: Results, kind: str, runs: int) -> bool:
         counts["named"] += int(found["named"].any())
         counts["told"] += int(found["p"].notna().sum())
         counts["below"] += int((found["p"] <= ALPHA).sum())
+    counts["runs"] += max(0, todo)
+    return todo > 0
+
+
+def run_change(name: str, change: Change, results: Results, runs: int) -> bool:
+    """Add one batch of comparisons of two models; return whether any was lacking."""
+    counts = results["changes"].setdefault(name, {"runs": 0, "named": 0, **{test: {} for test in CHANGE_TESTS}})
+    todo = min(BATCH, runs - counts["runs"])
+    for seed in range(FIRST_SEED + counts["runs"], FIRST_SEED + counts["runs"] + todo):
+        (X, carries, before), after = two_models(name, change, seed)
+        finder = cfe.EvidenceFinder.from_vectors(X, before, features={"attribute": carries.astype(int)})
+        compared = audit.compare_models(finder, {"v2": after}, pairs=1, sensitive=["attribute"], unfavourable=0)
+        counts["named"] += bool(compared.table["named"].any())
+        for test, outcome in outcomes(compared):
+            counts[test][outcome] = counts[test].get(outcome, 0) + 1
     counts["runs"] += max(0, todo)
     return todo > 0
 
@@ -199,6 +215,24 @@ def powers(results: Results) -> str:
     return table(head, rows)
 
 
+def changes(results: Results, null: bool) -> str:
+    rows = []
+    for name, change in CHANGES.items():
+        counts = results["changes"].get(name, {"runs": 0})
+        if bool(change.right) == null or not counts["runs"]:
+            continue
+        runs = counts["runs"]
+        right = {test: percent(counts[test].get(change.right, 0), runs) for test in CHANGE_TESTS}
+        shares = {test: alarms(counts, test) if null else right[test] for test in CHANGE_TESTS}
+        cells = [f"{share:.1f}" if null else f"{share:.0f}" for share in shares.values()]
+        if null and not change.rates:
+            cells[0] = f"({cells[0]})"
+        told = "/".join(str(counts[test].get("cannot tell", 0)) for test in CHANGE_TESTS)
+        rows.append([change.title, runs, *cells, f"{percent(counts['named'], runs):.1f}", told])
+    head = ["models" if null else "planted change", "runs", "rates, %", "direction, %", "situation, %"]
+    return table([*head, "names something, %", "cannot tell"], rows)
+
+
 def families(results: Results) -> str:
     rows = []
     for kind, counts in results["families"].items():
@@ -270,6 +304,16 @@ def page(results: Results | None = None) -> str:
         "## Many values: six attributes of five values, no effect",
         f"At most {HIGHEST_FAMILY:g} % of the reports, and three Monte-Carlo errors, may name anything.",
         families(results),
+        "## Two models, the same direct effect: level of the tests of a change",
+        "`audit.compare_models`, n = 1,000, d = 12. Tests of the carriers, each alone at 5 %, two-sided: exact McNemar "
+        "test of the rate, and the score tests of the change of both contrasts. The next column is the share of "
+        "comparisons that name anything after the correction. Each model decides by chance, unless said. Two learned "
+        "models have different rates: their first number, in brackets, is power.",
+        changes(results, null=True),
+        "## Two models, a planted change of the direct effect: power",
+        "The first model decides without the attribute, the second with it; in the last line it is the other way "
+        "round. Only findings on the right side count, except in the column of the correction.",
+        changes(results, null=False),
         "## Real tables",
         "Each binary attribute is hidden from a freshly trained model and from the vectors in turn. Predictions are "
         f"those for people that the model was not fitted on; at most {MOST_PEOPLE:,} people are drawn. The models do "
@@ -288,7 +332,7 @@ def page(results: Results | None = None) -> str:
 def load_results() -> Results:
     path = RESULTS / f"{NAME}.json"
     results: Results = json.loads(path.read_text()) if path.exists() else {}
-    return {**{part: {} for part in ("cells", "families", "real", "costs")}, **results}
+    return {**{part: {} for part in ("cells", "families", "changes", "real", "costs")}, **results}
 
 
 def write(results: Results) -> Path:
@@ -303,6 +347,10 @@ def run_round(results: Results, runs: int, only: list[str] | None) -> None:
     for name, cell in CELLS.items():
         if only is None or name in only:
             while run_cell(name, cell, results, runs):
+                write(results)
+    for name, change in CHANGES.items():
+        if only is None or name in only:
+            while run_change(name, change, results, runs):
                 write(results)
     if only is not None:
         return

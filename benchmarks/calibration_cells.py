@@ -63,6 +63,12 @@ def people(name: str, cell: Cell, seed: int) -> People:
 
 
 def ordinary(cell: Cell, rng: Rng, tails: float | None = None) -> People:
+    X, carries, f = scored(cell, rng, tails)
+    return People(X, carries, decide(cell, rng, X, carries, f))
+
+
+def scored(cell: Cell, rng: Rng, tails: float | None = None) -> tuple[Floats, NDArray[np.bool_], Floats]:
+    """Return vectors, who carries the value, and the score."""
     scale = np.arange(1, cell.d + 1) ** -0.5
     drawn = rng.normal(size=(cell.n, cell.d)) if tails is None else rng.standard_t(tails, (cell.n, cell.d))
     X = drawn * scale
@@ -82,7 +88,7 @@ def ordinary(cell: Cell, rng: Rng, tails: float | None = None) -> People:
         f = standard(-f, cell.refused)  # carriers score lower, as in the other cells
     if carries is None:
         carries = drawn_by(rng, cell.share, cell.strength * link(cell.link, f, X, weights, rng))
-    return People(X, carries, decide(cell, rng, X, carries, f))
+    return X, carries, f
 
 
 def heavy_tails(cell: Cell, rng: Rng) -> People:
@@ -252,6 +258,62 @@ LARGE = {
     "strong_64d_n30000": Cell("strongly correlated, n = 30,000, d = 64", link="linear", n=30_000, d=64),
 }
 """Cells that take a tenth of the runs."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Two models that decide about the same people.
+
+    ``before`` and ``after`` differ in what the attribute adds. ``right`` is the outcome that is right; empty where
+    nothing changes. ``rates``: whether the rate of the carriers stays the same, too.
+    """
+
+    title: str
+    before: Cell
+    after: Cell
+    right: str = ""
+    rates: bool = True
+
+
+def two_models(name: str, change: Change, seed: int) -> tuple[People, NDArray[np.int64]]:
+    """Return the people as the first model decides, and the decisions of the second; the same for the same seed."""
+    rng = np.random.default_rng([seed, crc32(name.encode())])
+    drawn = scored(change.after, rng)
+    X, carries, _ = drawn
+    return People(X, carries, decide(change.before, rng, *drawn)), decide(change.after, rng, *drawn)
+
+
+def _same(title: str, **cell: Any) -> Change:
+    both = Cell("", **{"rule": "chance", "n": 1000} | cell)
+    return Change(title, both, both, rates=both.rule == "chance")
+
+
+def _worse(title: str, harm: str, size: float, **cell: Any) -> Change:
+    before = Cell("", **{"n": 1000} | cell)
+    return Change(title, before, replace(before, harm=harm, size=size), "disadvantaged")
+
+
+CHANGES: dict[str, Change] = {
+    "same_50": _same("independent, 50 % carry"),
+    "same_10": _same("independent, 10 % carry", share=0.1),
+    "same_strong_50": _same("strongly correlated, 50 % carry", link="linear"),
+    "same_strong_10": _same("strongly correlated, 10 % carry", link="linear", share=0.1),
+    "same_steep_50": _same("changes steeply at the border", link="steep"),
+    "same_boosting_50": _same("independent, two learned models", rule="boosting"),
+    "same_boosting_strong_50": _same("strongly correlated, two learned models", rule="boosting", link="linear"),
+    "same_harm_50": _same("both models lower the score of carriers by .3 sd", harm="shift"),
+    "same_harm_strong_50": _same("the same, strongly correlated", harm="shift", link="linear"),
+    "worse_flip_50": _worse("30 % of the border flipped, 50 % carry", "flip", 0.3),
+    "worse_flip_10": _worse("30 % of the border flipped, 10 % carry", "flip", 0.3, share=0.1),
+    "worse_flip_strong_50": _worse("30 % of the border flipped, strongly correlated", "flip", 0.3, link="linear"),
+    "worse_shift_50": _worse("score lowered by .3 sd, 50 % carry", "shift", 0.3),
+    "worse_shift_chance_50": _worse("score lowered by .3 sd, decisions by chance", "shift", 0.3, rule="chance"),
+    "worse_learned_50": _worse(
+        "score of the labels lowered by .4 sd, two learned models", "learned", 0.4, rule="boosting"
+    ),
+}
+_flipped = CHANGES["worse_flip_50"]
+CHANGES["better_flip_50"] = Change("a flipped border mended, 50 % carry", _flipped.after, _flipped.before, "advantaged")
 
 
 def many_values(kind: str, seed: int, n: int = 1500) -> tuple[Floats, NDArray[np.int64], dict[str, NDArray[np.int64]]]:

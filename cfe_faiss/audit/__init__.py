@@ -1,4 +1,4 @@
-"""Audits of a model: direct tests, group rates, discrimination scores, consistency, errors, and fine-tuning.
+"""Audits of a model: direct tests, group rates, comparisons of models, consistency, errors, and fine-tuning.
 
 Each audit is a function of a finder. Tables are pandas ``DataFrame`` objects; the extra "audit" installs pandas.
 """
@@ -21,6 +21,7 @@ from cfe_faiss.audit.graph_fairness import (
     similarity_graph,
 )
 from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics
+from cfe_faiss.audit.model_comparison import ModelComparison, compare_models
 from cfe_faiss.audit.reporting import Check, Condition, Report, Subject, report
 from cfe_faiss.audit.score_curves import calibration_curves, threshold_curves
 from cfe_faiss.audit.situation import SituationTest, situation_test
@@ -35,6 +36,7 @@ __all__ = [
     "GroupDisparity",
     "GroupMetrics",
     "IndividualBias",
+    "ModelComparison",
     "OnlyIn",
     "OnlyInPairs",
     "RankingNDCG",
@@ -43,6 +45,7 @@ __all__ = [
     "Subject",
     "adjusted_p_values",
     "calibration_curves",
+    "compare_models",
     "consistency",
     "direct_effects",
     "direction_test",

@@ -64,30 +64,25 @@ def verdict(statistic: float, p: float, alpha: float) -> str:
     return "no finding" if p > alpha else FINDINGS[0] if statistic > 0 else FINDINGS[1]
 
 
-def basis(X: NDArray[np.float32], unfavourable: Bools) -> Floats:
+def basis(X: NDArray[np.float32], *unfavourable: Bools) -> Floats:
     """Return the columns that the null model predicts an attribute from, (n, c), without a constant one.
 
-    All standardised principal components of ``X``; squares and products of the first six; the logit of the cross-fitted
-    probability of an unfavourable decision, and its hinges at 14 quantiles. The attribute is not needed.
+    All standardised principal components of ``X``; squares and products of the first six; for each model the logit of
+    the cross-fitted probability of an unfavourable decision, and its hinges at 14 quantiles. The attribute is not
+    needed.
 
     Parameters
     ----------
     X
         Vectors, (n, d), in an order that does not depend on the attribute: row i belongs to fold i modulo 5.
     unfavourable
-        Whether each person was decided unfavourably, (n,), some and not all.
+        Whether each person was decided unfavourably, (n,), some and not all; once for each model.
     """
     components = _principal_components(X)
     first = components[:, :_PRODUCTS]
     a, b = np.triu_indices(first.shape[1])
     columns = np.column_stack([components, _standardise(first[:, a] * first[:, b])])
-    fold = np.arange(len(X)) % _FOLDS
-    logit = np.empty(len(X))
-    for k in range(_FOLDS):
-        logit[fold == k] = _logits(columns[fold != k], unfavourable[fold != k], columns[fold == k])
-    knots = np.unique(np.quantile(logit, np.linspace(0.05, 0.95, _KNOTS)))
-    hinges = np.maximum(logit[:, None] - knots, 0)
-    return np.column_stack([columns, _standardise(np.column_stack([logit, hinges]))])
+    return np.column_stack([columns, *(_standardise(_hinges(columns, decisions)) for decisions in unfavourable)])
 
 
 def propensity(B: Floats, carries: Bools) -> Floats:
@@ -199,6 +194,16 @@ def _standardise(columns: Floats) -> Floats:
     kept = deviations > 1e-9
     scaled: Floats = centred[:, kept] / deviations[kept]
     return scaled
+
+
+def _hinges(columns: Floats, unfavourable: Bools) -> Floats:
+    """Return the cross-fitted logit of an unfavourable decision, and its hinges, (n, at most 15)."""
+    fold = np.arange(len(columns)) % _FOLDS
+    logit = np.empty(len(columns))
+    for k in range(_FOLDS):
+        logit[fold == k] = _logits(columns[fold != k], unfavourable[fold != k], columns[fold == k])
+    knots = np.unique(np.quantile(logit, np.linspace(0.05, 0.95, _KNOTS)))
+    return np.column_stack([logit, np.maximum(logit[:, None] - knots, 0)])
 
 
 def _logits(B: Floats, y: Bools, at: Floats) -> Floats:

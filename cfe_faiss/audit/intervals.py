@@ -172,6 +172,41 @@ def newcombe(
     return np.clip(low, -1, 1), np.clip(high, -1, 1)
 
 
+def paired_difference(
+    gained: ArrayLike, lost: ArrayLike, cases: ArrayLike, confidence: float = 0.95
+) -> tuple[Floats, Floats]:
+    """Return the interval of Bonett & Price of the change of a share, measured twice on the same cases.
+
+    "Adjusted Wald confidence interval for a difference of binomial proportions based on paired data", Journal of
+    Educational and Behavioral Statistics 37 (2012); recommended by Fagerland, Lydersen & Laake, Statistics in Medicine
+    33 (2014).
+
+    Parameters
+    ----------
+    gained, lost, cases
+        Cases that are a success the second time only, or the first time only, and all cases; of one shape.
+    confidence
+        In (0, 1).
+
+    Returns
+    -------
+    low, high
+        Bounds of each change, float64 in [-1, 1]; NaN without cases.
+
+    Examples
+    --------
+    >>> low, high = paired_difference([1, 0], [7, 0], [21, 0])
+    >>> low.round(3), high.round(3)
+    (array([-0.508,    nan]), array([-0.013,    nan]))
+    """
+    z = normal_quantile(confidence)
+    up, down, n = _floats(gained, lost, cases)
+    p, q = (up + 1) / (n + 2), (down + 1) / (n + 2)
+    half = z * np.sqrt((p + q - (p - q) ** 2) / (n + 2))
+    known = np.where(n > 0, 0.0, np.nan)
+    return np.clip(p - q - half, -1, 1) + known, np.clip(p - q + half, -1, 1) + known
+
+
 def risk_ratio(
     successes: ArrayLike, cases: ArrayLike, other_successes: ArrayLike, other_cases: ArrayLike, confidence: float = 0.95
 ) -> tuple[Floats, Floats]:

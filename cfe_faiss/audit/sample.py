@@ -1,7 +1,7 @@
 """People whose decisions are tested, with their neighbours and closest pairs. Nothing here depends on the attribute."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -39,14 +39,17 @@ class Sample:
         Unit rows, (n, d) float32.
     unfavourable
         Whether each person was decided unfavourably, (n,).
-    contrasts
-        Computed contrasts of :meth:`situation_contrast`, by k.
+    before
+        Decisions of another model about the same people, (n,), whose logit joins the null model; or None.
+    near
+        Nearest people of either group, (n, k), by k.
     """
 
     rows: Ints
     vectors: NDArray[np.float32]
     unfavourable: Bools
-    contrasts: dict[int, Floats] = field(default_factory=dict)
+    before: Bools | None = None
+    near: dict[int, Ints] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -65,7 +68,11 @@ class Sample:
     @cached_property
     def basis(self) -> Floats:
         """Columns of the null model, see :func:`cfe_faiss.audit.direct_test.basis`."""
-        return direct_test.basis(self.vectors, self.unfavourable)
+        return direct_test.basis(self.vectors, *self._decisions)
+
+    @property
+    def _decisions(self) -> list[Bools]:
+        return [decisions for decisions in (self.before, self.unfavourable) if decisions is not None]
 
     @cached_property
     def pairs(self) -> tuple[Ints, Ints, NDArray[np.float32]]:
@@ -86,16 +93,19 @@ class Sample:
 
     def obstacle(self, carries: Bools) -> str:
         """Return why this value cannot be tested; empty if it can."""
-        n, carriers, refused = len(self), int(carries.sum()), int(self.unfavourable.sum())
+        n, carriers = len(self), int(carries.sum())
         least = direct_test.LEAST_GROUP
         if min(carriers, n - carriers) < least:
             return f"{carriers} carry the value and {n - carriers} do not, fewer than {least}"
-        if not 0 < refused < n:
+        if any(decisions.all() or not decisions.any() for decisions in self._decisions):
             return "all decisions are alike"
         varying = int((self.vectors != self.vectors[0]).any(axis=0).sum())
         if not varying:
             return "all vectors are alike"
-        return f"{varying} dimensions are more than a tenth of {n} people" if 10 * varying > n else ""
+        if 10 * varying > n:
+            return f"{varying} dimensions are more than a tenth of {n} people"
+        columns = 0 if self.before is None else self.basis.shape[1]
+        return f"{columns} columns of the null model are more than half of {n} people" if 2 * columns > n else ""
 
     def test(self, carries: Bools, contrasts: Sequence[Floats]) -> tuple[Floats, list[ScoreTest]]:
         """Return the propensity of carrying the value, NaN if it cannot be tested, and a test of each contrast."""
@@ -106,10 +116,14 @@ class Sample:
 
     def situation_contrast(self, k: int) -> Floats:
         """Return each decision minus the mean decision of the k nearest people, (n,)."""
-        if k not in self.contrasts:
-            near = self.neighbours(min(k, len(self) - 1)) if len(self) > 1 else np.arange(len(self))[:, None]
-            self.contrasts[k] = self.unfavourable - self.unfavourable[near].mean(axis=1)
-        return self.contrasts[k]
+        if k not in self.near:
+            self.near[k] = self.neighbours(min(k, len(self) - 1)) if len(self) > 1 else np.arange(len(self))[:, None]
+        contrast: Floats = self.unfavourable - self.unfavourable[self.near[k]].mean(axis=1)
+        return contrast
+
+    def decided_by(self, labels: NDArray[np.int32], unfavourable: NDArray[np.int32]) -> "Sample":
+        """Return the same people, decided by another model, with the neighbours that are known."""
+        return replace(self, unfavourable=np.isin(labels[self.rows], unfavourable), before=self.unfavourable)
 
     @cached_property
     def evidence_contrast(self) -> Floats:

@@ -44,7 +44,7 @@ def read(arguments: argparse.Namespace, *needed: str, encode: bool = True) -> Ow
         if getattr(arguments, name) is None and not (name == "edges" and arguments.neighbours is not None):
             also = " or --neighbours" if name == "edges" else ""
             raise ValueError(f"--features needs {flag(name)}{also}")
-    given = {name: getattr(arguments, name, None) for name in (*OPTIONS, "without")}
+    given = {name: getattr(arguments, name, None) for name in (*OPTIONS, "without", "compare")}
     files = OwnFiles(arguments.features, **{name: value for name, value in given.items() if value is not None})
     data = read_own(files, encode=encode)
     if data.edge_index is not None and is_table(arguments.features):  # the finder checks a table without a graph

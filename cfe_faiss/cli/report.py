@@ -6,15 +6,24 @@ import hashlib
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cfe_faiss import audit
+from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import as_attributes
+from cfe_faiss.audit.model_comparison import BASELINE
 from cfe_faiss.audit.reporting.conditions import FEWEST_CASES
 from cfe_faiss.audit.reporting.files import report_files
+from cfe_faiss.base.checks import did_you_mean
 from cfe_faiss.cli import own
 from cfe_faiss.cli.case import Case, class_number, find_left_out, read_case, table_finder
 from cfe_faiss.cli.constraints import constraints, number, parse_named
 from cfe_faiss.cli.parser import call
+from cfe_faiss.datasets.own.classes import read_classes, read_labels
+from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder
 
@@ -33,20 +42,9 @@ def run_audit(arguments: argparse.Namespace) -> int:
     assert case.predicted is not None
     attributes = as_attributes(case.attributes)
     names = list(case.data.class_names)
-    where = constraints(arguments, attributes, names)
     favourable = arguments.favourable
-    nodes = case.nodes(arguments.nodes)
-    if case.data.edge_index is None:
-        finder = table_finder(arguments, case, nodes)
-    else:
-        finder = EvidenceFinder.from_data(
-            case.data,
-            case.predicted if case.model is None else case.model,
-            features=attributes,
-            without=find_left_out(case, arguments.without or ()),
-            nodes=nodes,
-            progress=True,
-        )
+    compare = _others(arguments, case)
+    finder, where = _finder(arguments, case)
     if arguments.mask_ids:
         finder = dataclasses.replace(finder, ids=None)
     cuts = {
@@ -58,8 +56,9 @@ def run_audit(arguments: argparse.Namespace) -> int:
         arguments,
         finder=finder,
         path=arguments.out,
-        favourable=None if favourable is None else class_number(names, "--favourable", favourable),
+        favourable=None if favourable is None else names[class_number(names, "--favourable", favourable)],
         where=where,
+        compare=compare or None,
         require=conditions,
         subject=_subject(arguments, case),
         **({"bins": cuts} if cuts else {}),
@@ -69,6 +68,55 @@ def run_audit(arguments: argparse.Namespace) -> int:
     for check in report.checks:
         sys.stdout.write(f"{check}\n")
     return 1 if report.outcome == "fail" or (arguments.strict and not report.passed) else 0
+
+
+def run_case(arguments: argparse.Namespace) -> None:
+    """Write the page about one node."""
+    case = read_case(arguments)
+    found = case.ids.find([arguments.node])
+    if found[0] < 0:
+        hint = did_you_mean(arguments.node, map(str, case.ids.names.tolist()))
+        raise ValueError(f"NODE must be the id or the number of a node, got {arguments.node!r}{hint}")
+    finder, where = _finder(arguments, case)
+    page = finder.case(finder.names(found)[0], arguments.k, where=where)
+    if arguments.out is None:
+        sys.stdout.write(str(page))
+        return
+    with new_file(arguments.out.resolve(), overwrite=arguments.overwrite) as file:
+        file.write(page.to_html().encode("utf-8", "replace"))
+    sys.stdout.write(f"{arguments.out}\n")
+
+
+def _finder(arguments: argparse.Namespace, case: Case) -> tuple[EvidenceFinder, Constraints | None]:
+    """Return the finder of a case, and the constraints of the options."""
+    attributes, nodes = as_attributes(case.attributes), case.nodes(arguments.nodes)
+    where = constraints(arguments, attributes, list(case.data.class_names))
+    if case.data.edge_index is None:
+        return table_finder(arguments, case, nodes), where
+    finder = EvidenceFinder.from_data(
+        case.data,
+        case.predicted if case.model is None else case.model,
+        features=attributes,
+        without=find_left_out(case, arguments.without or ()),
+        nodes=nodes,
+        progress=True,
+    )
+    return finder, where
+
+
+def _others(arguments: argparse.Namespace, case: Case) -> dict[str, NDArray[Any]]:
+    """Return the predictions of --compare by the name of the model: class numbers of a data set, else class names."""
+    found: dict[str, NDArray[Any]] = {}
+    for place, source in enumerate(arguments.compare, 2):
+        name = source.name or f"v{place}"
+        if name in found or name == BASELINE:
+            raise ValueError(f"--compare must name each model once, got {name!r} again")
+        if arguments.dataset is not None:
+            found[name] = read_labels(source, len(case.ids), case.data.class_names)[0]
+        else:
+            classes = read_classes(source, None, case.ids)
+            found[name] = np.array([*classes.names, None], object)[classes.labels]
+    return found
 
 
 def _subject(arguments: argparse.Namespace, case: Case) -> audit.Subject:

@@ -16,6 +16,7 @@ from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names, as_nodes, as_unit_rows
 from cfe_faiss.base.extras import extra
+from cfe_faiss.finder.case import Case, case_of
 from cfe_faiss.finder.frames import as_html, class_name
 from cfe_faiss.finder.inputs import (
     EXACT_UP_TO,
@@ -610,6 +611,47 @@ class EvidenceFinder:
             self.index, k, per_node=per_node, progress=progress, **effort, **self._conditions(where)
         )
         return PairEvidence(pairs.source, pairs.target, pairs.similarity, self.labels, self, pairs.missing)
+
+    def case(self, id: Any, k: int = 5, *, where: Constraints | None = None) -> Case:  # noqa: A002
+        """Return one page about a row: the k most similar rows treated differently, what differs, what is the same.
+
+        Parameters
+        ----------
+        id
+            Id of a searched row.
+        k
+            Rows to compare with, >= 1.
+        where
+            :class:`cfe_faiss.Constraints` that they must meet.
+
+        Returns
+        -------
+        Case
+            ``print(case)`` shows it as text, ``case.to_html()`` is a page to print.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described.
+
+        Examples
+        --------
+        >>> features = {"income": [30, 31, 50], "sex": ["f", "m", "f"]}
+        >>> finder = EvidenceFinder.from_vectors([[1, 0], [0.9, 0.1], [0, 1]], ["no", "yes", "no"], features=features)
+        >>> print(finder.case(0))
+        0: decided 'no'
+        <BLANKLINE>
+                     0         1
+        Decision    no       yes
+        Similarity      0.993884
+        sex          f       m *
+        income      30      31 *
+        <BLANKLINE>
+        Right of 0: the most similar ones decided otherwise. * differs.
+        <BLANKLINE>
+        """
+        rows = self.searched("id", [id])
+        return case_of(self, int(rows[0]), as_count("k", k), where)
 
     def _conditions(self, where: Constraints | None) -> dict[str, Any]:
         """Return constraints with numbers of classes, and what they refer to, as arguments of a search."""

@@ -11,6 +11,7 @@ from cfe_faiss.audit.intervals import (
     clustered_wilson,
     newcombe,
     normal_quantile,
+    paired_difference,
     risk_ratio,
     wilson,
 )
@@ -185,3 +186,24 @@ def test_clustered_interval_covers(clusters: int) -> None:
         low, high = clustered_wilson(x, n)
         held += low <= 0.25 <= high
     assert 0.93 <= held / 400 <= 0.98
+
+
+@given(cases=st.integers(1, 300), shares=st.tuples(st.floats(0, 1), st.floats(0, 1)), level=LEVELS)
+def test_a_paired_interval_holds_the_change(cases: int, shares: tuple[float, float], level: float) -> None:
+    gained = round(cases * shares[0])
+    lost = round((cases - gained) * shares[1])
+    (low,), (high,) = paired_difference([gained], [lost], [cases], level)
+    assert -1 <= low <= high <= 1
+    if level >= 0.9:  # it is drawn to 0, which a narrow interval of few cases shows
+        assert low <= (gained - lost) / cases <= high
+    (turned_low,), (turned_high,) = paired_difference([lost], [gained], [cases], level)
+    np.testing.assert_allclose([turned_low, turned_high], [-high, -low])
+
+
+@pytest.mark.parametrize("n", [20, 100])
+@pytest.mark.parametrize("moved", [(0.02, 0.02), (0.3, 0.1), (0.05, 0.0)])
+def test_a_paired_interval_covers(n: int, moved: tuple[float, float]) -> None:
+    counts = np.random.default_rng(n).multinomial(n, [*moved, 1 - sum(moved)], 4000)
+    low, high = paired_difference(counts[:, 0], counts[:, 1], np.full(4000, n))
+    change = moved[0] - moved[1]
+    assert ((low <= change) & (change <= high)).mean() > 0.94

@@ -23,7 +23,7 @@ def commands(top: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
 
 def test_every_command_has_a_function_and_known_groups() -> None:
     found = list(commands(parser()))
-    assert len(found) == 15
+    assert len(found) == 16
     for command in found:
         assert {group.title for group in command._action_groups} <= GROUPS
         module, _, function = command.get_default("run").rpartition(".")

@@ -5,8 +5,11 @@ import shlex
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
+import cfe_faiss as cfe
 from cfe_faiss import Constraints
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.cli import main
@@ -121,4 +124,111 @@ OWN = "--features people.csv --id patient --edges edges.csv --predictions pred.c
 def test_errors_are_one_line(inside, tmp_path: Path, error, line: str, expected: str) -> None:
     before = written(inside.path)
     assert re.search(expected, error("audit", *line.split()))
+    assert written(inside.path) == before
+
+
+@pytest.fixture
+def second(inside) -> Path:
+    """Predictions of another model: every tenth patient gets the other class."""
+    labels = inside.probabilities.argmax(axis=1)
+    labels[::10] = 1 - labels[::10]
+    names = np.array(["malignant, sure", "benign"])
+    path = inside.path / "second.csv"
+    pd.DataFrame({"patient": inside.ids, "class": names[labels]}).sample(frac=1, random_state=0).to_csv(
+        path, index=False
+    )
+    return path
+
+
+def test_models_are_compared(inside, second: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [
+        *("audit", *inside.options("features", "predictions", "truth"), "--sensitive", "sex", *SMALL),
+        *("--favourable", "benign", "--compare", "second.csv", "--compare", "same=pred.csv"),
+        *("--out", f"{tmp_path}/r.html"),
+    ]
+    assert main([*arguments, "--require", "evidence_pairs<=v1", "--require", "changed_share<=0.2"]) == 1
+    written_lines = capsys.readouterr().out.splitlines()
+    assert sum("fail: evidence_pairs <= v1, v2: " in line for line in written_lines) == 1
+    assert sum("pass: evidence_pairs <= v1, same: " in line for line in written_lines) == 1
+    assert sum("pass: changed_share <= 0.2, " in line for line in written_lines) == 3
+    numbers = json.loads((tmp_path / "r.json").read_text())
+    (section,) = [part for part in numbers["sections"] if part["id"] == "models"]
+    rows = section["tables"][0]["rows"]
+    tenth = -(-len(inside.ids) // 10)
+    assert [(row["model"], row["changed"]) for row in rows] == [("v1", None), ("v2", tenth), ("same", 0)]
+    assert hashlib.sha256(second.read_bytes()).hexdigest() in (tmp_path / "r.html").read_text()
+
+
+def test_models_of_a_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = [str(i % 2) for i in range(569)]
+    (tmp_path / "first.txt").write_text("\n".join(labels))
+    (tmp_path / "second.txt").write_text("\n".join(["malignant", "benign"][i % 3 > 0] for i in range(569)))
+    options = ["--dataset", "patients", "--predictions", str(tmp_path / "first.txt"), "--nodes", "all", *SMALL]
+    out = tmp_path / "r.html"
+    assert main(["audit", *options, "--compare", str(tmp_path / "second.txt"), "--out", str(out)]) == 0
+    rows = json.loads(out.with_suffix(".json").read_text())["sections"]
+    models = next(part for part in rows if part["id"] == "models")["tables"][0]["rows"]
+    assert models[1]["changed"] == sum((i % 2) != (i % 3 > 0) for i in range(569))
+    capsys.readouterr()
+
+
+def test_classes_whose_names_are_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    people = pd.DataFrame({"income": rng.normal(size=300), "sex": rng.choice(["f", "m"], 300)})
+    people["class"] = np.where(people["income"] > np.where(people["sex"] == "f", 1, 0), 1, 2)
+    people.to_csv(tmp_path / "people.csv", index=False)
+    table = str(tmp_path / "people.csv")
+    options = ["--features", table, "--predictions", f"{table}:class", "--sensitive", "sex", "--favourable", "1"]
+    require = ["--require", "selection_rate[sex]<=0.3"]
+    assert main(["audit", *options, *require, "--out", str(tmp_path / "r.html"), *SMALL]) == 1
+    captured = capsys.readouterr().out
+    assert "pass: selection_rate[sex] <= 0.3, sex = f: " in captured
+    assert "fail: selection_rate[sex] <= 0.3, sex = m: " in captured
+
+
+def test_a_page_about_one_patient(inside, tmp_path: Path, output) -> None:
+    options = inside.options("features", "predictions", "truth")
+    name = str(inside.ids[7])
+    text = output("case", name, *options, "-k", "3")
+    assert text.startswith(f"{name}: decided '")
+    assert "True class" in text
+    assert "Probability of" in text
+    assert output("case", name, *options, "-k", "3", "--out", tmp_path / "case.html") == f"{tmp_path}/case.html\n"
+    page = (tmp_path / "case.html").read_text()
+    finder = cfe.EvidenceFinder.from_table(
+        pd.read_csv("people.csv"), pd.read_csv("pred.csv").set_index("patient").loc[inside.ids].to_numpy(),
+        class_names=["malignant, sure", "benign"], id="patient", truth="diagnosis",
+    )  # fmt: skip
+    assert page == finder.case(name, 3).to_html()
+    assert main(["case", name, *options, "--out", str(tmp_path / "case.html")]) == 0, "its own page is replaced"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            f"audit {OWN} --compare second.csv --require evidence_pairs<=v3",
+            r"require must name models .*\(v1, v2\), got 'v3'",
+        ),
+        (f"audit {OWN} --require evidence_pairs<=v1", "evidence_pairs must come with models"),
+        (f"audit {OWN} --require overall_accuracy>=v1", "a condition must read like"),
+        (
+            f"audit {OWN} --compare a=second.csv --compare a=pred.csv",
+            "--compare must name each model once, got 'a' again",
+        ),
+        (f"audit {OWN} --compare v1=second.csv", "--compare must name each model once, got 'v1' again"),
+        (f"audit {OWN} --compare 7=second.csv", "names in compare must be neither empty nor numbers, got '7'"),
+        (f"audit {OWN} --compare nowhere.csv", "nowhere.csv: No such file"),
+        (f"audit {OWN} --compare people.csv:clinic", r"compare\['v2'\] must be among the class names"),
+        (f"audit {OWN} --compare list.csv", "list.csv"),
+        (f"audit {OWN} --compare second.csv --out second.html", "second.csv is an input of this call"),
+        (f"case P-9999 {OWN}", "NODE must be the id or the number of a node, got 'P-9999'; did you mean"),
+        (f"case P-001 {OWN} -k 0", "k must be at least 1"),
+        (f"case P-001 {OWN} --out people.csv", "people.csv is an input of this call"),
+        (f"case P-001 {OWN} --exact race", "race"),
+    ],
+)
+def test_errors_of_comparisons_and_cases(inside, second: Path, error, line: str, expected: str) -> None:
+    before = written(inside.path)
+    assert re.search(expected, error(*line.split()))
     assert written(inside.path) == before

@@ -1,6 +1,6 @@
 """Report of an audit: a page for readers, and its numbers for programs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -54,6 +54,7 @@ def report(  # noqa: PLR0913
     favourable: int | str | None = None,
     require: Sequence[str | Condition] = (),
     where: Constraints | None = None,
+    compare: Mapping[str, Any] | None = None,
     subject: Subject | None = None,
     k: int = 10,
     pairs: int = 1000,
@@ -66,9 +67,8 @@ def report(  # noqa: PLR0913
 ) -> Report:
     """Audit a model and write a report: a page for readers, and the same numbers for programs.
 
-    The page is ``NAME.html``. The same folder gets ``NAME.json`` (all numbers), ``NAME.xml`` (the conditions as JUnit
-    test cases) and ``NAME.csv`` (a long table). After an error none of them has changed: see
-    :doc:`/user_guide/report`.
+    The page is ``NAME.html``. The same folder gets ``NAME.json`` (all numbers), ``NAME.xml`` (the conditions for JUnit)
+    and ``NAME.csv`` (a long table). After an error none has changed: see :doc:`/user_guide/report`.
 
     Parameters
     ----------
@@ -84,6 +84,8 @@ def report(  # noqa: PLR0913
         Conditions such as "impact_ratio[sex]>=0.8", as strings or :class:`Condition` objects.
     where
         ``cfe_faiss.Constraints`` on the closest pairs, their case files and their balance.
+    compare
+        Predictions of other models by name, see :func:`compare_models`; the finder's model is "v1".
     subject
         Names of data and model, the command, and the noun for the audited people.
     k, pairs, cases
@@ -105,10 +107,10 @@ def report(  # noqa: PLR0913
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or a condition names something that is not measured. If a file of the
-        report is an input, mapped, or foreign without ``overwrite``; then none has changed.
+        If an argument is not as described, a condition names something that is not measured, or a file of the report
+        is an input, mapped, or foreign without ``overwrite``.
     OSError
-        If a file cannot be written; then none has changed.
+        If a file cannot be written.
 
     Examples
     --------
@@ -118,8 +120,7 @@ def report(  # noqa: PLR0913
     >>> data = load("patients")
     >>> finder = cfe.EvidenceFinder.from_data(data, 1 - data.y)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     written = report(finder, f"{folder}/report.html", pairs=50)
-    ...     [file.name for file in written.files]
+    ...     [file.name for file in report(finder, f"{folder}/report.html", pairs=50).files]
     ['report.html', 'report.json', 'report.xml', 'report.csv']
     """
     from cfe_faiss.audit.reporting.content import collect
@@ -134,7 +135,7 @@ def report(  # noqa: PLR0913
     inputs_read = [*finder.files, *map(Path, subject.files)]
     check_outputs([*report_files(target), *([folder] if folder else [])], inputs_read, overwrite=overwrite)
     settings = Settings(k, pairs, cases, bins, confidence, where)
-    inputs = check_inputs(finder, sensitive, favourable, settings, subject)
+    inputs = check_inputs(finder, sensitive, favourable, settings, subject, compare)
     conditions = as_conditions(require)
     check_conditions(conditions, inputs)
     content = collect(inputs, conditions, progress)

@@ -2,14 +2,16 @@
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal, Self, TypeAlias
 
 from cfe_faiss.audit.reporting.document import Measure, texts
 from cfe_faiss.audit.reporting.formats import join_words
 from cfe_faiss.audit.reporting.inputs import Inputs
-from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.checks import as_count, as_number, check_known
 
 Outcome: TypeAlias = Literal["fail", "cannot tell", "pass"]
 """Outcome of a condition for one group."""
@@ -24,7 +26,9 @@ METRICS: dict[str, str] = {name: metric["text"] for name, metric in texts()["met
 """The metrics that conditions can be about."""
 
 _TRUTH = "true classes (data.y)"
-_TEXT = re.compile(r"\s*(?P<metric>\w+)\s*(?:\[(?P<attribute>.+)\])?\s*(?P<sign>>=|<=)\s*(?P<bound>[-+.\deE]+)\s*")
+_TEXT = re.compile(r"\s*(?P<metric>\w+)\s*(?:\[(?P<attribute>.+)\])?\s*(?P<sign>>=|<=)\s*(?P<bound>\S.*?)\s*")
+_OF_MODELS = {name for name, metric in texts()["metrics"].items() if metric["section"] == "models"}
+"""Metrics with a number for each model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,8 @@ class Condition:
         The sensitive attribute, or the intersection ("sex & race"), whose groups it is about. None: all of them, and
         all people together.
     at_least, at_most
-        Bounds of the number, both included; one of them at least.
+        Bounds of the number, both included; one of them at least. For metrics of compared models also the name of a
+        model, whose number is the bound.
     min_cases
         Groups of fewer cases are not judged, >= 1.
 
@@ -62,30 +67,35 @@ class Condition:
     --------
     >>> Condition("impact_ratio", "sex", at_least=0.8)
     Condition(metric='impact_ratio', attribute='sex', at_least=0.8, at_most=None, min_cases=30)
-    >>> str(Condition.parse("impact_ratio[sex & race] >= 0.8"))
-    'impact_ratio[sex & race] >= 0.8'
+    >>> str(Condition.parse("impact_ratio[sex & race] >= 0.8")), str(Condition.parse("evidence_pairs<=v1"))
+    ('impact_ratio[sex & race] >= 0.8', 'evidence_pairs <= v1')
     """
 
     metric: str
     attribute: str | None = None
-    at_least: float | None = None
-    at_most: float | None = None
+    at_least: float | str | None = None
+    at_most: float | str | None = None
     min_cases: int = FEWEST_CASES
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
             raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {self.metric!r}")
-        given = [as_number(name, value, -math.inf, math.inf) for name, value in self._bounds() if value is not None]
-        if not given:
+        if self.at_least is self.at_most is None:
             raise ValueError(f"a condition on {self.metric} must have at_least or at_most, got neither")
-        if len(given) == 2 and given[0] > given[1]:
-            raise ValueError(f"at_least must be at most at_most, got {given[0]} and {given[1]}")
+        numbers = [
+            as_number(name, value, -math.inf, math.inf)
+            for name, value in self._bounds()
+            if value is not None and not (isinstance(value, str) and self.metric in _OF_MODELS)
+        ]
+        if len(numbers) == 2 and numbers[0] > numbers[1]:
+            raise ValueError(f"at_least must be at most at_most, got {numbers[0]} and {numbers[1]}")
         as_count("min_cases", self.min_cases)
 
     def __str__(self) -> str:
         name = self.metric + ("" if self.attribute is None else f"[{self.attribute}]")
         signs = {"at_least": ">=", "at_most": "<="}
-        return " and ".join(f"{name} {signs[bound]} {value:g}" for bound, value in self._bounds() if value is not None)
+        given = [(signs[bound], value) for bound, value in self._bounds() if value is not None]
+        return " and ".join(f"{name} {sign} {v if isinstance(v, str) else f'{v:g}'}" for sign, v in given)
 
     @classmethod
     def parse(cls, text: str, min_cases: int = FEWEST_CASES) -> Self:
@@ -96,25 +106,29 @@ class Condition:
         ValueError
             If the text is not of this form.
         """
-        match = _TEXT.fullmatch(text)
-        try:
-            bound = float(match["bound"]) if match else math.nan
-        except ValueError:
-            bound = math.nan
-        if match is None or math.isnan(bound):
+        match, number = _TEXT.fullmatch(text), math.nan
+        with suppress(ValueError):
+            number = float(match["bound"]) if match else math.nan
+        if match is None or not (math.isfinite(number) or match["metric"] in _OF_MODELS):
             raise ValueError(f"a condition must read like impact_ratio>=0.8 or impact_ratio[sex]>=0.8, got {text!r}")
+        bound = number if math.isfinite(number) else match["bound"]
         name = match["attribute"].strip() if match["attribute"] else None
         if match["sign"] == ">=":
             return cls(match["metric"], name, at_least=bound, min_cases=min_cases)
         return cls(match["metric"], name, at_most=bound, min_cases=min_cases)
 
-    def _bounds(self) -> tuple[tuple[str, float | None], tuple[str, float | None]]:
+    def _bounds(self) -> tuple[tuple[str, float | str | None], tuple[str, float | str | None]]:
         return ("at_least", self.at_least), ("at_most", self.at_most)
 
-    def judge(self, low: float, high: float) -> Outcome:
-        """Return the outcome for a number with the interval [low, high]."""
-        least = -math.inf if self.at_least is None else self.at_least
-        most = math.inf if self.at_most is None else self.at_most
+    @property
+    def models(self) -> list[str]:
+        """Names of models that are bounds."""
+        return [value for _, value in self._bounds() if isinstance(value, str)]
+
+    def judge(self, low: float, high: float, models: Mapping[str, float] = MappingProxyType({})) -> Outcome:
+        """Return the outcome for a number with the interval [low, high], given the numbers of the models."""
+        least, most = (models[value] if isinstance(value, str) else value for _, value in self._bounds())
+        least, most = -math.inf if least is None else least, math.inf if most is None else most
         if high < least or low > most:
             return "fail"
         return "pass" if least <= low and high <= most else "cannot tell"
@@ -147,7 +161,8 @@ class Check:
     reason: str = ""
 
     def __str__(self) -> str:
-        value = "not defined" if self.value is None else f"{self.value:.4f}"
+        places = 0 if "kind" in texts()["metrics"][self.condition.metric] else 4
+        value = "not defined" if self.value is None else f"{self.value:,.{places}f}"
         bounds = "" if self.low is None or self.high is None else f", interval {self.low:.4f} to {self.high:.4f}"
         reason = f"; {self.reason}" if self.reason else ""
         return f"{self.outcome}: {self.condition}, {self.name}: {value} (n = {self.n:,}{bounds}){reason}"
@@ -188,7 +203,8 @@ def check_all(
     for condition in conditions:
         nothing = Measure(condition.metric, condition.attribute, "no group", math.nan, 0, unjudged="no such group")
         about = [measure for measure in measures if _is_about(condition, measure, chosen)] or [nothing]
-        checks += [_check(condition, measure) for measure in about]
+        bounds = {measure.group: measure.value for measure in about}
+        checks += [_check(condition, measure, bounds) for measure in about if measure.group not in condition.models]
     return tuple(checks)
 
 
@@ -205,6 +221,8 @@ def check_conditions(conditions: Sequence[Condition], inputs: Inputs) -> None:
         lacking = [_TRUTH if need == "truth" else need for need in needs]
         if lacking:
             raise ValueError(f"a condition on {condition.metric} must come with {join_words(lacking)}, got none")
+        for name in condition.models:
+            check_known("require must name models that are compared", name, inputs.models or ())
 
 
 def _is_about(condition: Condition, measure: Measure, sensitive: set[str]) -> bool:
@@ -212,7 +230,7 @@ def _is_about(condition: Condition, measure: Measure, sensitive: set[str]) -> bo
     return measure.metric == condition.metric and measure.attribute in about
 
 
-def _check(condition: Condition, measure: Measure) -> Check:
+def _check(condition: Condition, measure: Measure, models: Mapping[str, float]) -> Check:
     value = None if math.isnan(measure.value) else measure.value
     outcome: Outcome = "cannot tell"
     reason = measure.unjudged
@@ -222,7 +240,7 @@ def _check(condition: Condition, measure: Measure) -> Check:
         reason = "the number is not defined"
     elif not reason:
         low, high = ((measure.value if bound is None else bound) for bound in (measure.low, measure.high))
-        outcome = condition.judge(low, high)
+        outcome = condition.judge(low, high, models)
         reason = "the interval holds a bound" if outcome == "cannot tell" else ""
     bounds = (measure.low, measure.high)
     return Check(condition, measure.attribute, measure.group, value, measure.n, *bounds, outcome, reason)

@@ -15,11 +15,11 @@ from cfe_faiss.audit.reporting.conditions import OUTCOMES, Check, Condition, che
 from cfe_faiss.audit.reporting.document import MAKERS, Section, Table, texts
 from cfe_faiss.audit.reporting.formats import plural
 from cfe_faiss.audit.reporting.inputs import COMMAND, Inputs, facts, scope
-from cfe_faiss.audit.reporting.sections import balance, direct_effects, groups, model_tests, pairs
+from cfe_faiss.audit.reporting.sections import balance, direct_effects, groups, model_tests, models, pairs
 
 FORMAT = 2
 """The version of report.json, see schema.json."""
-_MODULES = balance, direct_effects, groups, model_tests, pairs
+_MODULES = balance, direct_effects, groups, model_tests, models, pairs
 """Modules with the functions of sections, which register themselves."""
 
 
@@ -79,6 +79,11 @@ class Content:
         return tuple(lines)
 
     @property
+    def models(self) -> tuple[Table, ...]:
+        """Table of the first page, if models are compared."""
+        return tuple(table for section in self.sections for table in section.tables if table.id == "models")
+
+    @property
     def outcome(self) -> str:
         """Outcomes of the conditions in a sentence."""
         if not self.results:
@@ -92,7 +97,9 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
     """Run every audit."""
     sections = []
     # None: no bar if standard error is not a terminal.
-    names, disable = texts()["sections"], None if progress else True
+    sought = texts()["sections"].items()
+    names = [name for name, text in sought if not ("optional" in text and inputs.missing_need(name))]
+    disable = None if progress else True
     with tqdm(names, "Auditing", disable=disable, file=sys.stderr, leave=False) as bar:
         for name in bar:
             bar.set_postfix_str(name.replace("_", " "))

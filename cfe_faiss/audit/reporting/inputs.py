@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.evidence import attributes_of, sensitive_of
+from cfe_faiss.audit.evidence_changes import Models
 from cfe_faiss.audit.groups import Bins
 from cfe_faiss.audit.intervals import wilson
+from cfe_faiss.audit.model_comparison import as_models
 from cfe_faiss.audit.reporting.document import Wording, texts
 from cfe_faiss.audit.reporting.formats import group_name, join_words, list_first, plural, show
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
@@ -105,6 +107,8 @@ class Inputs(Wording):
         The class that counts as selected; None if none was named.
     settings, subject
         Settings of the audit, and the names in it, all of them filled in.
+    models
+        Predicted class of every row of the finder by each model, the finder's own first; None without others.
     results
         Results that several sections use, by the function that computes them.
     """
@@ -119,6 +123,7 @@ class Inputs(Wording):
     favourable: int | None
     settings: Settings
     subject: Subject
+    models: Models | None = None
     results: dict[Callable[..., Any], Any] = field(default_factory=dict, repr=False, compare=False)
 
     def once(self, compute: "Callable[[Inputs], _Result]") -> _Result:
@@ -212,6 +217,7 @@ def check_inputs(
     favourable: int | str | None,
     settings: Settings,
     subject: Subject = Subject(),
+    compare: Mapping[str, Any] | None = None,
 ) -> Inputs:
     """Return the inputs of a report.
 
@@ -245,6 +251,7 @@ def check_inputs(
         selected[0],
         settings,
         _complete(subject, finder),
+        None if compare is None else as_models(finder, compare, "compare"),
     )
 
 
@@ -324,6 +331,8 @@ def facts(inputs: Inputs) -> dict[str, str]:
     if graph is not None:
         weights = [] if graph.weights is None else [graph.weights]
         found["SHA-256 of the connections"] = digest(graph.indptr, graph.indices, *weights)
+    for name, labels in list((inputs.models or {}).items())[1:]:
+        found[f"SHA-256 of the predictions of {show(name, _NAMES)}"] = digest(labels)
     found |= {f"SHA-256 of {show(name, 60)}": text for name, text in subject.files.items()}
     return {name: text for name, text in found.items() if text}
 

@@ -53,6 +53,8 @@ class OwnFiles:
     without
         Attributes that the choice of neighbours ignores. A column of more than 100 texts is left out of ``x``, too;
         :meth:`cfe_faiss.EvidenceFinder.from_data` leaves the others out of the vectors.
+    compare
+        Predictions of other models, which are not read here: their columns are no features, either.
     """
 
     features: Path
@@ -66,6 +68,7 @@ class OwnFiles:
     missing: str = "error"
     as_is: bool = False
     without: Sequence[str] = ()
+    compare: Sequence[Source] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -268,7 +271,8 @@ def _features(files: OwnFiles) -> Table:
         if files.id is not None:
             raise ValueError(f"{path} must have a header that names the column {files.id!r} of the ids")
         return replace(table, columns={f"feature {j}": column for j, column in enumerate(table.columns.values())})
-    others = (source for source in (files.predictions, files.truth, files.split) if source is not None)
+    given = files.predictions, files.truth, files.split, *files.compare
+    others = (source for source in given if source is not None)
     taken = {name for source in others if source.path.resolve() == path.resolve() for name in source.columns}
     return replace(table, columns={name: column for name, column in table.columns.items() if name not in taken})
 

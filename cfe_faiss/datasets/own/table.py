@@ -118,6 +118,22 @@ class Source:
 
 
 @dataclass(frozen=True)
+class NamedSource(Source):
+    """A source with a name; empty for none."""
+
+    name: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> "NamedSource":
+        """Return the source of ``NAME=FILE`` or ``FILE``, each as in :class:`Source`."""
+        name, sign, rest = text.partition("=")
+        if not sign or Path(text).exists():
+            name, rest = "", text
+        source = Source.parse(rest)
+        return cls(source.path, source.columns, name)
+
+
+@dataclass(frozen=True)
 class Ids:
     """Names of n nodes; node v has the name ``names[v]``.
 

@@ -96,6 +96,22 @@ def test_outcome_of_a_report(tmp_path: Path) -> None:
     assert (report.outcome, report.passed) == ("pass", True)
 
 
+def test_a_model_is_the_bound_of_the_others() -> None:
+    counts = {"v1": 100.0, "v2": 90.0, "v3": 101.0}
+    measures = [Measure("evidence_pairs", None, name, count, 500) for name, count in counts.items()]
+    condition = Condition.parse("evidence_pairs <= v1")
+    assert condition == Condition("evidence_pairs", at_most="v1")
+    assert [(check.group, check.outcome) for check in check_all([condition], measures, ())] == [
+        ("v2", "pass"),
+        ("v3", "fail"),
+    ]
+    both = Condition("evidence_pairs", at_least=95, at_most="v1")
+    assert str(both) == "evidence_pairs >= 95 and evidence_pairs <= v1"
+    assert [check.outcome for check in check_all([both], measures, ())] == ["fail", "fail"]
+    (check,) = check_all([Condition("evidence_pairs", at_most=99)], measures[:1], ())
+    assert check.outcome == "fail"
+
+
 def test_texts_and_objects_are_conditions() -> None:
     condition = Condition("accuracy", at_least=0.5)
     assert as_conditions(["impact_ratio[sex]>=0.8", condition]) == (
@@ -120,7 +136,13 @@ def test_parse(text, condition):
     assert Condition.parse(str(condition)) == condition
 
 
-@pytest.mark.parametrize("text", ["", "impact_ratio", "impact_ratio>0.8", "impact_ratio>=", "impact_ratio>=1.2.3"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "impact_ratio", "impact_ratio>0.8", "impact_ratio>=", "impact_ratio>=1.2.3", "impact_ratio>=nan"),
+        *("impact_ratio>=inf", "impact_ratio>=v1", "evidence_pairs>=", "evidence_pairs>v1"),
+    ],
+)
 def test_parse_refuses(text):
     with pytest.raises(ValueError, match="must read like"):
         Condition.parse(text)

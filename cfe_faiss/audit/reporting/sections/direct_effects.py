@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.audit import direct_test
 from cfe_faiss.audit.direct_test import pair_counts
 from cfe_faiss.audit.evidence import attributes_of, known_rows
 from cfe_faiss.audit.family import DirectEffects, direct_effects
 from cfe_faiss.audit.groups import known_groups
+from cfe_faiss.audit.model_comparison import ModelComparison, compare_models
 from cfe_faiss.audit.reporting.document import Column, Section, section_of
 from cfe_faiss.audit.reporting.formats import group_name, list_first, rows_of, show, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
@@ -41,17 +43,73 @@ _Answer = tuple[float, float, float]
 
 
 def find_effects(inputs: Inputs) -> DirectEffects | None:
-    """Run the direct tests; the impact ratios belong to their family. None without groups or a favourable class."""
+    """Run the direct tests, in one family with impact ratios and changes. None without groups or a favourable class."""
     if inputs.missing_need("tests"):
         return None
     comparisons = inputs.once(find_rates).comparisons
     others = {row["feature"]: np.nan if row["p"] is None else row["p"] for row in comparisons}
+    if changes := inputs.once(find_changes):
+        others |= {change_key(row): row["p"] for row in changes.table.to_dict("records")}
     tested: dict[str, Any] = {
         "sensitive": inputs.sensitive,
-        "unfavourable": inputs.unfavourable,
+        "unfavourable": [inputs.class_names[label] for label in inputs.unfavourable],
         "k": inputs.settings.k,
     }
     return direct_effects(inputs.finder, others=others, **tested, **inputs.options)
+
+
+def find_changes(inputs: Inputs) -> ModelComparison | None:
+    """Compare the models at the similarity of the closest pairs. None without other models."""
+    if inputs.models is None:
+        return None
+    tested: dict[str, Any] = {}
+    if inputs.unfavourable:
+        others = [name for label, name in enumerate(inputs.class_names) if label != inputs.favourable]
+        tested = {"unfavourable": others, "sensitive": inputs.sensitive, **inputs.options}
+    first, *named = inputs.models
+    found = inputs.finder.top_pairs(inputs.settings.pairs).similarity
+    return compare_models(
+        inputs.finder,
+        {name: inputs.models[name] for name in named},
+        k=inputs.settings.k,
+        threshold=float(found[-1]) if len(found) else 1.0,
+        pairs=inputs.settings.pairs,
+        confidence=inputs.settings.confidence,
+        baseline=first,
+        **tested,
+    )
+
+
+def change_key(row: Mapping[Any, Any]) -> str:
+    """Return the name of a test of a change in the family of all tests."""
+    return repr([row[name] for name in ("model", "test", "attribute", "value")])
+
+
+def change_rows(inputs: Inputs) -> list[_Row]:
+    """Return the tests of changes, adjusted over all tests of the report, as rows of the table of all tests."""
+    changes, effects = inputs.once(find_changes), inputs.once(find_effects)
+    rows = [] if changes is None else rows_of(changes.table)
+    for row in rows:
+        if effects is not None and row["p"] is not None:
+            row["q"] = effects.others[change_key(row)]
+            row["verdict"] = direct_test.verdict(row["statistic"], row["q"], effects.fdr)
+            row["named"] = row["verdict"] in direct_test.FINDINGS
+        place = inputs.group({"feature": row["attribute"], "value": row["value"]})
+        is_rate = row["test"] == "rates"
+        row |= {
+            "place": place,
+            "group": f"{show(row['model'])}: {place}",
+            "n_carriers": row["n"],
+            "change": row["effect"],
+        }
+        row |= {"effect": None if row["p"] is None else row["effect"], "n_effective": round(row["n_effective"], 1)}
+        row["detail"] = row["reason"] or (inputs.say("models.moved", row) if is_rate else "")
+        same = (row["model"], row["attribute"], row["test"])
+        row["values"] = 0 if is_rate else sum((one["model"], one["attribute"], one["test"]) == same for one in rows)
+    for row in rows:
+        row |= {"attribute": row["group"].removesuffix(row["place"]) + row["attribute"], "kind": row["test"]}
+        row["test"] = inputs.say(f"models.{row['kind']}")
+    return _keep_one_side(rows)
 
 
 @section_of("tests")
@@ -62,22 +120,26 @@ def effects_section(inputs: Inputs) -> Section:
     sizes = effects.table.groupby("attribute")["value"].nunique()
     direct = [_direct_row(inputs, row | {"values": int(sizes[row["attribute"]])}) for row in rows_of(effects.table)]
     rows = [*(_ratio_row(inputs, row, effects) for row in rates.comparisons), *_keep_one_side(direct)]
+    changes = inputs.once(change_rows)
     named = [row for row in rows if row["named"]]
     q = [row["q"] for row in direct if row["q"] is not None]
     unexplained = list(_say_unexplained(inputs, named))
     sentences = [*_say_unequal(inputs, rates, effects), *unexplained]
-    values = {"count": len(rates.comparisons) + len(direct), "named": len(named), "fdr": effects.fdr, "k": effects.k}
-    values["told"] = len(q) + sum(row["p"] is not None for row in rates.comparisons)
+    others = [*rates.comparisons, *changes]
+    values = {"count": len(others) + len(direct), "fdr": effects.fdr, "k": effects.k}
+    values |= {"named": len(named) + sum(row["named"] for row in changes), "changes": bool(changes)}
+    values["told"] = len(q) + sum(row["p"] is not None for row in others)
     smallest = f"; the smallest q is {min(q):.2f}" if q else ""
     key = "tests.nothing_else" if sentences else "tests.nothing"
-    nothing = inputs.say(key, direct=len(direct), told=len(q), smallest=smallest)
+    of = "" if inputs.models is None else f" of {show(next(iter(inputs.models)))}"
+    nothing = inputs.say(key, direct=len(direct), told=len(q), smallest=smallest, of=of)
     return inputs.section(
         "tests",
         values,
         named=_limit(inputs, sentences),
         described=(inputs.say("tests.not_caused") if unexplained else nothing,),
         undetermined=_limit(inputs, _say_untold(inputs, rows)),
-        tables={"all_tests": sorted(rows, key=lambda row: (not row["named"], row["p"] is None))},
+        tables={"all_tests": sorted([*rows, *changes], key=lambda row: (not row["named"], row["p"] is None))},
         limits=map(inputs.reword, effects.limits),
     )
 
@@ -245,7 +307,7 @@ def _tests(
     groups = {
         group.name: group for group in known_groups(attributes_of(finder), rows, attributes, inputs.settings.bins)
     }
-    samples = Samples(finder, rows, finder.class_numbers("unfavourable", inputs.unfavourable))
+    samples = Samples(finder, rows, np.array(inputs.unfavourable, np.int32))
     with_pairs = any(row["test"] == "direction" for row in named)
     found: dict[tuple[str, str], list[_Answer]] = {}
     for attribute, value in dict.fromkeys((row["attribute"], row["value"]) for row in named):

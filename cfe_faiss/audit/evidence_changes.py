@@ -1,0 +1,95 @@
+"""Evidence of several models on the same rows: which of it appears, disappears and stays."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.audit.tables import Bools, Ints
+from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.index.flat import IndexEvidenceFlat
+from cfe_faiss.pairs import evidence_pairs
+
+Models: TypeAlias = Mapping[str, NDArray[np.int32]]
+"""Predicted class of every row, (n,), by the name of the model; the first one is the baseline."""
+
+
+class Changes(NamedTuple):
+    """Evidence of the baseline or of another model.
+
+    Attributes
+    ----------
+    source, target
+        Row numbers of both sides, (p,).
+    similarity
+        (p,) float32.
+    before, after
+        Whether it is evidence of the baseline, and of the other model, (p,); one of them at least.
+    """
+
+    source: Ints
+    target: Ints
+    similarity: NDArray[np.float32]
+    before: Bools
+    after: Bools
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return no evidence."""
+        return cls(*(np.empty(0, dtype) for dtype in (np.int64, np.int64, np.float32, bool, bool)))
+
+
+def changes_of_neighbours(finder: EvidenceFinder, rows: Ints, models: Models, k: int) -> Iterator[tuple[str, Changes]]:
+    """Yield for each other model the k nearest evidence of each row, under it and under the baseline.
+
+    One exact index is relabelled for each model. The finder's own index is left alone: others may be searching it.
+    """
+    first, n = None, len(finder.labels)
+    index = IndexEvidenceFlat(finder.vectors.shape[1])
+    for name, labels in models.items():
+        if first is None:
+            index.add_with_labels(finder.vectors[rows], labels[rows], ids=rows)
+        else:
+            index.relabel(labels[rows], ids=rows)
+        D, I = index.search_stored(None, k)
+        row, place = np.nonzero(I >= 0)
+        keys, similarity = rows[row] * n + I[row, place], D[row, place]
+        if first is None:
+            first = keys, similarity
+            continue
+        both = np.concatenate([first[0], keys])  # each of the two holds a key once
+        union, position, count = np.unique(both, return_index=True, return_counts=True)
+        before = position < len(first[0])
+        similarity = np.concatenate([first[1], similarity])[position]
+        yield name, Changes(*np.divmod(union, n), similarity, before, ~before | (count == 2))
+
+
+def changes_above(
+    finder: EvidenceFinder, rows: Ints, models: Models, threshold: float
+) -> Iterator[tuple[str, Changes]]:
+    """Yield for each other model, in blocks, the pairs of at least this similarity that it or the baseline separates.
+
+    One search serves all models: its classes are the combinations of all their classes.
+    """
+    table = np.stack(list(models.values()))
+    combined = np.unique(table[:, rows], axis=1, return_inverse=True)[1].ravel()
+    index = IndexEvidenceFlat(finder.vectors.shape[1])
+    index.add_with_labels(finder.vectors[rows], combined.astype(np.int32), ids=rows)
+    for pairs in evidence_pairs(index, threshold):
+        differ = table[:, pairs.source] != table[:, pairs.target]
+        for name, after in list(zip(models, differ, strict=True))[1:]:
+            own = differ[0] | after
+            sides = pairs.source[own], pairs.target[own]
+            yield name, Changes(*sides, pairs.similarity[own], differ[0][own], after[own])
+
+
+def closest(blocks: list[Changes], most: int) -> Changes:
+    """Return at most ``most`` changes: first evidence of one model only, each kind by descending similarity."""
+    joined = Changes(*map(np.concatenate, zip(*blocks, strict=True)))
+    rank = np.where(joined.before & joined.after, 3, 0) - joined.similarity  # a similarity is at least -1
+    if len(rank) > most:
+        near = np.flatnonzero(rank <= np.partition(rank, most - 1)[most - 1])
+        joined, rank = Changes(*(column[near] for column in joined)), rank[near]
+    order = np.lexsort((joined.target, joined.source, rank))[:most]
+    return Changes(*(column[order] for column in joined))

@@ -1,0 +1,148 @@
+import json
+import re
+from importlib.resources import files
+
+import numpy as np
+import pytest
+from audit_report_helpers import table_of, text_of
+from simulated_people import finder_of, simulated
+
+import cfe_faiss as cfe
+from cfe_faiss import audit
+from cfe_faiss.audit.reporting.sections.direct_effects import change_key
+
+
+@pytest.fixture(scope="module")
+def clean():
+    return finder_of(simulated(3, 1000), town=np.random.default_rng(0).choice(["a", "b", "c"], 1000))
+
+
+@pytest.fixture(scope="module")
+def compared(clean, tmp_path_factory):
+    harmed, rest = simulated(3, 1000, harm=0.6)["labels"], simulated(8, 1000)["labels"]
+    return audit.report(
+        clean,
+        tmp_path_factory.mktemp("models") / "report.html",
+        sensitive=["sex", "town"],
+        favourable=1,
+        compare={"v2": harmed, "other": rest},
+        require=["evidence_pairs<=v1", "changed_share<=0.2"],
+        pairs=200,
+        progress=False,
+    )
+
+
+def test_the_models_stand_side_by_side_on_the_first_page(clean, compared):
+    page = compared.files[0].read_text()
+    first = text_of(page[: page.index('<h2 id="undetermined"')])
+    assert "The models side by side" in first
+    assert page.count("The models side by side</strong>") == 1
+    threshold = float(clean.top_pairs(200).similarity[-1])
+    models = audit.compare_models(
+        clean, {"v2": simulated(3, 1000, harm=0.6)["labels"]}, threshold=threshold, unfavourable=0
+    ).models
+    rows = table_of(compared, "models", "models")["rows"]
+    assert [row["model"] for row in rows] == ["v1", "v2", "other"]
+    for name in ("evidence", "changed_share"):
+        assert [row[name] for row in rows[:2]] == models[name].tolist()
+    assert rows[1]["selected"] == pytest.approx(1 - models["unfavourable"][1])
+    assert rows[1]["selected_low"] < rows[1]["selected"] < rows[1]["selected_high"]
+    assert re.search(r"v2 puts \d+ people in another class than v1", first)
+
+
+def test_all_tests_are_one_family(clean, compared):
+    rows = table_of(compared, "tests", "all_tests")["rows"]
+    changes = [row for row in rows if "change" in row["test"]]
+    assert {row["group"].split(": ")[0] for row in changes} == {"v2", "other"}
+    p = [row["p"] for row in rows if row["p"] is not None]
+    assert len(p) < len(rows)
+    ratios = audit.group_metrics(
+        y_pred=clean.labels, sensitive_features=clean.attributes, favourable=1
+    ).summary.set_index("feature")["p"]
+    both = [("sex", "town")]
+    options = {"sensitive": ["sex", "town"], "unfavourable": 0, "intersections": both}
+    own = {"v2": simulated(3, 1000, harm=0.6)["labels"], "other": simulated(8, 1000)["labels"]}
+    further = audit.compare_models(clean, own, **options).table
+    others = {**ratios, **{change_key(row): row["p"] for row in further.to_dict("records")}}
+    family = audit.direct_effects(clean, others=others, **options)
+    found = {(row["group"], row["test"]): row["q"] for row in changes}
+    expected = family.others[change_key({"model": "v2", "test": "rates", "attribute": "sex", "value": "f"})]
+    assert found["v2: sex = f", "change of the rate"] == pytest.approx(expected)
+    assert any("sex = f: v2 decides" in line for line in compared.numbers["named"])
+    assert any(
+        "beyond what the vectors explain, v2 decides people of this group" in line for line in compared.numbers["named"]
+    )
+
+
+def test_conditions_on_models(compared):
+    checks = {(str(check.condition), check.group): check for check in compared.checks}
+    assert set(checks) == {
+        *(("evidence_pairs <= v1", name) for name in ("v2", "other")),
+        *(("changed_share <= 0.2", name) for name in ("v1", "v2", "other")),
+    }
+    rows = {row["model"]: row for row in table_of(compared, "models", "models")["rows"]}
+    for name in ("v2", "other"):
+        fails = rows[name]["evidence"] > rows["v1"]["evidence"]
+        assert checks["evidence_pairs <= v1", name].outcome == ("fail" if fails else "pass")
+    assert checks["changed_share <= 0.2", "v1"].outcome == "pass"
+    assert checks["changed_share <= 0.2", "other"].outcome == "fail"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"compare": {"v1": [0] * 1000}}, ValueError, "compare must name each model once, got 'v1'"),
+        ({"compare": {"v2": [0] * 10}}, ValueError, r"compare\['v2'\] must be"),
+        ({"compare": {}}, ValueError, "compare must hold another model"),
+        ({"require": ["evidence_pairs<=v1"]}, ValueError, "evidence_pairs must come with models, got none"),
+        (
+            {"compare": {"v2": [0, 1] * 500}, "require": ["evidence_pairs<=v3"]},
+            ValueError,
+            r"require must name models that are compared \(v1, v2\), got 'v3'",
+        ),
+    ],
+)
+def test_bad_arguments(clean, tmp_path, options, error, words):
+    with pytest.raises(error, match=words):
+        audit.report(clean, tmp_path / "report.html", progress=False, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_classes_whose_names_are_numbers(tmp_path):
+    people = simulated(3, 1000, harm=0.6)
+    granted, refused = "1", "2"
+    classes = np.where(people["labels"] == 1, granted, refused)
+    features = {"sex": np.where(people["carries"], "f", "m")}
+    finder = cfe.EvidenceFinder.from_vectors(people["X"], classes, features=features, sensitive=["sex"])
+    clean = np.where(simulated(3, 1000)["labels"] == 1, granted, refused)
+    options = {"favourable": granted, "compare": {"v2": clean}, "progress": False}
+    rows = table_of(audit.report(finder, tmp_path / "r.html", **options), "tests", "all_tests")["rows"]
+    verdicts = {(row["group"], row["test"]): row["verdict"] for row in rows}
+    assert verdicts["sex = f", "nearest neighbours"] == "disadvantaged"
+    assert verdicts["v2: sex = f", "change of the rate"] == "advantaged"
+    assert verdicts["v2: sex = m", "change: nearest neighbours"] == "disadvantaged"
+
+
+def test_without_a_favourable_class_the_models_are_described(clean, tmp_path):
+    report = audit.report(clean, tmp_path / "r.html", compare={"v2": 1 - clean.labels}, pairs=20, progress=False)
+    (section,) = [part for part in report.numbers["sections"] if part["id"] == "models"]
+    assert [table["id"] for table in section["tables"]] == ["models", "model_directions"]
+    rows = table_of(report, "models", "models")["rows"]
+    assert rows[0]["evidence"] == rows[1]["evidence"], (
+        "every pair of two classes stays one if the classes change places"
+    )
+    assert rows[1]["changed"] == 1000
+
+
+def test_one_class_only(tmp_path):
+    finder = cfe.EvidenceFinder.from_vectors(np.eye(40), [1] * 40, class_names=["no", "yes"])
+    report = audit.report(
+        finder, tmp_path / "r.html", favourable="yes", compare={"v2": ["no", "yes"] * 20}, progress=False
+    )
+    assert table_of(report, "models", "models")["rows"][0]["evidence"] == 0
+
+
+def test_the_schema_knows_the_section(compared):
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads(files("cfe_faiss.audit.reporting").joinpath("schema.json").read_text())
+    jsonschema.validate(compared.numbers, schema)

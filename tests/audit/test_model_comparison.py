@@ -1,0 +1,254 @@
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.stats import binomtest
+from simulated_people import GRANTED, REFUSED, finder_of, score_of, simulated
+
+import cfe_faiss as cfe
+from cfe_faiss import audit
+from cfe_faiss.audit.change_tests import paired_test
+from cfe_faiss.datasets import load
+
+COUNTS = ["evidence", "appears", "disappears", "stays", "equal_before", "equal_after"]
+
+
+@pytest.fixture(scope="module")
+def german(data_root: Any) -> tuple[cfe.EvidenceFinder, NDArray[np.int64]]:
+    """Two logistic regressions on the German credit data, the second without the loan's duration."""
+    from sklearn.linear_model import LogisticRegression
+
+    data = load("german", data_root)
+    X, y = data.x.numpy(), data.y.numpy()
+    duration = data.feature_names.index("LoanDuration")
+    other = np.delete(X, duration, axis=1)
+    v1, v2 = (LogisticRegression(max_iter=1000).fit(some, y).predict(some) for some in (X, other))
+    people = {"Gender": data.sensitive.numpy(), "Age": data.x_raw.numpy()[:, data.feature_names.index("Age")]}
+    names = [str(name) for name in data.class_names]
+    finder = cfe.EvidenceFinder.from_vectors(
+        X, v1, features=people, truth=y, class_names=names, ids=[f"c{i}" for i in range(len(X))], sensitive=["Gender"]
+    )
+    return finder, v2
+
+
+def test_german_by_rank_and_by_similarity(german: tuple[cfe.EvidenceFinder, NDArray[np.int64]]) -> None:
+    finder, v2 = german
+    other = cfe.EvidenceFinder.from_vectors(finder.vectors, v2)
+    found = audit.compare_models(finder, {"v2": v2}, k=5, pairs=10**6)
+    sets = [{(v, u) for v, own in enumerate(one.local(k=5).evidence.tolist()) for u in own} for one in (finder, other)]
+    assert_sets(found, *sets)
+    threshold = float(finder.top_pairs(300).similarity[-1])
+    found = audit.compare_models(finder, {"v2": v2}, threshold=threshold, pairs=10**6)
+    above = [cfe.evidence_pairs(one.index, threshold) for one in (finder, other)]
+    sets = [
+        {pair for some in one for pair in zip(some.source.tolist(), some.target.tolist(), strict=True)} for one in above
+    ]
+    assert_sets(found, *sets)
+    assert found.models["equal_before"][1] == found.models["appears"][1], "a pair is new because v1 treated it equally"
+    assert found.models["accuracy"].tolist() == [(labels == finder.truth).mean() for labels in (finder.labels, v2)]
+    assert re.fullmatch(r"ModelComparison\(v1, v2: 0 tests, 0 named\)", repr(found))
+
+
+def assert_sets(found: audit.ModelComparison, before: set[Any], after: set[Any]) -> None:
+    (v1, v2), pairs = found.models.to_dict("records"), found.pairs
+    assert (v1["evidence"], v2["evidence"]) == (len(before), len(after))
+    assert len(before - after) + len(after - before) > 0
+    for change, expected in {"appears": after - before, "disappears": before - after, "stays": before & after}.items():
+        own = pairs[pairs["change"] == change]
+        ids = [[int(str(name).removeprefix("c")) for name in own[side]] for side in ("source", "target")]
+        assert set(zip(*ids, strict=True)) == expected
+        assert v2[change] == len(own) == len(expected)
+
+
+def test_german_groups(german: tuple[cfe.EvidenceFinder, NDArray[np.int64]]) -> None:
+    finder, v2 = german
+    found = audit.compare_models(finder, {"v2": v2}, unfavourable=0)
+    rates = found.table[found.table["test"] == "rates"].set_index(["attribute", "value"])
+    gender = np.asarray(finder.attributes["Gender"].numbers)  # type: ignore[index]
+    for (attribute, value), row in rates.iterrows():
+        own = np.ones(1000, bool) if attribute == "all" else gender == int(value)
+        was, now = finder.labels[own] == 0, v2[own] == 0
+        assert (row["n"], row["before"], row["after"]) == (own.sum(), was.mean(), now.mean())
+        worse, better = int((now & ~was).sum()), int((was & ~now).sum())
+        assert (row["worse"], row["better"]) == (worse, better)
+        assert row["p"] == pytest.approx(binomtest(worse, worse + better).pvalue)
+        assert row["low"] <= row["effect"] <= row["high"]
+    moved = found.people
+    assert len(moved) == (finder.labels != v2).sum() == found.models["changed"][1] == found.directions["count"].sum()
+    (first, *_) = moved.to_dict("records")
+    row = int(first["node"].removeprefix("c"))
+    assert (first["before"], first["after"]) == (finder.class_name(finder.labels[row]), finder.class_name(v2[row]))
+
+
+@st.composite
+def models(draw: st.DrawFn) -> tuple[NDArray[np.float32], list[NDArray[np.int64]]]:
+    n, seed = draw(st.integers(2, 25)), draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    X = rng.integers(-2, 3, (n, 3)).astype(np.float32)  # copies, ties and zero rows
+    return X, [rng.integers(0, 3, n) for _ in range(3)]
+
+
+@given(problem=models(), k=st.integers(1, 30), threshold=st.one_of(st.none(), st.floats(-1, 1)))
+def test_what_appears_disappears_and_stays_is_the_union(
+    problem: tuple[NDArray[np.float32], list[NDArray[np.int64]]], k: int, threshold: float | None
+) -> None:
+    X, (v1, *others) = problem
+    v1[-1] = 2  # all classes are known
+    finder = cfe.EvidenceFinder.from_vectors(X, v1)
+    given_models = {f"v{i}": labels for i, labels in enumerate(others, 2)}
+    found = audit.compare_models(finder, given_models, k=k, threshold=threshold, pairs=10**6)
+    assert found.models["model"].tolist() == ["v1", "v2", "v3"]
+    first = found.models.iloc[0]
+    for name, labels in given_models.items():
+        row = found.models.set_index("model").loc[name]
+        assert row["appears"] + row["stays"] == row["evidence"]
+        assert row["disappears"] + row["stays"] == first["evidence"]
+        own = found.pairs[found.pairs["model"] == name]
+        assert len(own) == row["appears"] + row["disappears"] + row["stays"]
+        assert not own.duplicated(["source", "target"]).any()
+        for pair in own.itertuples():
+            equal = [classes[pair.source] == classes[pair.target] for classes in (v1, labels)]
+            assert pair.equal == ("v1" if equal[0] else name if equal[1] else "")
+            assert not (equal[0] and equal[1])
+            assert not (pair.change == "stays" and pair.equal)
+        if threshold is not None:
+            assert (row["equal_before"], row["equal_after"]) == (row["appears"], row["disappears"])
+
+
+def test_listed_pairs_are_the_closest_that_changed(german: tuple[cfe.EvidenceFinder, NDArray[np.int64]]) -> None:
+    finder, v2 = german
+    some, every = (audit.compare_models(finder, {"v2": v2}, k=3, pairs=count).pairs for count in (40, 10**6))
+    assert len(some) == 40
+    assert some.equals(every.head(40))
+    assert (every["change"] == "stays").is_monotonic_increasing
+
+
+def test_the_finder_stays_as_it_was_also_after_an_error() -> None:
+    people = simulated(1, 200)
+    index = cfe.IndexEvidenceIVF(6, 8)
+    finder = cfe.EvidenceFinder.from_vectors(people["X"], people["labels"], index=index)
+    other = 1 - people["labels"]
+    before = finder.labels.copy(), finder.index.members(), finder.local(k=4)
+    with index.reading() as first:
+        pass
+    audit.compare_models(finder, {"v2": other})
+    with pytest.raises(ValueError, match=r"predictions\['v3'\] must hold classes 0 to 1, got 7"):
+        audit.compare_models(finder, {"v2": other, "v3": np.full(200, 7)})
+    np.testing.assert_array_equal(finder.labels, before[0])
+    np.testing.assert_array_equal(finder.index.members().labels, before[1].labels)
+    np.testing.assert_array_equal(finder.local(k=4).evidence, before[2].evidence)
+    with index.reading() as last:
+        assert last is first, "the index was never changed"
+
+
+@given(worse=st.integers(0, 60), better=st.integers(0, 60))
+def test_mcnemar_is_the_binomial_test(worse: int, better: int) -> None:
+    test = paired_test(worse, better)
+    assert test.n_effective == worse + better
+    if worse + better < 6:
+        assert "fewer than 6" in test.reason
+        assert np.isnan(test.p_value)
+    else:
+        assert test.p_value == pytest.approx(binomtest(worse, worse + better).pvalue)
+        assert np.sign(test.statistic) == np.sign(worse - better)
+
+
+def test_a_model_that_harms_a_group_is_named() -> None:
+    harmed, clean = simulated(3, 1000, harm=0.6), simulated(3, 1000)
+    finder = finder_of(clean)
+    found = audit.compare_models(finder, {"v2": harmed["labels"]}, sensitive=["sex"], unfavourable=REFUSED)
+    verdicts = found.table.set_index(["attribute", "value", "test"])["verdict"].sort_index()
+    assert (verdicts.loc["sex", "f"] == "disadvantaged").all()
+    assert verdicts.loc["sex", "m", "rates"] == "cannot tell", "no man is decided otherwise"
+    assert verdicts.loc["sex", "m", "situation"] == "advantaged"
+    back = audit.compare_models(
+        finder_of(harmed), {"v2": clean["labels"]}, sensitive=["sex"], unfavourable=REFUSED, baseline="new"
+    )
+    assert (back.table.set_index(["value", "test"])["verdict"].sort_index().loc["f"] == "advantaged").all()
+    assert back.models["model"].tolist() == ["new", "v2"]
+
+
+def test_two_models_with_the_same_rule_show_no_change() -> None:
+    people = simulated(5, 1000, tracks=2.0)
+    score, rng = score_of(people["X"]), np.random.default_rng(0)
+    v1, v2 = (np.where(score + rng.normal(size=1000) / 3 > 0, GRANTED, REFUSED) for _ in range(2))
+    found = audit.compare_models(
+        finder_of(people | {"labels": v1}), {"v2": v2}, sensitive=["sex"], unfavourable=REFUSED
+    ).table
+    assert (found["verdict"] == "no finding").all()
+    assert len(found) == 1 + 2 * 3
+
+
+def test_equal_models_cannot_tell() -> None:
+    people = simulated(2, 300)
+    finder = finder_of(people)
+    found = audit.compare_models(finder, {"v2": people["labels"]}, sensitive=["sex"], unfavourable=REFUSED)
+    assert set(found.table["verdict"]) == {"cannot tell"}
+    assert found.table[["p", "q"]].isna().all(axis=None)
+    assert found.models[COUNTS[1:3]].to_numpy().sum() == 0
+    assert len(found.people) == len(found.directions) == 0
+
+
+def test_one_class_too_few_people_and_missing_values_cannot_tell() -> None:
+    people = simulated(4, 300)
+    town = np.where(np.arange(300) < 50, "a", None)
+    finder = finder_of(people, town=town)
+    one_class = np.full(300, GRANTED)
+    found = audit.compare_models(finder, {"v2": one_class}, sensitive=["sex", "town"], unfavourable=REFUSED).table
+    direct = found[found["test"] != "rates"]
+    assert (direct["verdict"] == "cannot tell").all()
+    assert "all decisions are alike" in set(direct["reason"])
+    assert found[(found["attribute"] == "town") & (found["test"] == "rates")]["n"].tolist() == [50]
+
+
+def test_predictions_as_names_and_probabilities() -> None:
+    X = [[1.0, 0.0], [0.9, 0.1], [0.8, 0.3], [0.1, 1.0]]
+    finder = cfe.EvidenceFinder.from_vectors(X, ["no", "yes", "yes", "no"])
+    shares = [[0.4, 0.6], [0.2, 0.8], [0.9, 0.1], [0.7, 0.3]]
+    found = audit.compare_models(finder, {"v2": ["yes", "yes", "no", "no"], "v3": shares}, k=1)
+    assert found.directions["count"].tolist() == [1, 1, 1, 1]
+
+
+def test_errors() -> None:
+    people = simulated(1, 60)
+    finder, labels = finder_of(people), people["labels"]
+    named = cfe.EvidenceFinder.from_vectors(people["X"], np.where(labels == 1, "yes", "no"))
+    wrong = labels.astype(float)
+    wrong[3] = np.nan
+    for own, models, options, error, message in (
+        (finder, [labels], {}, TypeError, "predictions must map names of models to predictions, got list"),
+        (finder, {}, {}, ValueError, "predictions must hold another model at least, got none"),
+        (finder, {"v1": labels}, {}, ValueError, "predictions must name each model once, got 'v1'"),
+        (finder, {"new": labels}, {"baseline": "new"}, ValueError, "predictions must name each model once"),
+        (finder, {2: labels}, {}, TypeError, "names in predictions must be texts, got int"),
+        (finder, {"2.0": labels}, {}, ValueError, "names in predictions must be neither empty nor numbers"),
+        (finder, {" ": labels}, {}, ValueError, "names in predictions must be neither empty"),
+        (
+            finder,
+            {"v2": labels[:50]},
+            {},
+            ValueError,
+            r"predictions\['v2'\] must be .* shape \(60,\), got shape \(50,\)",
+        ),
+        (finder, {"v2": wrong}, {}, TypeError, r"predictions\['v2'\] must be integers or texts"),
+        (finder, {"v2": np.column_stack([wrong, wrong])}, {}, ValueError, r"predictions\['v2'\] must not be NaN"),
+        (finder, {"v2": labels + 1}, {}, ValueError, r"predictions\['v2'\] must hold classes 0 to 1, got 2"),
+        (finder, {"v2": labels - 1}, {}, ValueError, r"predictions\['v2'\]"),
+        (finder, {"v2": ["a"] * 60}, {}, ValueError, r"predictions\['v2'\] must be numbers of classes"),
+        (named, {"v2": ["maybe"] * 60}, {}, ValueError, r"predictions\['v2'\] must be among the class names"),
+        (finder, {"v2": labels}, {"k": 0}, ValueError, "k must be at least 1"),
+        (finder, {"v2": labels}, {"pairs": 0}, ValueError, "pairs must be at least 1"),
+        (finder, {"v2": labels}, {"threshold": 2}, ValueError, "threshold must lie"),
+        (finder, {"v2": labels}, {"fdr": 2}, ValueError, "fdr must lie"),
+        (finder, {"v2": labels}, {"confidence": 1}, ValueError, "confidence must lie strictly"),
+        (finder, {"v2": labels}, {"sensitive": ["sex"]}, ValueError, "unfavourable must be given with sensitive"),
+        (finder, {"v2": labels}, {"sensitive": ["sx"], "unfavourable": 0}, ValueError, "did you mean 'sex'"),
+        (finder, {"v2": labels}, {"unfavourable": "bad"}, ValueError, "unfavourable must be among the classes"),
+        (named, {"v2": labels}, {"unfavourable": 0, "sensitive": ["sex"]}, ValueError, "finder must know attributes"),
+    ):
+        with pytest.raises(error, match=message):
+            audit.compare_models(own, models, **options)  # type: ignore[arg-type]
