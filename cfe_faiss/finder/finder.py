@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.classes import Predictions, check_names, node_count
-from cfe_faiss.attributes.columns import Removed, leave_out
+from cfe_faiss.attributes.columns import Removed, kept_columns, leave_out
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names, as_nodes, as_unit_rows
 from cfe_faiss.base.extras import extra
+from cfe_faiss.finder.changes import Changes, Source, update
 from cfe_faiss.finder.frames import as_html, class_name
 from cfe_faiss.finder.inputs import (
     EXACT_UP_TO,
@@ -81,6 +82,8 @@ class EvidenceFinder:
         Names of the attributes that audits use as sensitive by default.
     files
         Files that :meth:`from_table` read. A report never replaces them.
+    source
+        Features and settings of the KS vectors, for :meth:`update`.
 
     Examples
     --------
@@ -120,6 +123,7 @@ class EvidenceFinder:
     data: Any = None
     sensitive: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
+    source: Source = field(default_factory=Source)
 
     def __repr__(self) -> str:
         n, d = self.vectors.shape
@@ -306,6 +310,7 @@ class EvidenceFinder:
             model if is_model(model) else None,
             whole,
             _sensitive(sensitive, attributes),
+            source=Source(x, None if removed is None else kept_columns(data, removed), (num_layers, alpha)),
         )
 
     @classmethod
@@ -555,6 +560,7 @@ class EvidenceFinder:
         TypeError, ValueError
             If an argument is not as described.
         """
+        self._check_current()
         members = self.index.members()
         ids = members.ids if nodes is None else self.searched("nodes", nodes)
         query = Query(as_count("k", k), ids=None if nodes is None else ids, **self._conditions(where))
@@ -573,7 +579,7 @@ class EvidenceFinder:
         elif recall is not None:
             by_class = self.index.recall_by_class(recall, k, queries=max(1, len(ids)))
         reached = 1.0 if effort.exact else effort.recall
-        return LocalEvidence(ids, I, D, self.labels, reached, effort.nprobe, self, queries.missing, by_class)
+        return LocalEvidence(ids, I, D, self.labels, reached, effort.nprobe, replace(self), queries.missing, by_class)
 
     def top_pairs(  # noqa: PLR0913
         self,
@@ -603,11 +609,76 @@ class EvidenceFinder:
         TypeError, ValueError
             If an argument is not as described.
         """
+        self._check_current()
         effort: dict[str, Any] = {"exact": exact, "nprobe": nprobe, "recall": recall, "memory": memory}
         pairs = global_evidence(
             self.index, k, per_node=per_node, progress=progress, **effort, **self._conditions(where)
         )
-        return PairEvidence(pairs.source, pairs.target, pairs.similarity, self.labels, self, pairs.missing)
+        return PairEvidence(pairs.source, pairs.target, pairs.similarity, self.labels, replace(self), pairs.missing)
+
+    def update(  # noqa: PLR0913
+        self,
+        *,
+        add_edges: Any = None,
+        remove_edges: Any = None,
+        x: Mapping[Any, Any] | None = None,
+        add_nodes: Any = None,
+        remove_nodes: Any = (),
+        edge_weight: ArrayLike | None = None,
+        predictions: Any = None,
+        features: Any = None,
+        ids: Any = None,
+    ) -> NDArray[Any]:
+        """Change graph, vectors, predictions and index in place: all at once or, on an error, not at all.
+
+        Without ``predictions`` the model is called for the data after the change. Results from before keep their
+        values. No other thread may use the finder meanwhile; searches of its index may run.
+
+        Parameters
+        ----------
+        add_edges, remove_edges, edge_weight
+            As in :meth:`cfe_faiss.KSVectors.update`, with ids of this finder.
+        x
+            New features of some rows, id to row, (d,); without a graph new vectors.
+        add_nodes
+            Features, or vectors, of new rows, (m, d). They follow the last row and are searched.
+        remove_nodes
+            Ids of rows that leave the graph and the index. Other rows keep their numbers.
+        predictions
+            Predictions for all rows after the change, in any form of :meth:`from_data`. ``model`` is None then.
+        features
+            Attributes of all rows after the change. Required if the finder has attributes and rows change or come.
+        ids
+            Ids of new rows, (m,), if the finder has ids.
+
+        Returns
+        -------
+        ndarray
+            Ids of the rows whose vector or class changed, in the order of rows; new ones among them.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid, or predictions are required: there is no model, or its data has values of edges
+            or several node types. A table allows ``predictions``, ``features`` and ``remove_nodes`` only.
+        RuntimeError
+            If the index is read-only, or the finder is that of a result from before an update.
+
+        Examples
+        --------
+        >>> finder = EvidenceFinder.from_vectors([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]], [0, 1, 1])
+        >>> finder.update(x={2: [0.99, 0.01]}, predictions=[0, 1, 1])
+        array([2])
+        >>> finder.local([0], k=1).evidence
+        array([[2]])
+        """
+        self._check_current()
+        changes = Changes(add_edges, remove_edges, x, add_nodes, remove_nodes, edge_weight, ids)
+        return self.names(update(self, changes, predictions, features))
+
+    def _check_current(self) -> None:
+        if self.source.labels is not None and self.source.labels is not self.labels:
+            raise RuntimeError("the finder is of a version before an update; search with the finder that was updated")
 
     def _conditions(self, where: Constraints | None) -> dict[str, Any]:
         """Return constraints with numbers of classes, and what they refer to, as arguments of a search."""
