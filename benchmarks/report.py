@@ -531,7 +531,7 @@ def drift() -> str:
         "Vectors of an inverted file are replaced in place, step by step. `index.drift()` next to what an index loses "
         "that was trained before the first step (kept), against one trained on the same vectors (trained): recall@10 "
         "at nprobe = 16, and rows scanned for a recall@10 of 0.95, one query at a time. The size is the angle of the "
-        "movement, the share of exchanged clusters, the length of the shift, or the share of random edges.\n\n"
+        "movement, the share of exchanged clusters, the length of the shift, or the share of random edges or nodes.\n\n"
         + table(
             (
                 "change",
@@ -547,8 +547,8 @@ def drift() -> str:
             rows,
         )
         + "\n\nSpearman's correlation of the candidates with the losses, over all steps together. The other candidates "
-        "are the loss of similarity to the centroids since training, the share of rows that a mean of another list is "
-        "nearer to, and FAISS's imbalance factor.\n\n"
+        "are the angle between centroids and means of lists (the mean of 1 - cos), the loss of similarity of rows to "
+        "their centroids since training, and FAISS's imbalance factor.\n\n"
         + table(("number", "with the ratio of rows", "with the loss of recall"), correlated)
     )
 

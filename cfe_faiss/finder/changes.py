@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -95,7 +95,7 @@ class _Rows:
     values: NDArray[Any]
     added: NDArray[Any]
     removed: Ints
-    weights: Any = field(default=None)
+    weights: Any = None
 
     @property
     def is_empty(self) -> bool:
@@ -105,6 +105,9 @@ class _Rows:
 
     def apply_to(self, X: NDArray[Any]) -> NDArray[Any]:
         """Return the rows of a matrix after the change; rows that leave are zero."""
+        for part in (self.values, self.added):
+            if X.dtype.kind in "biu" and not np.array_equal(part.astype(X.dtype), part):
+                raise ValueError(f"x and add_nodes must hold {X.dtype}, as the data does, got {part.dtype}")
         result = np.concatenate([X, self.added.astype(X.dtype)])
         result[self.changed] = self.values
         result[self.removed] = 0

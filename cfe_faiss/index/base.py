@@ -310,7 +310,7 @@ class EvidenceMixin(SearchingMixin):
             transaction.replace(given, X, codes, given, steps)
 
     def drift(self) -> float:
-        """Return how far the lists have moved from their centroids since training; 0.0 for an index without lists."""
+        """Return the share of vectors that fit another list better than their own; 0.0 for an index without lists."""
         return 0.0
 
     def remove_ids(self, x: Any) -> int:

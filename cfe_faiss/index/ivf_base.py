@@ -494,14 +494,16 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         ]
 
     def drift(self) -> float:
-        """Return how far the lists of the first partition have moved from their centroids since training.
+        """Return the share of vectors that the mean of another list is nearer to than the mean of their own list.
+
+        After training it is near 0. Changed vectors raise it when the lists no longer fit them, and searches then scan
+        more rows for the same recall. :doc:`/user_guide/indexes` has measurements.
 
         Returns
         -------
         float
-            1 - sum_j s_j·c_j / sum_j |s_j|, where s_j is the sum of the vectors of list j and c_j its centroid: the
-            mean of 1 - cos(centroid, mean vector) over the lists, weighted by |s_j|. 0 if every centroid has the
-            direction of its vectors; 0.0 without vectors. O(n * d) time.
+            In [0, 1]; 0.0 without vectors. Means are normalised, and lists are those of the first partition. Measured
+            on 4,096 vectors, the same ones in every call, in O((n + 4096 * nlist) * d) time.
         """
         with self.reading() as snapshot:
             return drift(snapshot)

@@ -105,12 +105,13 @@ def test_drift_and_losses_rise_together(script: Any, tmp_path: Path, monkeypatch
     monkeypatch.setattr(drift, "load", lambda name: data)
     monkeypatch.setattr(drift, "SHARES", (0.2,))
     runs = [drift.measure("clusters move", *drift.synthetic("clusters move", rng, 1500), rng)]
-    runs.append(drift.measure("random edges", *drift.rewired("small", rng), rng))
+    for kind in ("random edges", "random features"):
+        runs.append(drift.measure(kind, *drift.graph_versions("small", kind, rng), rng))
     first, last = runs[0]["steps"][0], runs[0]["steps"][-1]
     assert first["kept"] == first["trained"]
     assert last["drift"] > first["drift"]
     assert last["rows_ratio"] > 1
-    assert len(runs[1]["steps"]) == 2
+    assert [len(run["steps"]) for run in runs[1:]] == [2, 2]
     content = {"runs": runs, "correlations": drift.correlations(runs)}
     (tmp_path / "drift.json").write_text(json.dumps(content))
     report = script("report")

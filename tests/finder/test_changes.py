@@ -165,6 +165,16 @@ def test_true_classes_and_masks_of_new_nodes_are_unknown() -> None:
     assert data.y.tolist() == [1] * N
 
 
+def test_features_of_integers_stay_integers() -> None:
+    data = Data(x=torch.arange(12).reshape(4, 3), edge_index=torch.tensor([[0, 1], [1, 0]]))
+    finder = cfe.EvidenceFinder.from_data(data, lambda x, edge_index: x[:, 0] % 2)
+    with pytest.raises(ValueError, match="x and add_nodes must hold int64, as the data does, got float64"):
+        finder.update(x={1: [0.5, 1.0, 2.0]})
+    finder.update(x={1: [5.0, 1.0, 2.0]})
+    assert finder.data.x[1].tolist() == [5, 1, 2]
+    assert finder.data.x.dtype == torch.int64
+
+
 def test_data_with_values_of_edges_needs_predictions() -> None:
     data = drawn_data(5)
     data.edge_weight = torch.ones(data.edge_index.shape[1])

@@ -11,6 +11,7 @@ from numpy.testing import assert_array_equal
 from reference import clustered, unit
 
 import cfe_faiss as cfe
+from cfe_faiss.coarse import drift
 
 N, D = 400, 8
 X, LABELS = clustered(N, D, 4)
@@ -153,15 +154,26 @@ def test_the_next_default_id_follows_an_updated_largest_one() -> None:
 # --- drift ------------------------------------------------------------------------------------------------------------
 
 
-def test_drift_is_the_weighted_mean_of_the_angles() -> None:
+def test_drift_is_the_share_of_rows_nearer_to_the_mean_of_another_list() -> None:
     index = cfe.IndexEvidenceIVF(2, 2)
     index.train(np.array([[1, 0], [1, 0], [0, 1], [0, 1]], np.float32))
-    index.add_with_labels([[1, 0], [0.8, 0.6], [0, 1]], [0, 1, 0])
-    assert index.drift() == pytest.approx(1 - (1.8 + 1) / (np.hypot(1.8, 0.6) + 1))
-    index.update_vectors([1], [[1, 0]])
-    assert index.drift() == pytest.approx(0, abs=1e-7)
-    index.remove_ids([0, 1, 2])
+    index.add_with_labels(np.array([[1, 0], [1, 0], [1, 0], [0.8, 0.7], [0.7, 0.8]]), [0, 1, 0, 1, 0])
+    assert index.drift() == 0.2  # id 3
+    index.update_vectors([0, 1, 2], np.array([[0.8, 0.7], [1, -1], [1, -1]]))
+    sums = index.reconstruct_batch([0, 1, 2, 3]).sum(axis=0)
+    means = np.stack([sums / np.linalg.norm(sums), index.reconstruct(4)])
+    nearer = (index.reconstruct_batch(np.arange(5)) @ means.T).argmax(axis=1) != [0, 0, 0, 0, 1]
+    assert index.drift() == nearer.mean() > 0.2
+    index.remove_ids(np.arange(5))
     assert index.drift() == 0
+
+
+def test_drift_is_measured_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = filled("ivf")
+    index.update_vectors(3 * np.arange(N) + 1, X + 1)
+    exact = index.drift()
+    monkeypatch.setattr(drift, "SAMPLE", 250)
+    assert index.drift() == index.drift() == pytest.approx(exact, abs=0.1)
 
 
 def test_an_index_without_lists_has_no_drift() -> None:
@@ -176,12 +188,11 @@ def test_drift_rises_with_the_share_of_other_vectors_and_training_ends_it(kind: 
     index.train(X)
     index.add_with_labels(X, LABELS)
     seen = [index.drift()]
-    shifted = X + 0.3
-    for count in (N // 4, N // 2, N):
-        index.update_vectors(np.arange(count), shifted[:count])
+    for count in (N // 4, N):
+        index.update_vectors(np.arange(count), OTHER[:count])
         seen.append(index.drift())
     assert seen == sorted(seen)
     fresh = cfe.index_factory(D, KINDS[kind])
-    fresh.train(shifted)
-    fresh.add_with_labels(shifted, LABELS)
-    assert fresh.drift() < seen[-1] / 3
+    fresh.train(OTHER)
+    fresh.add_with_labels(OTHER, LABELS)
+    assert fresh.drift() < seen[-1] / 2
