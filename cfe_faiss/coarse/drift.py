@@ -13,7 +13,7 @@ _COMPARED_AT_ONCE = 1 << 9
 
 
 def drift(snapshot: Snapshot) -> float:
-    """Return the share of rows that the mean of another list is nearer to than that of their own, on a sample."""
+    """Return the share of rows that are nearer to the mean of another list than to that of their list, on a sample."""
     if not (snapshot.lists and snapshot.n):
         return 0.0
     sums = list_sums(snapshot)

@@ -281,7 +281,7 @@ def _ks_of(finder: EvidenceFinder) -> KSVectors:
 
 
 def _predict(finder: EvidenceFinder, data: Any, n: int, predictions: Any, features: Any) -> Predictions:
-    """Return the given predictions, or those of the finder's model for the data after a change."""
+    """Return the given predictions, or the output of the finder's model for the data after a change."""
     model, names, is_table = finder.model, finder.class_names, hasattr(data, "columns")
     if predictions is not None:
         if is_table and np.ndim(predictions) == 1:  # as in from_table, numbers are names

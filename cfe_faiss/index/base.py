@@ -92,7 +92,7 @@ class EvidenceMixin(SearchingMixin):
         ids: NDArray[np.int64],
         also: list[Step],
     ) -> None:
-        """Remove distinct rows, (r,), and add unit vectors with checked ids; without labels, those of the rows."""
+        """Remove distinct rows, (r,), and add unit vectors with checked ids; without labels, rows keep theirs."""
         raise NotImplementedError
 
     def _emptying(self) -> list[Step]:
@@ -277,9 +277,9 @@ class EvidenceMixin(SearchingMixin):
     def update_vectors(self, ids: ArrayLike, x: ArrayLike, labels: ArrayLike | None = None) -> None:
         """Replace stored vectors in place. Ids stay, and so do classes unless ``labels`` are given.
 
-        Results equal those after :meth:`remove_ids` and :meth:`add_with_labels` of the same vectors. A change of r
-        vectors costs O(r + the size of the lists that they leave and enter). The lists are those of the training; see
-        :meth:`drift`.
+        Results equal the results after :meth:`remove_ids` and :meth:`add_with_labels` of the same vectors. A change of r
+        vectors costs O(r + the size of the lists that they leave and enter). Training again makes lists that
+        fit the new vectors; see :meth:`drift`.
 
         Parameters
         ----------
@@ -310,7 +310,7 @@ class EvidenceMixin(SearchingMixin):
             transaction.replace(given, X, codes, given, steps)
 
     def drift(self) -> float:
-        """Return the share of vectors that fit another list better than their own; 0.0 for an index without lists."""
+        """Return the share of vectors that fit another list better than their list; 0.0 for an index without lists."""
         return 0.0
 
     def remove_ids(self, x: Any) -> int:

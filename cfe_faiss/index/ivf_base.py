@@ -494,7 +494,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         ]
 
     def drift(self) -> float:
-        """Return the share of vectors that the mean of another list is nearer to than the mean of their own list.
+        """Return the share of vectors that are nearer to the mean of another list than to that of their list.
 
         After training it is near 0. Changed vectors raise it when the lists no longer fit them, and searches then scan
         more rows for the same recall. :doc:`/user_guide/indexes` has measurements.
@@ -502,8 +502,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         Returns
         -------
         float
-            In [0, 1]; 0.0 without vectors. Means are normalised, and lists are those of the first partition. Measured
-            on 4,096 vectors, the same ones in every call, in O((n + 4096 * nlist) * d) time.
+            In [0, 1]; 0.0 without vectors. Means are normalised. Only the first partition counts. Measured on 4,096
+            vectors, the same ones in every call, in O((n + 4096 * nlist) * d) time.
         """
         with self.reading() as snapshot:
             return drift(snapshot)

@@ -409,7 +409,7 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
         """Replace the vectors, and with ``labels`` the classes, of rows."""
 
     def drift(self) -> float:
-        """Return the share of rows that fit another list better than their own."""
+        """Return the share of rows that fit another list better than their list."""
 
     def remove_ids(self, x: Any) -> int:
         """Remove rows, and return how many they were."""

@@ -107,7 +107,7 @@ struct Hole {
   std::size_t place, fresh;
 };
 
-// What a replacement changes in a list: its removed rows, ascending, and the new rows from elsewhere.
+// Changes of a list by a replacement: removed rows, ascending, and new rows from other lists.
 struct Touched {
   std::vector<Hole> holes;
   std::vector<std::size_t> incoming;
