@@ -277,9 +277,9 @@ class EvidenceMixin(SearchingMixin):
     def update_vectors(self, ids: ArrayLike, x: ArrayLike, labels: ArrayLike | None = None) -> None:
         """Replace stored vectors in place. Ids stay, and so do classes unless ``labels`` are given.
 
-        Results equal the results after :meth:`remove_ids` and :meth:`add_with_labels` of the same vectors. A change of r
-        vectors costs O(r + the size of the lists that they leave and enter). Training again makes lists that
-        fit the new vectors; see :meth:`drift`.
+        Results equal the results after :meth:`remove_ids` and :meth:`add_with_labels` of the same vectors. A change of
+        r vectors costs O(r + the size of the lists that they leave and enter). Training again makes lists that fit the
+        new vectors; see :meth:`drift`.
 
         Parameters
         ----------
