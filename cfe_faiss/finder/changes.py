@@ -168,6 +168,8 @@ def update(finder: EvidenceFinder, changes: Changes, predictions: Any, features:
 
 def _check(finder: EvidenceFinder, changes: Changes) -> _Rows:
     """Return the changes in row numbers."""
+    if finder.scores is not None:
+        raise ValueError("update is for a finder with classes, got one with scores: make a new finder")
     has_graph, before = finder.graph is not None, len(finder.labels)
     if not has_graph:
         for name in ("add_edges", "remove_edges", "edge_weight"):

@@ -14,7 +14,7 @@ from cfe_faiss.attributes.classes import Predictions, check_names, node_count
 from cfe_faiss.attributes.columns import Removed, kept_columns, leave_out
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
-from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names, as_nodes, as_unit_rows
+from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names, as_nodes, as_number, as_unit_rows
 from cfe_faiss.base.extras import extra
 from cfe_faiss.finder.changes import Changes, Source, update
 from cfe_faiss.finder.frames import as_html, class_name
@@ -31,6 +31,7 @@ from cfe_faiss.finder.inputs import (
 )
 from cfe_faiss.finder.names import as_row_ids, class_numbers, row_numbers
 from cfe_faiss.finder.results import LocalEvidence, PairEvidence
+from cfe_faiss.finder.scores import as_scores, gap_conditions, split_scores
 from cfe_faiss.finder.table import Roles, table_fields
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.edges import parts_for_the_model
@@ -40,6 +41,8 @@ from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.search.query import Query
 
+_ROWS_AT_ONCE = 256  # rows whose pairs are searched together
+_LEAST_GAP = float(np.finfo(np.float64).tiny)
 _RECALL = 0.99
 """Default recall of a search among more than ``EXACT_UP_TO`` nodes."""
 
@@ -84,6 +87,8 @@ class EvidenceFinder:
         Files that :meth:`from_table` read. A report never replaces them.
     source
         Features and settings of the KS vectors, for :meth:`update`.
+    scores
+        Score of every row, (n,) float64, in place of classes: then all labels are 0, and searches take ``min_gap``.
 
     Examples
     --------
@@ -124,12 +129,15 @@ class EvidenceFinder:
     sensitive: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
     source: Source = field(default_factory=Source)
+    scores: NDArray[np.float64] | None = None
 
     def __repr__(self) -> str:
         n, d = self.vectors.shape
         count = len(np.unique(self.labels))
         classes = f"{count} predicted {'class' if count == 1 else 'classes'}"
         rows = "nodes" if self.graph is not None else "rows"
+        if self.scores is not None:
+            classes = f"scores from {self.scores.min():g} to {self.scores.max():g}"
         parts = [f"{n:,} {rows}", f"d={d}", classes, repr(self.index)]
         if self.graph is not None:
             kinds = {"directed edges": self.graph.directed, "weighted edges": self.graph.weights is not None}
@@ -152,6 +160,8 @@ class EvidenceFinder:
         columns["predicted"] = [int((self.labels == c).sum()) for c in classes]
         if self.truth is not None:
             columns["true"] = [int((self.truth == c).sum()) for c in classes]
+        if self.scores is not None:
+            columns = {name: [getattr(np, name)(self.scores)] for name in ("min", "median", "mean", "max")}
         return as_html(repr(self), pd.DataFrame(columns))
 
     def names(self, rows: ArrayLike) -> NDArray[Any]:
@@ -317,8 +327,9 @@ class EvidenceFinder:
     def from_vectors(  # noqa: PLR0913
         cls,
         X: Any,
-        model: Any,
+        model: Any = None,
         *,
+        scores: Any = None,
         features: Any = None,
         truth: Any = None,
         ids: Any = None,
@@ -340,6 +351,8 @@ class EvidenceFinder:
         model
             A fitted estimator with ``predict``, or a callable: called with ``X``. Or predictions, (n,), as numbers or
             texts, or probabilities or logits, (n, C). See :func:`cfe_faiss.models.predictions.predictions_of_rows`.
+        scores
+            In place of a model: a number for each row, (n,), such as a probability, price or rating.
         features
             Attributes of all rows, as in :meth:`from_data`. The similarity does not use them.
         truth
@@ -370,6 +383,10 @@ class EvidenceFinder:
         dense = as_dense("X", X)
         vectors = as_unit_rows("X", dense)
         n = len(vectors)
+        if scores is not None:
+            model, scores = _classes_for_scores(model, truth, class_names, n), as_scores(scores, n)
+        elif model is None:
+            raise ValueError("model or scores must be given, got None")
         predicted = predictions_of_rows(model, dense, class_names, features)
         attributes = None if features is None else attributes_of(features, n)
         searched = as_nodes("nodes", nodes, n)
@@ -385,14 +402,16 @@ class EvidenceFinder:
             model=model if is_model(model) else None,
             data=dense if is_model(model) else None,
             sensitive=_sensitive(sensitive, attributes),
+            scores=scores,
         )
 
     @classmethod
     def from_table(  # noqa: PLR0913
         cls,
         frame: Any,
-        model: Any,
+        model: Any = None,
         *,
+        scores: str | None = None,
         truth: Any = None,
         id: Any = None,  # noqa: A002
         sensitive: Sequence[str] = (),
@@ -415,6 +434,8 @@ class EvidenceFinder:
             Column of the predicted classes; or these classes, (n,); or a fitted estimator or another callable. It is
             called with a pandas frame of its ``feature_names_in_``, else of all columns but ``id``, ``truth`` and
             ``probabilities``.
+        scores
+            In place of a model: column of a number for each row, which stays out of the vectors.
         truth
             Column of the true classes, or these classes, (n,). Missing ones are unknown.
         id
@@ -459,10 +480,19 @@ class EvidenceFinder:
         0    ann    ben           no          m
         """
         sensitive, without = as_names("sensitive", sensitive), as_names("without", without)
+        source = frame
+        if scores is not None:
+            frame, values, index_ids = split_scores(frame, scores)
+            model = _classes_for_scores(model, truth, class_names, len(values))
+            id = index_ids if id is None else id  # noqa: A001
+        elif model is None:
+            raise ValueError("model or scores must be given, got None")
         parts = table_fields(frame, model, Roles(id, truth, sensitive, without, probabilities, class_names), encoder)
         n = len(parts["labels"])
+        if scores is not None:
+            parts |= {"scores": as_scores(values, n), "class_names": None}
         searched = np.arange(n) if nodes is None else np.unique(row_numbers("nodes", nodes, parts["ids"], n))
-        files = (Path(frame).resolve(),) if isinstance(frame, str | Path) else ()
+        files = (Path(source).resolve(),) if isinstance(source, str | Path) else ()
         return cls(index=fill_index(index, parts["vectors"], parts["labels"], searched), files=files, **parts)
 
     @classmethod
@@ -533,6 +563,7 @@ class EvidenceFinder:
         nprobe: int | None = None,
         memory: int | None = None,
         where: Constraints | None = None,
+        min_gap: float | None = None,
         progress: bool = False,
     ) -> LocalEvidence:
         """Return the k most similar nodes that the model treats differently, for each of ``nodes``.
@@ -552,6 +583,9 @@ class EvidenceFinder:
         where
             :class:`cfe_faiss.Constraints` that a node and its evidence must meet. The search is exact then, and
             ``recall`` and ``nprobe`` must be left out. A row is short if no more evidence meets them.
+        min_gap
+            Required if the finder has scores: smallest difference of the scores of a node and its evidence, > 0. The
+            search is exact, as with ``where``.
         progress
             Whether to show a progress bar on standard error.
 
@@ -563,8 +597,8 @@ class EvidenceFinder:
         self._check_current()
         members = self.index.members()
         ids = members.ids if nodes is None else self.searched("nodes", nodes)
-        query = Query(as_count("k", k), ids=None if nodes is None else ids, **self._conditions(where))
-        if where is not None:
+        query = Query(as_count("k", k), ids=None if nodes is None else ids, **self._conditions(where, min_gap))
+        if query.where is not None:
             _refuse_effort(recall=recall, nprobe=nprobe, exact=exact)
             exact = True
         elif recall is None and nprobe is None and exact is None:
@@ -610,6 +644,8 @@ class EvidenceFinder:
             If an argument is not as described.
         """
         self._check_current()
+        if self.scores is not None:
+            raise ValueError("top_pairs is for classes: with scores use widest_pairs")
         effort: dict[str, Any] = {"exact": exact, "nprobe": nprobe, "recall": recall, "memory": memory}
         pairs = global_evidence(
             self.index, k, per_node=per_node, progress=progress, **effort, **self._conditions(where)
@@ -680,13 +716,68 @@ class EvidenceFinder:
         if self.source.labels is not None and self.source.labels is not self.labels:
             raise RuntimeError("the finder is of a version before an update; search with the finder that was updated")
 
-    def _conditions(self, where: Constraints | None) -> dict[str, Any]:
+    def widest_pairs(self, k: int = 100, *, similarity: float, where: Constraints | None = None) -> PairEvidence:
+        """Return the k pairs of rows with the largest difference of their scores, of at least a similarity.
+
+        Parameters
+        ----------
+        k
+            Number of pairs, >= 1.
+        similarity
+            Smallest similarity of a pair.
+        where
+            :class:`cfe_faiss.Constraints` that the pairs must meet.
+
+        Returns
+        -------
+        PairEvidence
+            Largest difference first; equal difference: smaller row numbers first. The search is exact. It compares
+            every row with every other one.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, or the finder has no scores.
+        """
+        self._check_current()
+        k, low = as_count("k", k), as_number("similarity", similarity, -1.0, 1.0)
+        scores, gap = self.scores, _LEAST_GAP
+        if scores is None:
+            raise ValueError("widest_pairs is for a finder with scores: with classes use top_pairs")
+        best: tuple[Any, Any, Any] = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
+        ids = self.index.members().ids
+        for first in range(0, len(ids), _ROWS_AT_ONCE):
+            block = ids[first : first + _ROWS_AT_ONCE]
+            lims, D, I = self.index.answer_range(Query(threshold=low, ids=block, **self._conditions(where, gap)))
+            new: tuple[Any, Any, Any] = np.repeat(block, np.diff(lims)), I, D
+            source, target, similarities = (np.append(a, b[new[0] < I]) for a, b in zip(best, new, strict=True))
+            gaps = abs(scores[source] - scores[target])
+            order = np.lexsort((target, source, -gaps))[:k]
+            best = source[order], target[order], similarities[order]
+            if len(order) == k:
+                gap = max(gap, float(gaps[order[-1]]))
+        return PairEvidence(*best, self.labels, replace(self))
+
+    def _conditions(self, where: Constraints | None, min_gap: float | None = None) -> dict[str, Any]:
         """Return constraints with numbers of classes, and what they refer to, as arguments of a search."""
+        if where is not None and not isinstance(where, Constraints):
+            raise TypeError(f"where must be cfe_faiss.Constraints, got {type(where).__name__}")
+        if (min_gap is None) != (self.scores is None):
+            needed = "left out for a finder without scores" if self.scores is None else "given for a finder with scores"
+            raise ValueError(f"min_gap must be {needed}, got {min_gap}")
+        if min_gap is not None and self.scores is not None:
+            return {**gap_conditions(where, min_gap, self.scores, self.attributes), "graph": self.graph}
         if where is None:
             return {}
-        if not isinstance(where, Constraints):
-            raise TypeError(f"where must be cfe_faiss.Constraints, got {type(where).__name__}")
         return {"where": where.numbered(self.class_names), "attributes": self.attributes, "graph": self.graph}
+
+
+def _classes_for_scores(model: Any, truth: Any, class_names: Any, n: int) -> NDArray[np.int32]:
+    """Return the one class of all rows of a finder with scores."""
+    for name, value in (("model", model), ("truth", truth), ("class_names", class_names)):
+        if value is not None:
+            raise ValueError(f"{name} must be left out with scores, got {value!r}")
+    return np.zeros(n, np.int32)
 
 
 def _sensitive(names: Sequence[str], attributes: Attributes | None) -> tuple[str, ...]:
