@@ -1,6 +1,7 @@
 """How long do changes of one row take, each followed by a search, where 100,000 and 3,000,000 rows are stored?
 
-A row is relabelled, removed and added again (as an upsert) by its id. Each change is followed by a search of one query,
+A row is relabelled, removed and added again (as an upsert) by its id, and its vector replaced by a near one ("update")
+and by that of another row ("move"). Each change is followed by a search of one query,
 which derives the data of the changed lists again, and by a second search, which is warm. The first lookup of an id maps
 all ids; it is timed on its own. In the end the results are compared with those of a copy, which carries no data over.
 Wanted for a change with the search after it: 0.5 ms at 100,000 rows, 2 ms at 3,000,000.
@@ -44,6 +45,8 @@ def steps_of(index: Any, X: NDArray[np.float32], labels: NDArray[np.int64]) -> d
         "remove": lambda i: index.remove_ids([i]),
         "add": add,
         "upsert": upsert,
+        "update": lambda i: index.update_vectors([i], 0.99 * X[i : i + 1] + 0.01 * X[i - 1 : i or None]),
+        "move": lambda i: index.update_vectors([i], X[i - 1 : i or None]),
     }
 
 

@@ -997,6 +997,18 @@ class Table:
     ) -> Change:
         """Return the change that gives rows, (m,), strictly ascending, new labels, and sorts lists if ``sorted``."""
 
+    def replacement(
+        self,
+        rows: NDArray[np.int64],
+        lists: NDArray[np.int32],
+        labels: NDArray[np.int32] | None,
+        sorted: bool = True,  # noqa: A002 - as in the core
+    ) -> Change:
+        """Return the change that removes distinct rows, (r,), and puts new rows into these lists, (m,).
+
+        New row i takes the place of row i if that is in the same list. Without labels, r = m, and it keeps the label.
+        """
+
 def commit(
     table: Table,
     change: Change,

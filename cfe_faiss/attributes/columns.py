@@ -184,6 +184,12 @@ def leave_out(data: Any, attributes: Attributes | None, without: Iterable[str]) 
     return columns.x[:, ~removed], result
 
 
+def kept_columns(data: Any, removed: Removed) -> NDArray[np.bool_]:
+    """Return a mask of the columns of ``data.x`` that :func:`leave_out` keeps, (d,)."""
+    columns = _Columns(data)
+    return np.array([columns.name(column) not in removed.columns for column in range(columns.d)])
+
+
 class _Columns:
     """Columns of ``data.x``, combined by attribute.
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.classes import Predictions, check_names, node_count
-from cfe_faiss.attributes.columns import Removed, leave_out
+from cfe_faiss.attributes.columns import Removed, kept_columns, leave_out
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
-from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names, as_nodes, as_unit_rows
+from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names, as_nodes, as_number, as_unit_rows
 from cfe_faiss.base.extras import extra
 from cfe_faiss.finder.case import Case, case_of
+from cfe_faiss.finder.changes import Changes, Source, update
 from cfe_faiss.finder.frames import as_html, class_name
 from cfe_faiss.finder.inputs import (
     EXACT_UP_TO,
     attributes_given,
-    check_cosine,
     check_data,
     fill_index,
     is_model,
@@ -32,6 +32,7 @@ from cfe_faiss.finder.inputs import (
 )
 from cfe_faiss.finder.names import as_row_ids, class_numbers, row_numbers
 from cfe_faiss.finder.results import LocalEvidence, PairEvidence
+from cfe_faiss.finder.scores import as_scores, gap_conditions, split_scores
 from cfe_faiss.finder.table import Roles, table_fields
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.edges import parts_for_the_model
@@ -41,6 +42,8 @@ from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.search.query import Query
 
+_ROWS_AT_ONCE = 256  # rows whose pairs are searched together
+_LEAST_GAP = float(np.finfo(np.float64).tiny)
 _RECALL = 0.99
 """Default recall of a search among more than ``EXACT_UP_TO`` nodes."""
 
@@ -83,6 +86,10 @@ class EvidenceFinder:
         Names of the attributes that audits use as sensitive by default.
     files
         Files that :meth:`from_table` read. A report never replaces them.
+    source
+        Features and settings of the KS vectors, for :meth:`update`.
+    scores
+        Score of every row, (n,) float64, in place of classes: then all labels are 0, and searches take ``min_gap``.
 
     Examples
     --------
@@ -122,12 +129,16 @@ class EvidenceFinder:
     data: Any = None
     sensitive: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
+    source: Source = field(default_factory=Source)
+    scores: NDArray[np.float64] | None = None
 
     def __repr__(self) -> str:
         n, d = self.vectors.shape
         count = len(np.unique(self.labels))
         classes = f"{count} predicted {'class' if count == 1 else 'classes'}"
         rows = "nodes" if self.graph is not None else "rows"
+        if self.scores is not None:
+            classes = f"scores from {self.scores.min():g} to {self.scores.max():g}"
         parts = [f"{n:,} {rows}", f"d={d}", classes, repr(self.index)]
         if self.graph is not None:
             kinds = {"directed edges": self.graph.directed, "weighted edges": self.graph.weights is not None}
@@ -150,6 +161,8 @@ class EvidenceFinder:
         columns["predicted"] = [int((self.labels == c).sum()) for c in classes]
         if self.truth is not None:
             columns["true"] = [int((self.truth == c).sum()) for c in classes]
+        if self.scores is not None:
+            columns = {name: [getattr(np, name)(self.scores)] for name in ("min", "median", "mean", "max")}
         return as_html(repr(self), pd.DataFrame(columns))
 
     def names(self, rows: ArrayLike) -> NDArray[Any]:
@@ -308,14 +321,16 @@ class EvidenceFinder:
             model if is_model(model) else None,
             whole,
             _sensitive(sensitive, attributes),
+            source=Source(x, None if removed is None else kept_columns(data, removed), (num_layers, alpha)),
         )
 
     @classmethod
     def from_vectors(  # noqa: PLR0913
         cls,
         X: Any,
-        model: Any,
+        model: Any = None,
         *,
+        scores: Any = None,
         features: Any = None,
         truth: Any = None,
         ids: Any = None,
@@ -337,6 +352,8 @@ class EvidenceFinder:
         model
             A fitted estimator with ``predict``, or a callable: called with ``X``. Or predictions, (n,), as numbers or
             texts, or probabilities or logits, (n, C). See :func:`cfe_faiss.models.predictions.predictions_of_rows`.
+        scores
+            In place of a model: a number for each row, (n,), such as a probability, price or rating.
         features
             Attributes of all rows, as in :meth:`from_data`. The similarity does not use them.
         truth
@@ -367,6 +384,10 @@ class EvidenceFinder:
         dense = as_dense("X", X)
         vectors = as_unit_rows("X", dense)
         n = len(vectors)
+        if scores is not None:
+            model, scores = _classes_for_scores(model, truth, class_names, n), as_scores(scores, n)
+        elif model is None:
+            raise ValueError("model or scores must be given, got None")
         predicted = predictions_of_rows(model, dense, class_names, features)
         attributes = None if features is None else attributes_of(features, n)
         searched = as_nodes("nodes", nodes, n)
@@ -382,14 +403,16 @@ class EvidenceFinder:
             model=model if is_model(model) else None,
             data=dense if is_model(model) else None,
             sensitive=_sensitive(sensitive, attributes),
+            scores=scores,
         )
 
     @classmethod
     def from_table(  # noqa: PLR0913
         cls,
         frame: Any,
-        model: Any,
+        model: Any = None,
         *,
+        scores: str | None = None,
         truth: Any = None,
         id: Any = None,  # noqa: A002
         sensitive: Sequence[str] = (),
@@ -412,6 +435,8 @@ class EvidenceFinder:
             Column of the predicted classes; or these classes, (n,); or a fitted estimator or another callable. It is
             called with a pandas frame of its ``feature_names_in_``, else of all columns but ``id``, ``truth`` and
             ``probabilities``.
+        scores
+            In place of a model: column of a number for each row, which stays out of the vectors.
         truth
             Column of the true classes, or these classes, (n,). Missing ones are unknown.
         id
@@ -456,10 +481,19 @@ class EvidenceFinder:
         0    ann    ben           no          m
         """
         sensitive, without = as_names("sensitive", sensitive), as_names("without", without)
+        source = frame
+        if scores is not None:
+            frame, values, index_ids = split_scores(frame, scores)
+            model = _classes_for_scores(model, truth, class_names, len(values))
+            id = index_ids if id is None else id  # noqa: A001
+        elif model is None:
+            raise ValueError("model or scores must be given, got None")
         parts = table_fields(frame, model, Roles(id, truth, sensitive, without, probabilities, class_names), encoder)
         n = len(parts["labels"])
+        if scores is not None:
+            parts |= {"scores": as_scores(values, n), "class_names": None}
         searched = np.arange(n) if nodes is None else np.unique(row_numbers("nodes", nodes, parts["ids"], n))
-        files = (Path(frame).resolve(),) if isinstance(frame, str | Path) else ()
+        files = (Path(source).resolve(),) if isinstance(source, str | Path) else ()
         return cls(index=fill_index(index, parts["vectors"], parts["labels"], searched), files=files, **parts)
 
     @classmethod
@@ -497,7 +531,6 @@ class EvidenceFinder:
         >>> finder.names(finder.local("ann", k=1).evidence)
         array([['ben']], dtype=object)
         """
-        check_cosine(index)
         members = index.members()
         known = None if features is None else as_attributes(features)
         lengths = [len(values) for values in (truth, ids) if values is not None]
@@ -531,6 +564,7 @@ class EvidenceFinder:
         nprobe: int | None = None,
         memory: int | None = None,
         where: Constraints | None = None,
+        min_gap: float | None = None,
         progress: bool = False,
     ) -> LocalEvidence:
         """Return the k most similar nodes that the model treats differently, for each of ``nodes``.
@@ -550,6 +584,9 @@ class EvidenceFinder:
         where
             :class:`cfe_faiss.Constraints` that a node and its evidence must meet. The search is exact then, and
             ``recall`` and ``nprobe`` must be left out. A row is short if no more evidence meets them.
+        min_gap
+            Required if the finder has scores: smallest difference of the scores of a node and its evidence, > 0. The
+            search is exact, as with ``where``.
         progress
             Whether to show a progress bar on standard error.
 
@@ -558,10 +595,11 @@ class EvidenceFinder:
         TypeError, ValueError
             If an argument is not as described.
         """
+        self._check_current()
         members = self.index.members()
         ids = members.ids if nodes is None else self.searched("nodes", nodes)
-        query = Query(as_count("k", k), ids=None if nodes is None else ids, **self._conditions(where))
-        if where is not None:
+        query = Query(as_count("k", k), ids=None if nodes is None else ids, **self._conditions(where, min_gap))
+        if query.where is not None:
             _refuse_effort(recall=recall, nprobe=nprobe, exact=exact)
             exact = True
         elif recall is None and nprobe is None and exact is None:
@@ -576,7 +614,7 @@ class EvidenceFinder:
         elif recall is not None:
             by_class = self.index.recall_by_class(recall, k, queries=max(1, len(ids)))
         reached = 1.0 if effort.exact else effort.recall
-        return LocalEvidence(ids, I, D, self.labels, reached, effort.nprobe, self, queries.missing, by_class)
+        return LocalEvidence(ids, I, D, self.labels, reached, effort.nprobe, replace(self), queries.missing, by_class)
 
     def top_pairs(  # noqa: PLR0913
         self,
@@ -606,11 +644,14 @@ class EvidenceFinder:
         TypeError, ValueError
             If an argument is not as described.
         """
+        self._check_current()
+        if self.scores is not None:
+            raise ValueError("top_pairs is for classes: with scores use widest_pairs")
         effort: dict[str, Any] = {"exact": exact, "nprobe": nprobe, "recall": recall, "memory": memory}
         pairs = global_evidence(
             self.index, k, per_node=per_node, progress=progress, **effort, **self._conditions(where)
         )
-        return PairEvidence(pairs.source, pairs.target, pairs.similarity, self.labels, self, pairs.missing)
+        return PairEvidence(pairs.source, pairs.target, pairs.similarity, self.labels, replace(self), pairs.missing)
 
     def case(self, id: Any, k: int = 5, *, where: Constraints | None = None) -> Case:  # noqa: A002
         """Return one page about a row: the k most similar rows treated differently, what differs, what is the same.
@@ -653,13 +694,132 @@ class EvidenceFinder:
         rows = self.searched("id", [id])
         return case_of(self, int(rows[0]), as_count("k", k), where)
 
-    def _conditions(self, where: Constraints | None) -> dict[str, Any]:
+    def update(  # noqa: PLR0913
+        self,
+        *,
+        add_edges: Any = None,
+        remove_edges: Any = None,
+        x: Mapping[Any, Any] | None = None,
+        add_nodes: Any = None,
+        remove_nodes: Any = (),
+        edge_weight: ArrayLike | None = None,
+        predictions: Any = None,
+        features: Any = None,
+        ids: Any = None,
+    ) -> NDArray[Any]:
+        """Change graph, vectors, predictions and index in place: all at once or, on an error, not at all.
+
+        Without ``predictions`` the model is called for the data after the change. Results from before keep their
+        values. No other thread may use the finder meanwhile; searches of its index may run.
+
+        Parameters
+        ----------
+        add_edges, remove_edges, edge_weight
+            As in :meth:`cfe_faiss.KSVectors.update`, with ids of this finder.
+        x
+            New features of some rows, id to row, (d,); without a graph new vectors.
+        add_nodes
+            Features, or vectors, of new rows, (m, d). They follow the last row and are searched.
+        remove_nodes
+            Ids of rows that leave the graph and the index. Other rows keep their numbers.
+        predictions
+            Predictions for all rows after the change, in any form of :meth:`from_data`. ``model`` is None then.
+        features
+            Attributes of all rows after the change. Required if the finder has attributes and rows change or come.
+        ids
+            Ids of new rows, (m,), if the finder has ids.
+
+        Returns
+        -------
+        ndarray
+            Ids of the rows whose vector or class changed, in the order of rows; new ones among them.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid, or predictions are required: there is no model, or its data has values of edges
+            or several node types. A table allows ``predictions``, ``features`` and ``remove_nodes`` only.
+        RuntimeError
+            If the index is read-only, or the finder is that of a result from before an update.
+
+        Examples
+        --------
+        >>> finder = EvidenceFinder.from_vectors([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]], [0, 1, 1])
+        >>> finder.update(x={2: [0.99, 0.01]}, predictions=[0, 1, 1])
+        array([2])
+        >>> finder.local([0], k=1).evidence
+        array([[2]])
+        """
+        self._check_current()
+        changes = Changes(add_edges, remove_edges, x, add_nodes, remove_nodes, edge_weight, ids)
+        return self.names(update(self, changes, predictions, features))
+
+    def _check_current(self) -> None:
+        if self.source.labels is not None and self.source.labels is not self.labels:
+            raise RuntimeError("the finder is of a version before an update; search with the finder that was updated")
+
+    def widest_pairs(self, k: int = 100, *, similarity: float, where: Constraints | None = None) -> PairEvidence:
+        """Return the k pairs of rows with the largest difference of their scores, of at least a similarity.
+
+        Parameters
+        ----------
+        k
+            Number of pairs, >= 1.
+        similarity
+            Smallest similarity of a pair.
+        where
+            :class:`cfe_faiss.Constraints` that the pairs must meet.
+
+        Returns
+        -------
+        PairEvidence
+            Largest difference first; equal difference: smaller row numbers first. The search is exact. It compares
+            every row with every other one.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is not as described, or the finder has no scores.
+        """
+        self._check_current()
+        k, low = as_count("k", k), as_number("similarity", similarity, -1.0, 1.0)
+        scores, gap = self.scores, _LEAST_GAP
+        if scores is None:
+            raise ValueError("widest_pairs is for a finder with scores: with classes use top_pairs")
+        best: tuple[Any, Any, Any] = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
+        ids = self.index.members().ids
+        for first in range(0, len(ids), _ROWS_AT_ONCE):
+            block = ids[first : first + _ROWS_AT_ONCE]
+            lims, D, I = self.index.answer_range(Query(threshold=low, ids=block, **self._conditions(where, gap)))
+            new: tuple[Any, Any, Any] = np.repeat(block, np.diff(lims)), I, D
+            source, target, similarities = (np.append(a, b[new[0] < I]) for a, b in zip(best, new, strict=True))
+            gaps = abs(scores[source] - scores[target])
+            order = np.lexsort((target, source, -gaps))[:k]
+            best = source[order], target[order], similarities[order]
+            if len(order) == k:
+                gap = max(gap, float(gaps[order[-1]]))
+        return PairEvidence(*best, self.labels, replace(self))
+
+    def _conditions(self, where: Constraints | None, min_gap: float | None = None) -> dict[str, Any]:
         """Return constraints with numbers of classes, and what they refer to, as arguments of a search."""
+        if where is not None and not isinstance(where, Constraints):
+            raise TypeError(f"where must be cfe_faiss.Constraints, got {type(where).__name__}")
+        if (min_gap is None) != (self.scores is None):
+            needed = "left out for a finder without scores" if self.scores is None else "given for a finder with scores"
+            raise ValueError(f"min_gap must be {needed}, got {min_gap}")
+        if min_gap is not None and self.scores is not None:
+            return {**gap_conditions(where, min_gap, self.scores, self.attributes), "graph": self.graph}
         if where is None:
             return {}
-        if not isinstance(where, Constraints):
-            raise TypeError(f"where must be cfe_faiss.Constraints, got {type(where).__name__}")
         return {"where": where.numbered(self.class_names), "attributes": self.attributes, "graph": self.graph}
+
+
+def _classes_for_scores(model: Any, truth: Any, class_names: Any, n: int) -> NDArray[np.int32]:
+    """Return the one class of all rows of a finder with scores."""
+    for name, value in (("model", model), ("truth", truth), ("class_names", class_names)):
+        if value is not None:
+            raise ValueError(f"{name} must be left out with scores, got {value!r}")
+    return np.zeros(n, np.int32)
 
 
 def _sensitive(names: Sequence[str], attributes: Attributes | None) -> tuple[str, ...]:

@@ -81,7 +81,8 @@ class LocalEvidence:
     def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
         """Return one line per result: node, evidence, rank (from 1), similarity, node_label, evidence_label.
 
-        ``node`` and ``evidence`` are the user's ids, if the finder has ids.
+        With scores the last two are node_score and evidence_score. ``node`` and ``evidence`` are the user's ids, if the
+        finder has ids.
 
         Parameters
         ----------
@@ -151,7 +152,8 @@ class PairEvidence:
     def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
         """Return one line per pair: source, target, similarity, source_label, target_label.
 
-        ``source`` and ``target`` are the user's ids, if the finder has ids.
+        With scores the last two are source_score and target_score. ``source`` and ``target`` are the user's ids, if the
+        finder has ids.
 
         Parameters
         ----------
@@ -193,7 +195,9 @@ def _frame(
         import pandas as pd
 
     ids = {side: nodes if finder is None else finder.names(nodes) for side, nodes in sides.items()}
-    columns = {**ids, **columns, **{f"{side}_label": labels[nodes] for side, nodes in sides.items()}}
+    scores = None if finder is None else finder.scores
+    values, kind = (labels, "label") if scores is None else (scores, "score")
+    columns = {**ids, **columns, **{f"{side}_{kind}": values[nodes] for side, nodes in sides.items()}}
     if attributes:
         if finder is None or (finder.attributes is None and finder.truth is None):
             raise ValueError("attributes=True needs a finder that knows attributes or true classes: give it features")

@@ -22,6 +22,7 @@ _FULL = 0.75  # share of the edges above which all rows are computed: there is n
 
 Floats = NDArray[np.float32]
 _NO_LINKS = Links(np.empty(0, np.int64), np.empty(0, np.int64))
+_NO_CHANGES = dict.fromkeys(("add_edges", "remove_edges", "x", "add_nodes", "remove_nodes", "edge_weight"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,6 +70,27 @@ class _Change(NamedTuple):
     features: Floats
     removed: Links
     added: Links
+
+
+class PreparedUpdate(NamedTuple):
+    """Update of a :class:`KSVectors` that is computed and not yet complete.
+
+    Attributes
+    ----------
+    changed
+        Ids of the nodes whose vectors differ, as :meth:`KSVectors.update` returns them.
+    vectors
+        The KS vectors after the update, (n, d) float32, until the object is used again.
+    graph
+        The graph after the update.
+    complete
+        A function and its arguments. The call completes the update; it neither fails nor runs Python code.
+    """
+
+    changed: Ints
+    vectors: Floats
+    graph: Graph
+    complete: tuple[Any, tuple[Any, ...]]
 
 
 class KSVectors:
@@ -207,6 +229,13 @@ class KSVectors:
         change = _check(state, add_edges, remove_edges, x, add_nodes, remove_nodes, edge_weight)
         return self._change(state, change)
 
+    def prepare(self, **changes: Any) -> PreparedUpdate:
+        """Compute the :meth:`update` with these arguments. Unless it is completed, the next use undoes it."""
+        state = self._settle()
+        new, changed = self._compute(state, _check(state, **{**_NO_CHANGES, **changes}))
+        complete = self.__dict__.__setitem__, ("_state", new)
+        return PreparedUpdate(changed, new.vectors[: new.n], new.incoming.to_graph(), complete)
+
     def _settle(self) -> _State:
         """Return the current state. Undo an update that was interrupted first; repeating this does no harm."""
         state = self._state
@@ -224,6 +253,11 @@ class KSVectors:
 
     def _change(self, state: _State, change: _Change) -> Ints:
         """Apply a change and return the ids whose vectors differ."""
+        self._state, changed = self._compute(state, change)
+        return changed
+
+    def _compute(self, state: _State, change: _Change) -> tuple[_State, Ints]:
+        """Return the state after a change and the ids whose vectors differ. Until it is set, it can be undone."""
         n, rows = change.num_nodes, change.rows
         unit, norms = change.features.copy(), np.empty(len(rows))
         _native.normalise_rows(unit, norms, 1)
@@ -243,13 +277,12 @@ class KSVectors:
             before = state.vectors[: state.n]
         else:
             before = self._compute_some(new, region, steps)
-        self._state = new  # the update is complete: nothing is undone from here on
         differs = np.ones(len(region), bool)
         is_old = region < state.n
         differs[is_old] = (before[: is_old.sum()] != new.vectors[region[is_old]]).any(axis=1)
         if len(change.removed_nodes):
             differs &= ~among(region, change.removed_nodes)
-        return region[differs]
+        return new, region[differs]
 
     def _rows_of_steps(self, state: _State, region: Ints) -> list[Ints]:
         """Return the rows that each step computes, for the vectors of a region."""

@@ -85,6 +85,18 @@ class EvidenceMixin(SearchingMixin):
         """Replace the labels of storage rows, (m,), in strictly ascending order."""
         raise NotImplementedError
 
+    def _replace(
+        self,
+        lists: FaissLists,
+        rows: NDArray[np.int64],
+        X: NDArray[np.float32],
+        labels: NDArray[np.int32] | None,
+        ids: NDArray[np.int64],
+        also: list[Step],
+    ) -> None:
+        """Remove distinct rows, (r,), and add unit vectors with checked ids; without labels, rows keep theirs."""
+        raise NotImplementedError
+
     def _emptying(self) -> list[Step]:
         """Return the steps that remove every vector."""
         raise NotImplementedError
@@ -287,6 +299,45 @@ class EvidenceMixin(SearchingMixin):
             changed = id_map.relabelled_rows(transaction.snapshot, labels, ids, encoder)
             transaction.relabel(*changed, self._keeping(encoder))
 
+    def update_vectors(self, ids: ArrayLike, x: ArrayLike, labels: ArrayLike | None = None) -> None:
+        """Replace stored vectors in place. Ids stay, and so do classes unless ``labels`` are given.
+
+        Results equal the results after :meth:`remove_ids` and :meth:`add_with_labels` of the same vectors. A change of
+        r vectors costs O(r + the size of the lists that they leave and enter). Training again makes lists that fit the
+        new vectors; see :meth:`drift`.
+
+        Parameters
+        ----------
+        ids
+            Distinct stored ids, (n,).
+        x
+            Their new vectors, (n, d); L2-normalised in a copy. A zero vector stays zero.
+        labels
+            Their new classes, (n,), as in :meth:`relabel`; by default each vector keeps its class.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid, or an id is not stored. The index is then unchanged.
+
+        Examples
+        --------
+        >>> import cfe_faiss as cfe
+        >>> index = cfe.IndexEvidenceFlat(2)
+        >>> index.add_with_labels([[1, 0], [0, 1], [0.6, 0.8]], [0, 1, 1])
+        >>> index.update_vectors([1], [[2, 0]])
+        >>> index.search_evidence([[1, 0]], [0], k=2)[1]
+        array([[1, 2]])
+        """
+        given, X = checked_update(ids, x, self.d)
+        with self.changing() as transaction:
+            codes, steps = (None, []) if labels is None else transaction.encode(labels, len(X))
+            transaction.replace(given, X, codes, given, steps)
+
+    def drift(self) -> float:
+        """Return the share of vectors that fit another list better than their list; 0.0 for an index without lists."""
+        return 0.0
+
     def remove_ids(self, x: Any) -> int:
         """Remove vectors and return their number.
 
@@ -466,3 +517,11 @@ class EvidenceMixin(SearchingMixin):
 
     def _refused(self, name: str, instead: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__}.{name} would lose labels: {instead}")
+
+
+def checked_update(ids: ArrayLike, x: ArrayLike, d: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return ids, (n,), and their unit vectors, (n, d)."""
+    given, X = as_ids("ids", ids), as_unit_rows("x", x, d)
+    if len(X) != len(given):
+        raise ValueError(f"x must have shape ({len(given)}, {d}), one vector per id, got {X.shape}")
+    return given, X

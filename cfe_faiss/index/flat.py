@@ -188,6 +188,34 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
             after=[*steps_of.truncating(self._flat, row_ids, id_map, len(ids)), *switching, *also],
         )
 
+    def _replace(
+        self,
+        lists: FaissLists,
+        rows: NDArray[np.int64],
+        X: NDArray[np.float32],
+        labels: NDArray[np.int32] | None,
+        ids: NDArray[np.int64],
+        also: list[Step],
+    ) -> None:
+        change = self._table.replacement(rows, np.zeros(len(ids), np.int32), labels, sorted=False)
+        new, snapshot = (X.view(np.uint8), ids, None, None), self.snapshot()
+        if np.array_equal(ids, snapshot.copied(rows)[1]):  # FAISS's part keeps its size and its ids
+            self._commit(change, lists, new, before=[], undo=[], after=also)
+            return
+        n, common, after = snapshot.n, min(len(ids), len(rows)), snapshot.ids()
+        after[rows[:common]] = ids[:common]
+        after = np.append(np.delete(after, rows[common:]), ids[common:])
+        id_map, switching = self._map_for(after, 0)
+        row_ids = self._row_ids if id_map is None else id_map.id_map
+        self._commit(
+            change,
+            list_of(self._flat, row_ids),
+            new,
+            before=steps_of.adding(self._flat, row_ids, X[common:]) if len(ids) > common else [],
+            undo=steps_of.truncating(self._flat, row_ids, id_map, n),
+            after=[*steps_of.truncating(self._flat, row_ids, id_map, len(after)), *switching, *also],
+        )
+
     def _emptying(self) -> list[Step]:
         return [
             *self._forgetting(),

@@ -79,6 +79,10 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
         """Add vectors, (n, d), as ``add_with_labels`` of an evidence index."""
         self.evidence.add_with_labels(self._transform("x", x), labels, ids)
 
+    def update_vectors(self, ids: ArrayLike, x: ArrayLike, labels: ArrayLike | None = None) -> None:
+        """Replace vectors by others, (n, d), as ``update_vectors`` of an evidence index."""
+        self.evidence.update_vectors(ids, self._transform("x", x), labels)
+
     def add(self, x: ArrayLike) -> None:
         """Add vectors of unknown class, (n, d)."""
         self.evidence.add(self._transform("x", x))

@@ -413,6 +413,12 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
     def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
         """Replace the classes of rows."""
 
+    def update_vectors(self, ids: ArrayLike, x: ArrayLike, labels: ArrayLike | None = None) -> None:
+        """Replace the vectors, and with ``labels`` the classes, of rows."""
+
+    def drift(self) -> float:
+        """Return the share of rows that fit another list better than their list."""
+
     def remove_ids(self, x: Any) -> int:
         """Remove rows, and return how many they were."""
 

@@ -57,6 +57,24 @@ class Transaction:
         """Remove rows, (m,), in strictly ascending order."""
         self._index._remove(rows, also or [])
 
+    def encode(self, labels: ArrayLike, n: int) -> tuple[Labels, list[Step]]:
+        """Return the codes of n labels, -1 or None for unknown ones, and the steps that keep new labels."""
+        encoder = self._index.label_encoder()
+        return encoder("labels", labels, n, unknown=True), self._index._keeping(encoder)
+
+    def replace(self, gone: Ids, X: Floats, labels: Labels | None, ids: Ids, also: list[Step] | None = None) -> None:
+        """Remove the rows with the ids ``gone`` and add unit vectors, (m, d), with ``ids``, in one commit.
+
+        ``ids`` are stored only if they are in ``gone``. Without labels, vector i gets the label of ``gone[i]``.
+        """
+        for some in (gone, ids):
+            id_map.distinct_ids(some, len(some), 0)
+        rows = self.snapshot.find(gone)
+        if not np.array_equal(ids, gone):
+            new = ids[~np.isin(ids, gone)]
+            self.new_ids(new, len(new))
+        self._index._replace(self._lists, rows, X, labels, ids, also or [])
+
     def relabel(self, rows: Ids, labels: Labels, also: list[Step] | None = None) -> None:
         """Replace the labels of rows, (m,), in strictly ascending order."""
         self._index._relabel(rows, labels, also or [])

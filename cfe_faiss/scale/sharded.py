@@ -19,6 +19,7 @@ from cfe_faiss._native import FaissLists, ReadWriteLock, Table, call_steps
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.files.new_file import sync_folder
+from cfe_faiss.index.base import checked_update
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import id_map
@@ -42,12 +43,12 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
     damaged list raises a ValueError that names the file. ``write_index`` writes the index into one file. A pickle
     holds the path, and opens it again.
 
-    ``add_with_labels``, ``add_with_ids``, ``add``, ``relabel`` and ``remove_ids`` change the files and the index
-    together, with the results of the same change in memory. :meth:`add_blocks` and :meth:`relabel_blocks` take more
-    rows than fit into memory. Only changed shards are written, one at a time in memory. Every change is atomic: an
-    error, an interrupt or a killed process leaves the index as before. Other processes that have the folder open keep
-    their shards until they open it again or change it. Writers wait for each other. The centroids do not change; new
-    vectors go to the nearest list.
+    ``add_with_labels``, ``add_with_ids``, ``add``, ``relabel``, ``update_vectors`` and ``remove_ids`` change the files
+    and the index together, with the results of the same change in memory. :meth:`add_blocks` and :meth:`relabel_blocks`
+    take more rows than fit into memory. Only changed shards are written, one at a time in memory. Every change is
+    atomic: an error, an interrupt or a killed process leaves the index as before. Other processes that have the
+    folder open keep their shards until they open it again or change it. Writers wait for each other. The centroids
+    do not change; new vectors go to the nearest list.
 
     Examples
     --------
@@ -281,6 +282,18 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
             edits = shard_files.edits_of(self._files, gone, lambda transaction, own, _: transaction.remove(own))
             self._rewrite(edits, self.label_encoder())
         return int(gone.sum())
+
+    def update_vectors(self, ids: ArrayLike, x: ArrayLike, labels: ArrayLike | None = None) -> None:
+        """Replace stored vectors; arguments and errors as of ``IndexEvidenceIVF.update_vectors``.
+
+        Only shards that vectors leave or enter are written.
+        """
+        given, X = checked_update(ids, x, self.d)
+        with self._change_alone():
+            snapshot, encoder = self.storage(), self.label_encoder()
+            rows = snapshot.find(id_map.distinct_ids(given, len(given), 0))
+            codes = snapshot.labels[rows] if labels is None else encoder("labels", labels, len(X), unknown=True)
+            self._rewrite(shard_files.edits_of_update(self._files, rows, (X, codes, given)), encoder)
 
     @contextmanager
     def _change_alone(self) -> Iterator[None]:

@@ -519,6 +519,20 @@ def edits_of(
     return {number: partial(edit, number) for number in np.unique(shards.owners[lists]).tolist()}
 
 
+def edits_of_update(shards: Shards, rows: NDArray[np.int64], new: Rows) -> dict[int, Edit]:
+    """Return the edits that replace rows, (r,), by vectors with the same ids, which may go to other shards."""
+    (X, labels, ids), centroids = new, shards.centroids[0]
+    leaves = shards.owners[np.searchsorted(np.cumsum(shards.sizes), rows, side="right")]
+    enters = _homes(shards, centroids)[nearest_numbers(X, centroids)]
+
+    def edit(number: int, index: IndexEvidenceIVF) -> None:
+        chosen = enters == number
+        with index.changing() as transaction:
+            transaction.replace(ids[leaves == number], X[chosen], labels[chosen], ids[chosen])
+
+    return {number: partial(edit, number) for number in np.union1d(leaves, enters).tolist()}
+
+
 # --- blocks of a caller -----------------------------------------------------------------------------------------------
 
 

@@ -93,9 +93,30 @@ def test_changes_give_the_results_of_a_copy(script: Any, tmp_path: Path, monkeyp
     assert "| 1,200 x 8, upsert |" in section
     assert "the same results as" in section
     assert found["same_results_as_a_copy"]
-    assert set(found["changes"]) == {"relabel", "remove", "add", "upsert"}
+    assert set(found["changes"]) == {"relabel", "remove", "add", "upsert", "update", "move"}
     for row in found["changes"].values():
         assert 0 < row["change"]["median_us"] <= row["change_and_search"]["max_us"]
+
+
+def test_drift_and_losses_rise_together(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drift, rng = script("drift"), np.random.default_rng(0)
+    monkeypatch.setattr(drift, "QUERIES", 60)
+    data = SimpleNamespace(x=rng.normal(size=(300, 6)), edge_index=rng.integers(0, 300, (2, 900)), y=np.arange(300) % 3)
+    monkeypatch.setattr(drift, "load", lambda name: data)
+    monkeypatch.setattr(drift, "SHARES", (0.2,))
+    runs = [drift.measure("clusters move", *drift.synthetic("clusters move", rng, 1500), rng)]
+    for kind in ("random edges", "random features"):
+        runs.append(drift.measure(kind, *drift.graph_versions("small", kind, rng), rng))
+    first, last = runs[0]["steps"][0], runs[0]["steps"][-1]
+    assert first["kept"] == first["trained"]
+    assert last["drift"] > first["drift"]
+    assert last["rows_ratio"] > 1
+    assert [len(run["steps"]) for run in runs[1:]] == [2, 2]
+    content = {"runs": runs, "correlations": drift.correlations(runs)}
+    (tmp_path / "drift.json").write_text(json.dumps(content))
+    report = script("report")
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    assert "| clusters move | 1.5 |" in report.drift()
 
 
 def test_a_store_returns_what_its_index_does(script: Any) -> None:

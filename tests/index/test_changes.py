@@ -68,6 +68,15 @@ class Changes(RuleBasedStateMachine):
         for i, label in zip(some, labels, strict=True):
             self.model[i] = (self.model[i][0], label)
 
+    @rule(some=ids, shift=st.integers(1, 63), labelled=st.booleans())
+    def update(self, some: list[int], shift: int, labelled: bool) -> None:
+        some = [i for i in some if i in self.model][::-1]
+        for i in some:
+            row, label = self.model[i]
+            self.model[i] = ((row + shift) % 64, (i + shift) % 5 - 1 if labelled else label)
+        X, labels = GRID[[self.model[i][0] for i in some]], [self.model[i][1] for i in some]
+        self.index.update_vectors(some, X.reshape(-1, D), labels if labelled else None)
+
     @rule(shift=st.integers(0, 3))
     def relabel_all(self, shift: int) -> None:
         labels = [(i * 7 + shift) % 3 for i in sorted(self.model)]

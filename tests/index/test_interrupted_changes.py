@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from interrupts import raises_at
 from numpy.testing import assert_array_equal
-from reference import clustered, lists_of_rows
+from reference import clustered, lists_of_rows, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -22,6 +22,7 @@ from cfe_faiss.index.protocol import EvidenceIndex
 N, D, MORE = 40, 4, 12
 X, LABELS = clustered(N + MORE, D, 3)
 TRAINING = clustered(300, D, 3)[0]
+UPDATED = np.arange(39, 39 - MORE, -1)
 CODECS = {"ivf": "Flat", "fp16": "SQfp16", "sq8": "SQ8", "pq": "PQ2,RFlat"}
 MAPS = {"array": faiss.DirectMap.Array, "hash": faiss.DirectMap.Hashtable}
 
@@ -48,6 +49,13 @@ def filled(kind: str) -> Any:
 
 def merge(index: Any, other: Any) -> None:
     index.merge_from(other)
+
+
+def replace(index: Any) -> None:
+    """Replace rows 30 to 39 by vectors of which two have new ids. Direct maps of type Array hold the first ids only."""
+    with index.changing() as transaction:
+        ids = np.arange(30, 42)
+        transaction.replace(ids[:10], unit(X[N:]), LABELS[N:].astype(np.int32), ids)
 
 
 class Case(NamedTuple):
@@ -77,6 +85,8 @@ CASES = {
     "add one": Case(lambda kind: [filled(kind)], lambda index: index.add_with_labels(X[N : N + 1], LABELS[N : N + 1])),
     "remove": Case(lambda kind: [filled(kind)], lambda index: index.remove_ids(np.arange(N - 9, N))),
     "relabel": Case(lambda kind: [filled(kind)], lambda index: index.relabel(np.arange(N) % 4)),
+    "update": Case(lambda kind: [filled(kind)], lambda index: index.update_vectors(UPDATED, X[N:], LABELS[N:])),
+    "replace": Case(lambda kind: [filled(kind)], lambda index: replace(index)),
     "reset": Case(lambda kind: [filled(kind)], lambda index: index.reset()),
     "merge": Case(lambda kind: [filled(kind), other(kind)], merge),
     "merge stock": Case(lambda kind: [filled(kind), other(kind).to_stock()], merge),
@@ -87,7 +97,7 @@ CASES = {
     ),
     "map ids": Case(lambda kind: [filled(kind)], lambda index: index.make_direct_map()),
 }
-CHANGES = ["add", "add one", "remove", "relabel", "reset", "merge", "merge stock"]
+CHANGES = ["add", "add one", "remove", "relabel", "update", "replace", "reset", "merge", "merge stock"]
 
 
 def applies(kind: str, name: str) -> bool:

@@ -30,6 +30,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "add": lambda index: index.add_with_labels(X[MORE], LABELS[MORE]),
     "relabel": lambda index: index.relabel(np.arange(9) % 4, np.arange(9)),
     "remove": lambda index: index.remove_ids(np.arange(N - 9, N)),
+    "update": lambda index: index.update_vectors(np.arange(9), X[MORE][:9], np.arange(9) % 4),
 }
 
 
@@ -88,6 +89,11 @@ def test_adding_is_interrupted(where: str, step: int, tmp_path: Path) -> None:
 
 
 @unclosed
+def test_an_update_of_vectors_is_interrupted(tmp_path: Path) -> None:
+    assert assert_survives("update", KeyboardInterrupt, tmp_path, "scale", 31) > 250
+
+
+@unclosed
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["scale", "files/new_file"])
 def test_adding_is_interrupted_at_any_line(where: str, tmp_path: Path) -> None:
@@ -96,7 +102,7 @@ def test_adding_is_interrupted_at_any_line(where: str, tmp_path: Path) -> None:
 
 @unclosed
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["relabel", "remove"])
+@pytest.mark.parametrize("name", ["relabel", "remove", "update"])
 def test_other_changes_are_interrupted_at_any_line(name: str, tmp_path: Path) -> None:
     assert assert_survives(name, KeyboardInterrupt, tmp_path, "scale") > 250
 

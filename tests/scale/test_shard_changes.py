@@ -35,7 +35,17 @@ class Change:
         self._data = data
 
     def of(self, index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex) -> None:
-        names = ["add", "add_unknown", "add_blocks", "relabel", "relabel_all", "relabel_blocks", "remove", "remove_all"]
+        names = [
+            "add",
+            "add_unknown",
+            "add_blocks",
+            "relabel",
+            "relabel_all",
+            "relabel_blocks",
+            "update",
+            "remove",
+            "remove_all",
+        ]
         getattr(self, self._data.draw(st.sampled_from(names)))(index, sharded)
 
     def some(self, lowest: int = 0) -> NDArray[np.int64]:
@@ -74,6 +84,15 @@ class Change:
         for block in blocks:
             index.add_with_labels(*block)
         sharded.add_blocks(iter(blocks))
+
+    def update(self, index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex) -> None:
+        ids = self.stored(index)
+        rows = np.array(
+            self._data.draw(st.lists(st.integers(0, len(X) - 1), min_size=len(ids), max_size=len(ids))), int
+        )
+        labels = self.labels(len(ids)) if self._data.draw(st.booleans()) else None
+        for one in (index, sharded):
+            one.update_vectors(ids, X[rows], labels)
 
     def relabel(self, index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex) -> None:
         ids = self.stored(index)

@@ -300,7 +300,7 @@ auto appending(const Table& table, Labels labels) {
 }
 
 // Raises ValueError unless rows are distinct rows of the table in ascending order.
-void check_rows(const Table& table, Ints rows) {
+void check_rows(const Table& table, std::span<const std::int64_t> rows) {
   const bool ascend = std::adjacent_find(rows.begin(), rows.end(), std::greater_equal<>()) == rows.end();
   require(ascend && all_below(rows, table.size()), "rows must be distinct rows in ascending order");
 }
@@ -316,6 +316,21 @@ auto relabelling(const Table& table, Ints rows, Labels labels, bool sorted) {
   const nb::gil_scoped_release released;
   check_rows(table, rows);
   return table.relabelling(rows, labels, sorted);
+}
+
+auto replacement(const Table& table, Ints rows, Labels lists, const std::optional<Array1<const std::int32_t>>& labels,
+                 bool sorted) {
+  if (labels)
+    check_length("labels", labels->size(), lists.size());
+  else
+    check_length("lists", lists.size(), rows.size());
+  const std::span<const std::int32_t> new_labels = labels ? as_span(*labels) : std::span<const std::int32_t>();
+  const nb::gil_scoped_release released;
+  std::vector<std::int64_t> ascending(rows.begin(), rows.end());
+  std::sort(ascending.begin(), ascending.end());
+  check_rows(table, ascending);
+  if (!all_below(lists, table.nlist())) throw nb::value_error("lists must be in the table");
+  return table.replacement(rows, lists, new_labels, sorted);
 }
 
 }  // namespace
@@ -344,6 +359,7 @@ void bind_changes(nb::module_& module) {
       .def("appending", appending, as_is("labels"))
       .def("rows_of", rows_of, "lists"_a, as_is("ids"))
       .def("removal", removal, as_is("rows"))
+      .def("replacement", replacement, as_is("rows"), as_is("lists"), as_is("labels").none(), "sorted"_a = true)
       .def("relabelling", relabelling, as_is("rows"), as_is("labels"), "sorted"_a = true);
   module.def("commit", commit, "table"_a, "change"_a, "lists"_a, as_is("codes").none(), as_is("ids").none(),
              as_is("homes").none(), as_is("vectors").none(), "before"_a, "undo"_a, "after"_a, "threads"_a);

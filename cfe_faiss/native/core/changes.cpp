@@ -3,6 +3,8 @@
 #include <cassert>
 #include <cstring>
 #include <functional>
+#include <limits>
+#include <map>
 #include <numeric>
 #include <thread>
 
@@ -98,11 +100,54 @@ ListChange insertion_into(std::size_t list, std::span<const std::int32_t> stored
   return change;
 }
 
+constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+
+// A removed row of a list, and the new row that takes its place, or kNone.
+struct Hole {
+  std::size_t place, fresh;
+};
+
+// Changes of a list by a replacement: removed rows, ascending, and new rows from other lists.
+struct Touched {
+  std::vector<Hole> holes;
+  std::vector<std::size_t> incoming;
+};
+
 void set_order(ListChange& change, std::span<const std::int32_t> labels) {
   change.order = stable_order(labels);
   change.labels.clear();
   for (const std::size_t place : change.order) change.labels.push_back(labels[place]);
   if (std::is_sorted(change.order.begin(), change.order.end())) change.order.clear();
+}
+
+// New rows fill the holes of a list. The others are appended, or the other holes closed.
+ListChange replacement_in(std::size_t list, std::span<const std::int32_t> stored, const Touched& touched,
+                          std::span<const std::int32_t> labels, bool sorted) {
+  ListChange change{list, stored.size(), 0, {}, {}, {}};
+  std::vector<std::int32_t>& own = change.labels;
+  own.reserve(stored.size() + touched.incoming.size());
+  std::size_t kept = 0, next = 0;
+  const auto keep_until = [&](std::size_t stop) {
+    add_run(change.runs, kept, own.size(), stop - kept, false);
+    own.insert(own.end(), stored.begin() + kept, stored.begin() + stop);
+  };
+  const auto put = [&](std::size_t row) {
+    add_run(change.runs, row, own.size(), 1, true);
+    own.push_back(labels[row]);
+  };
+  for (const Hole& hole : touched.holes) {
+    keep_until(hole.place);
+    kept = hole.place + 1;
+    if (hole.fresh != kNone)
+      put(hole.fresh);
+    else if (next < touched.incoming.size())
+      put(touched.incoming[next++]);
+  }
+  keep_until(stored.size());
+  while (next < touched.incoming.size()) put(touched.incoming[next++]);
+  change.after = own.size();
+  if (sorted) set_order(change, std::vector<std::int32_t>(own));
+  return change;
 }
 
 }  // namespace
@@ -331,6 +376,7 @@ bool Table::removes_greatest(const Change& change) const {
       return std::find(ids.begin() + next, ids.begin() + stop, *greatest_id_) != ids.begin() + stop;
     };
     for (const Run& run : one.runs) {
+      if (run.fresh) continue;
       if (gone(run.source)) return true;
       next = run.source + run.count;
     }
@@ -470,6 +516,36 @@ Change Table::relabelling(std::span<const std::int64_t> rows, std::span<const st
   return change;
 }
 
+Change Table::replacement(std::span<const std::int64_t> rows, std::span<const std::int32_t> lists,
+                          std::span<const std::int32_t> labels, bool sorted) const {
+  assert(labels.size() == lists.size() || (labels.empty() && rows.size() == lists.size()));
+  Change change;
+  change.fresh = lists.size();
+  change.removed = rows.size();
+  const std::vector<std::size_t> order = stable_order(rows);
+  std::vector<std::int64_t> ascending;
+  for (const std::size_t number : order) ascending.push_back(rows[number]);
+  std::vector<std::int32_t> new_labels(labels.begin(), labels.end());
+  if (labels.empty()) new_labels.resize(lists.size());
+  std::vector<bool> placed(lists.size(), false);
+  std::map<std::size_t, Touched> touched;
+  for_each_touched(ascending, [&](std::size_t list, std::size_t first, std::size_t last, std::int64_t start) {
+    Touched& own = touched[list];
+    for (std::size_t r = first; r < last; ++r) {
+      const std::size_t number = order[r], place = static_cast<std::size_t>(ascending[r] - start);
+      if (labels.empty() && number < lists.size()) new_labels[number] = labels_of(list)[place];
+      const bool stays = number < lists.size() && static_cast<std::size_t>(lists[number]) == list;
+      if (stays) placed[number] = true;
+      own.holes.push_back({place, stays ? number : kNone});
+    }
+  });
+  for (std::size_t number = 0; number < lists.size(); ++number)
+    if (!placed[number]) touched[static_cast<std::size_t>(lists[number])].incoming.push_back(number);
+  for (const auto& [list, own] : touched)
+    change.lists.push_back(replacement_in(list, labels_of(list), own, new_labels, sorted));
+  return change;
+}
+
 void Table::make_room(const Change& change, int threads) {
   std::size_t longest = 0, rows = 0;
   homes_by_row();
@@ -489,23 +565,26 @@ void Table::make_room(const Change& change, int threads) {
   if (ids_) ids_->make_room(change.fresh);
 }
 
-// Notes the ids that a list gains and loses, before its rows move.
-void Table::follow_ids(IdMap& map, const ListChange& change, const Fresh& fresh) noexcept {
-  const auto stored = numbers<std::int64_t>(places_[change.list].ids, change.before);
-  std::size_t kept = 0;  // stored ids before this one are in runs, or were removed
-  const auto remove_until = [&](std::size_t stop) {
-    for (; kept < stop; ++kept) map.remove(stored[kept]);
-  };
-  for (const Run& run : change.runs) {
-    if (run.fresh) {
-      for (const std::int64_t id : numbers<std::int64_t>(fresh.ids, run.source + run.count).subspan(run.source))
-        map.add(id, static_cast<std::int32_t>(change.list));
-    } else {
+// Notes the ids that lists lose and gain, before their rows move. An id may leave one list and enter another.
+void Table::follow_ids(IdMap& map, const Change& change, const Fresh& fresh) noexcept {
+  for (const ListChange& one : change.lists) {
+    if (change.removed == 0) break;
+    const auto stored = ids_of(one.list);
+    std::size_t kept = 0;  // stored ids before this one are in runs, or were removed
+    const auto remove_until = [&](std::size_t stop) {
+      for (; kept < stop; ++kept) map.remove(stored[kept]);
+    };
+    for (const Run& run : one.runs) {
+      if (run.fresh) continue;
       remove_until(run.source);
       kept = run.source + run.count;
     }
+    remove_until(one.before);
   }
-  if (change.after < change.before) remove_until(change.before);
+  for (const ListChange& one : change.lists)
+    for (const Run& run : one.runs)
+      for (std::size_t row = run.source; run.fresh && row < run.source + run.count; ++row)
+        map.add(numbers<std::int64_t>(fresh.ids, change.fresh)[row], static_cast<std::int32_t>(one.list));
 }
 
 void Table::apply_to_list(const ListChange& one, const Fresh& fresh, Scratch& scratch) noexcept {
@@ -533,11 +612,10 @@ void Table::apply_to_list(const ListChange& one, const Fresh& fresh, Scratch& sc
 }
 
 void Table::apply(Change& change, const Fresh& fresh) noexcept {
-  if (removes_greatest(change)) greatest_id_.reset();
-  if (ids_) {
-    IdMap& map = *ids_;
-    for (const ListChange& one : change.lists) follow_ids(map, one, fresh);
-  }
+  const auto new_ids = numbers<std::int64_t>(fresh.ids, change.fresh);
+  const std::int64_t greatest = new_ids.empty() ? -1 : *std::max_element(new_ids.begin(), new_ids.end());
+  if (greatest_id_ && greatest < *greatest_id_ && removes_greatest(change)) greatest_id_.reset();
+  if (ids_) follow_ids(*ids_, change, fresh);
   std::atomic<std::size_t> next{0};
   const auto take_lists = [&](Scratch& scratch) {
     for (std::size_t i = next++; i < change.lists.size(); i = next++) apply_to_list(change.lists[i], fresh, scratch);
@@ -555,9 +633,7 @@ void Table::apply(Change& change, const Fresh& fresh) noexcept {
   take_lists(scratch_[0]);
   for (std::thread& helper : helpers) helper.join();
   n_ = n_ + change.fresh - change.removed;
-  if (greatest_id_)
-    for (const std::int64_t id : numbers<std::int64_t>(fresh.ids, change.fresh))
-      greatest_id_ = std::max(*greatest_id_, id);
+  if (greatest_id_) greatest_id_ = std::max(*greatest_id_, greatest);
 }
 
 }  // namespace cfe

@@ -61,7 +61,7 @@ struct Run {
   bool fresh;
 };
 
-// Change of one list: rows are inserted or removed by `runs`, then all are reordered.
+// Change of one list: rows are inserted, removed or replaced by `runs`, then all are reordered.
 struct ListChange {
   std::size_t list, before, after;
   std::vector<Run> runs;
@@ -158,6 +158,10 @@ class Table {
   // are.
   Change removal(std::span<const std::int64_t> rows) const;
   Change relabelling(std::span<const std::int64_t> rows, std::span<const std::int32_t> labels, bool sorted) const;
+  // Removes distinct rows, in any order, and inserts new rows with their lists. New row i takes the place of rows[i] if
+  // it stays in its list; with `labels` empty it also keeps the label, and there is one new row for each removed one.
+  Change replacement(std::span<const std::int64_t> rows, std::span<const std::int32_t> lists,
+                     std::span<const std::int32_t> labels, bool sorted) const;
 
   // Allocates the memory of a change, to be applied by up to `threads` threads. Rows stay the same, also if this
   // throws.
@@ -183,7 +187,7 @@ class Table {
   IdMap& map_ids();
   template <class Take>
   void for_each_touched(std::span<const std::int64_t> rows, const Take& take) const;
-  void follow_ids(IdMap& map, const ListChange& change, const Fresh& fresh) noexcept;
+  void follow_ids(IdMap& map, const Change& change, const Fresh& fresh) noexcept;
   void apply_to_list(const ListChange& change, const Fresh& fresh, Scratch& scratch) noexcept;
   void homes_by_row();
   void references_from_homes();

@@ -164,6 +164,54 @@ struct Index {
       std::stable_sort(own.begin(), own.end(), [](const Row& a, const Row& b) { return a.label < b.label; });
     }
   }
+  // New row i takes the place of rows[i] if it stays in its list; the others fill holes in order, or are appended.
+  void expect_replacement(const std::vector<std::int64_t>& rows, const NewRows& fresh) {
+    constexpr Row kHole{-1, -1};
+    std::vector<bool> placed(fresh.rows.size(), false);
+    std::int64_t row = 0;
+    for (std::size_t list = 0; list < shape.nlist; ++list)
+      for (Row& one : expected[list]) {
+        const auto found = std::find(rows.begin(), rows.end(), row++);
+        if (found == rows.end()) continue;
+        const auto number = static_cast<std::size_t>(found - rows.begin());
+        const bool stays = number < placed.size() && static_cast<std::size_t>(fresh.lists[number]) == list;
+        if (stays) placed[number] = true;
+        one = stays ? fresh.rows[number] : kHole;
+      }
+    for (std::size_t number = 0; number < placed.size(); ++number) {
+      auto& own = expected[static_cast<std::size_t>(fresh.lists[number])];
+      if (placed[number]) continue;
+      const auto hole = std::find(own.begin(), own.end(), kHole);
+      if (hole == own.end())
+        own.push_back(fresh.rows[number]);
+      else
+        *hole = fresh.rows[number];
+    }
+    for (auto& own : expected) {
+      std::erase(own, kHole);
+      std::stable_sort(own.begin(), own.end(), [](const Row& a, const Row& b) { return a.label < b.label; });
+    }
+  }
+  // Some rows in any order.
+  std::vector<std::int64_t> shuffled_rows() {
+    std::vector<std::int64_t> rows = numbers_of(some_rows());
+    std::shuffle(rows.begin(), rows.end(), generator);
+    return rows;
+  }
+  Row row_at(std::int64_t row) const {
+    for (const auto& own : expected) {
+      if (row < static_cast<std::int64_t>(own.size())) return own[static_cast<std::size_t>(row)];
+      row -= static_cast<std::int64_t>(own.size());
+    }
+    throw std::out_of_range("there is no such row");
+  }
+  // New rows of which each second one has the id of a removed row.
+  NewRows rows_in_place_of(const std::vector<std::int64_t>& removed, std::size_t number) {
+    NewRows fresh = new_rows(number);
+    std::vector<Row> own = fresh.rows;
+    for (std::size_t r = 0; r < std::min(number, removed.size()); r += 2) own[r].id = row_at(removed[r]).id;
+    return {shape, own, fresh.lists};
+  }
   std::vector<std::uint8_t> some_rows() {
     std::vector<std::uint8_t> chosen(table.size());
     for (auto& one : chosen) one = random(3) == 0;
@@ -275,6 +323,40 @@ TEST(changes_move_rows_as_plain_lists_do) {
   }
 }
 
+TEST(replaced_rows_keep_their_ids_in_any_list) {
+  for (const Shape& shape : shapes()) {
+    Index index(shape);
+    for (int round = 0; round < 20; ++round) {
+      const auto removed = index.shuffled_rows();
+      const std::size_t number = round % 3 == 0 ? removed.size() : index.random(40);
+      const NewRows fresh = index.rows_in_place_of(removed, number);
+      Change change = index.table.replacement(removed, fresh.lists, fresh.labels, true);
+      index.commit(change, fresh.fresh());
+      index.expect_replacement(removed, fresh);
+      index.check_rows();
+      std::vector<std::int64_t> ids, rows = index.all_rows();
+      for (const std::int64_t row : rows) ids.push_back(index.row_at(row).id);
+      CHECK(index.table.rows_of(ids) == rows);
+      CHECK(index.table.greatest_id() == (ids.empty() ? -1 : *std::max_element(ids.begin(), ids.end())));
+    }
+  }
+}
+
+TEST(replaced_rows_without_new_labels_keep_theirs) {
+  Index index({6, 0, kD});
+  const NewRows first = index.new_rows(50);
+  Change change = index.table.insertion(first.lists, first.labels);
+  index.commit(change, first.fresh());
+  index.expect_insertion(first);
+  const auto removed = index.shuffled_rows();
+  NewRows fresh = index.rows_in_place_of(removed, removed.size());
+  for (std::size_t r = 0; r < removed.size(); ++r) fresh.rows[r].label = index.row_at(removed[r]).label;
+  change = index.table.replacement(removed, fresh.lists, {}, true);
+  index.commit(change, fresh.fresh());
+  index.expect_replacement(removed, fresh);
+  index.check_rows();
+}
+
 TEST(rows_of_an_only_list_may_keep_their_order) {
   Index index({1, 0, 0});
   auto& own = index.expected[0];
@@ -331,6 +413,11 @@ TEST(a_change_for_which_memory_runs_out_changes_nothing) {
       const auto labels = index.new_labels();
       change_by([&] { return index.table.relabelling(index.all_rows(), labels, true); }, {});
       index.expect_labels(labels);
+      const auto replaced = index.shuffled_rows();
+      const NewRows others = index.rows_in_place_of(replaced, number);
+      change_by([&] { return index.table.replacement(replaced, others.lists, others.labels, true); }, others.fresh());
+      index.expect_replacement(replaced, others);
+      index.check_rows();
       const auto removed = index.some_rows();
       change_by([&] { return index.table.removal(Index::numbers_of(removed)); }, {});
       index.expect_removal(removed);

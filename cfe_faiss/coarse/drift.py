@@ -1,0 +1,39 @@
+"""Drift of an inverted file: how well its lists still fit the rows that were changed since training."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.base.threads import product
+from cfe_faiss.rows.snapshot import Snapshot, lists_of
+
+SAMPLE = 4096
+"""Largest number of rows that are compared with all lists."""
+_ROWS_AT_ONCE = 1 << 14
+_COMPARED_AT_ONCE = 1 << 9
+
+
+def drift(snapshot: Snapshot) -> float:
+    """Return the share of rows that are nearer to the mean of another list than to that of their list, on a sample."""
+    if not (snapshot.lists and snapshot.n):
+        return 0.0
+    sums = list_sums(snapshot)
+    means = (sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-30)).astype(np.float32)
+    rows = np.sort(np.random.default_rng(0).choice(snapshot.n, min(SAMPLE, snapshot.n), replace=False))
+    elsewhere = 0
+    for first in range(0, len(rows), _COMPARED_AT_ONCE):
+        some = rows[first : first + _COMPARED_AT_ONCE]
+        S = product(snapshot.rows(some)[0], means.T)
+        own = S[np.arange(len(some)), lists_of(some, snapshot.starts)]
+        elsewhere += int((S.max(axis=1) > own).sum())
+    return elsewhere / len(rows)
+
+
+def list_sums(snapshot: Snapshot) -> NDArray[np.float64]:
+    """Return the sum of the vectors of each list of the first partition, (nlist, d)."""
+    sums = np.zeros((len(snapshot.starts) - 1, snapshot.d))
+    for first in range(0, snapshot.n, _ROWS_AT_ONCE):
+        rows = np.arange(first, min(first + _ROWS_AT_ONCE, snapshot.n))
+        lists = lists_of(rows, snapshot.starts)
+        starts = np.flatnonzero(np.diff(lists, prepend=-1))
+        sums[lists[starts]] += np.add.reduceat(snapshot.rows(rows)[0].astype(np.float64), starts)
+    return sums
