@@ -13,16 +13,25 @@ _COMPARED_AT_ONCE = 1 << 9
 
 
 def drift(snapshot: Snapshot) -> float:
-    """Return the share of rows that are nearer to the mean of another list than to that of their list, on a sample."""
+    """Return the share of rows that are nearer to the mean of another list than to that of their list, on a sample.
+
+    Nearer by the cosine or, for the other metrics, whose lists are those of an ordinary k-means, by the distance.
+    """
     if not (snapshot.lists and snapshot.n):
         return 0.0
-    sums = list_sums(snapshot)
-    means = (sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-30)).astype(np.float32)
+    sums, sizes = list_sums(snapshot), np.diff(snapshot.starts)
+    if snapshot.metric == "cosine":
+        center, lengths = np.zeros(snapshot.d), np.linalg.norm(sums, axis=1)
+    else:
+        center, lengths = sums.sum(axis=0) / snapshot.n, sizes
+    means = (sums - sizes[:, None] * center) / np.maximum(lengths, 1e-30)[:, None]
+    halves = np.einsum("ij,ij->i", means, means) / 2
+    halves[sizes == 0] = np.inf
     rows = np.sort(np.random.default_rng(0).choice(snapshot.n, min(SAMPLE, snapshot.n), replace=False))
     elsewhere = 0
     for first in range(0, len(rows), _COMPARED_AT_ONCE):
         some = rows[first : first + _COMPARED_AT_ONCE]
-        S = product(snapshot.rows(some)[0], means.T)
+        S = product(snapshot.rows(some)[0] - center, means.T) - halves
         own = S[np.arange(len(some)), lists_of(some, snapshot.starts)]
         elsewhere += int((S.max(axis=1) > own).sum())
     return elsewhere / len(rows)

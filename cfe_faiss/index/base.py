@@ -23,7 +23,7 @@ from cfe_faiss.rows import codecs, id_map
 from cfe_faiss.rows.faiss_functions import Step, adopt, emptying, setting
 from cfe_faiss.rows.label_keys import LabelEncoder, LabelKeys, as_labels
 from cfe_faiss.rows.mapped import in_memory
-from cfe_faiss.rows.metric import METRICS, as_rows, faiss_metric, lengths
+from cfe_faiss.rows.metric import METRICS, Metric, as_rows, faiss_metric, lengths
 from cfe_faiss.rows.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError, read_only
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.selection import selected_rows
@@ -311,7 +311,7 @@ class EvidenceMixin(SearchingMixin):
         ids
             Distinct stored ids, (n,).
         x
-            Their new vectors, (n, d); L2-normalised in a copy. A zero vector stays zero.
+            Their new vectors, (n, d); for cosine L2-normalised in a copy, where a zero vector stays zero.
         labels
             Their new classes, (n,), as in :meth:`relabel`; by default each vector keeps its class.
 
@@ -329,7 +329,7 @@ class EvidenceMixin(SearchingMixin):
         >>> index.search_evidence([[1, 0]], [0], k=2)[1]
         array([[1, 2]])
         """
-        given, X = checked_update(ids, x, self.d)
+        given, X = checked_update(ids, x, self.d, self.metric)
         with self.changing() as transaction:
             codes, steps = (None, []) if labels is None else transaction.encode(labels, len(X))
             transaction.replace(given, X, codes, given, steps)
@@ -519,9 +519,11 @@ class EvidenceMixin(SearchingMixin):
         return NotImplementedError(f"{type(self).__name__}.{name} would lose labels: {instead}")
 
 
-def checked_update(ids: ArrayLike, x: ArrayLike, d: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return ids, (n,), and their unit vectors, (n, d)."""
-    given, X = as_ids("ids", ids), as_unit_rows("x", x, d)
+def checked_update(
+    ids: ArrayLike, x: ArrayLike, d: int, metric: Metric
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return ids, (n,), and their vectors, (n, d), as an index with this metric stores them."""
+    given, X = as_ids("ids", ids), as_rows("x", x, d, metric)
     if len(X) != len(given):
         raise ValueError(f"x must have shape ({len(given)}, {d}), one vector per id, got {X.shape}")
     return given, X

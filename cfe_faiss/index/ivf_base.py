@@ -432,7 +432,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         ids: NDArray[np.int64],
         also: list[Step],
     ) -> None:
-        lists = assign(X, self._all_centroids())
+        lists = assign(X, self._all_centroids(), self.metric)
         change = self._table.replacement(rows, lists[0], labels)
         self._check_lists(faiss_lists, change)
         before: list[Step] = []

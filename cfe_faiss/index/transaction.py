@@ -63,7 +63,7 @@ class Transaction:
         return encoder("labels", labels, n, unknown=True), self._index._keeping(encoder)
 
     def replace(self, gone: Ids, X: Floats, labels: Labels | None, ids: Ids, also: list[Step] | None = None) -> None:
-        """Remove the rows with the ids ``gone`` and add unit vectors, (m, d), with ``ids``, in one commit.
+        """Remove the rows with the ids ``gone`` and add vectors as stored, (m, d), with ``ids``, in one commit.
 
         ``ids`` are stored only if they are in ``gone``. Without labels, vector i gets the label of ``gone[i]``.
         """
@@ -73,7 +73,7 @@ class Transaction:
         if not np.array_equal(ids, gone):
             new = ids[~np.isin(ids, gone)]
             self.new_ids(new, len(new))
-        self._index._replace(self._lists, rows, X, labels, ids, also or [])
+        self._index._replace(self._lists, rows, X, labels, ids, [*self._index._lengthening(X), *(also or [])])
 
     def relabel(self, rows: Ids, labels: Labels, also: list[Step] | None = None) -> None:
         """Replace the labels of rows, (m,), in strictly ascending order."""

@@ -288,7 +288,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
 
         Only shards that vectors leave or enter are written.
         """
-        given, X = checked_update(ids, x, self.d)
+        given, X = checked_update(ids, x, self.d, self.metric)
         with self._change_alone():
             snapshot, encoder = self.storage(), self.label_encoder()
             rows = snapshot.find(id_map.distinct_ids(given, len(given), 0))

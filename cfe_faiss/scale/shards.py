@@ -523,7 +523,7 @@ def edits_of_update(shards: Shards, rows: NDArray[np.int64], new: Rows) -> dict[
     """Return the edits that replace rows, (r,), by vectors with the same ids, which may go to other shards."""
     (X, labels, ids), centroids = new, shards.centroids[0]
     leaves = shards.owners[np.searchsorted(np.cumsum(shards.sizes), rows, side="right")]
-    enters = _homes(shards, centroids)[nearest_numbers(X, centroids)]
+    enters = _homes(shards, centroids)[assign(X, centroids[None], shards.indexes[0].metric)[0]]
 
     def edit(number: int, index: IndexEvidenceIVF) -> None:
         chosen = enters == number
