@@ -210,7 +210,8 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             samples, targets = validate_data(self, X, y, accept_sparse="csr", dtype=np.float32)
             check_classification_targets(targets)
         classes, labels = np.unique(targets, return_inverse=True)
-        index = empty_index(self.index, *samples.shape, metric=self.metric)
+        n, d = samples.shape
+        index = empty_index(self.index, n, d, self.metric)
         if not index.is_trained:
             index.train(_training_rows(samples, index))
         for rows in _blocks(samples):

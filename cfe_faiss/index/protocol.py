@@ -39,7 +39,6 @@ class EvidenceSearcher(Protocol):
     @property
     def metric(self) -> Metric:
         """How vectors are compared."""
-        return "cosine"
 
     @property
     def label_names(self) -> NDArray[Any]:

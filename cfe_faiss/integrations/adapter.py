@@ -18,6 +18,13 @@ Row = tuple[str, dict[str, Any], str | None]
 """Id, metadata with the predicted class, and text of a document."""
 
 
+def checked_store(store: EvidenceStore) -> EvidenceStore:
+    """Return a store; raise ValueError unless its similarity is the cosine, as other frameworks take it."""
+    if store.metric != "cosine":
+        raise ValueError(f"store must have metric 'cosine' behind another framework, got {store.metric!r}")
+    return store
+
+
 def put(write: Callable[..., None], rows: Iterable[Row], vectors: Any, label_key: str) -> list[str]:
     """Write rows, at least one, by ``EvidenceStore.add`` or ``upsert``; return their ids.
 

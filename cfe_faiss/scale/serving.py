@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.index.protocol import EvidenceSearcher
+from cfe_faiss.rows.metric import Metric
 from cfe_faiss.scale.ray import connect
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 from cfe_faiss.search.query import Certified, Effort, Query, Ranges, Results
@@ -53,11 +54,17 @@ class ServedEvidenceIndex(EvidenceSearcher):
         number = as_count("replicas", replicas)
         self._deadline = as_number("deadline", deadline, 1e-3, 1e6)
         self._attempts = as_count("attempts", attempts)
-        self.d = ShardedEvidenceIndex.open(path).d  # raises the errors of the files here
+        index = ShardedEvidenceIndex.open(path)  # raises the errors of the files here
+        self.d, self._metric = index.d, index.metric
         self._ray, self._is_own = connect(address)
         actor: Any = self._ray.remote(num_cpus=0, max_restarts=-1)(_Replica)
         self._replicas: list[Any] = [actor.remote(str(Path(path).resolve())) for _ in range(number)]
         self._next = 0
+
+    @property
+    def metric(self) -> Metric:
+        """How vectors are compared, as of the sharded index."""
+        return self._metric
 
     def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
         """Return the results of ``ShardedEvidenceIndex.answer``; TimeoutError if no process answers in time."""

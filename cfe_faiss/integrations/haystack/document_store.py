@@ -9,7 +9,7 @@ import numpy as np
 from cfe_faiss._native import ReadWriteLock
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.extras import extra
-from cfe_faiss.integrations.adapter import evidence, in_thread, join_filters, put
+from cfe_faiss.integrations.adapter import checked_store, evidence, in_thread, join_filters, put
 from cfe_faiss.integrations.haystack.filters import condition
 from cfe_faiss.integrations.haystack.meta_values import different_values, field_types, key_of, value_range
 from cfe_faiss.integrations.haystack.rows import WITHOUT_EMBEDDING, documents_of, embeddings_of, to_row
@@ -82,7 +82,7 @@ class EvidenceDocumentStore:
         if self.path is None or not Path(self.path).exists():
             self._store = EvidenceStore(self.embedding_dim, index)
             return
-        self._store = EvidenceStore.load(self.path)
+        self._store = checked_store(EvidenceStore.load(self.path))
         if self._store.d != self.embedding_dim:
             raise ValueError(f"embedding_dim must be {self._store.d}, as in {self.path}, got {embedding_dim}")
 

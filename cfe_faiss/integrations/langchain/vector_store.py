@@ -11,7 +11,7 @@ import numpy as np
 
 from cfe_faiss._native import ReadWriteLock
 from cfe_faiss.base.extras import extra
-from cfe_faiss.integrations.adapter import diversify, in_thread, put, refuse, rows_of
+from cfe_faiss.integrations.adapter import checked_store, diversify, in_thread, put, refuse, rows_of
 from cfe_faiss.store import EvidenceStore, Hits, Rows
 
 with extra("langchain"):
@@ -69,7 +69,7 @@ class EvidenceVectorStore(VectorStore):
     def __init__(self, embedding: Embeddings, label_key: str = "label", *, store: EvidenceStore | None = None) -> None:
         self.embedding = embedding
         self.label_key = label_key
-        self._store = store
+        self._store = None if store is None else checked_store(store)
         self._making = ReadWriteLock()
 
     @property

@@ -7,7 +7,16 @@ from typing import Any, Self
 import numpy as np
 
 from cfe_faiss.base.extras import extra
-from cfe_faiss.integrations.adapter import diversify, evidence, in_thread, join_filters, put, refuse, rows_of
+from cfe_faiss.integrations.adapter import (
+    checked_store,
+    diversify,
+    evidence,
+    in_thread,
+    join_filters,
+    put,
+    refuse,
+    rows_of,
+)
 from cfe_faiss.integrations.llama_index.filters import condition
 from cfe_faiss.integrations.llama_index.nodes import REF_DOC_ID, to_node, to_row
 from cfe_faiss.store import EvidenceStore, Hits, Rows
@@ -84,7 +93,7 @@ class EvidenceVectorStore(BasePydanticVectorStore):
             raise TypeError(f"store must be a cfe_faiss.EvidenceStore, got {type(store).__name__}")
         super().__init__(stores_text=True)
         self.label_key = label_key
-        self._store = store
+        self._store = checked_store(store)
 
     @classmethod
     def class_name(cls) -> str:

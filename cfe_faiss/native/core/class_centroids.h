@@ -20,7 +20,7 @@ struct ListMeans {
   Matrix<const float> class_means;
   std::span<const bool> class_filled;
   Metric metric = Metric::kCosine;
-  std::span<const float> center = {};  // (d,)
+  std::span<const float> center;  // (d,)
 };
 
 // Clusters of near lists; none if there are few lists.

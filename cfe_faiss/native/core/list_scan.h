@@ -22,9 +22,9 @@ struct ListQueries {
 struct CentroidEntries {
   std::span<const std::int64_t> entries, entry_starts;
   std::span<const std::int32_t> entry_labels;
-  Matrix<float> means;                 // (lists, ranking_length)
-  Matrix<float> entry_means;           // (entries, ranking_length)
-  std::span<const float> center = {};  // subtracted from rows, (d,); not for unit vectors
+  Matrix<float> means;            // (lists, ranking_length)
+  Matrix<float> entry_means;      // (entries, ranking_length)
+  std::span<const float> center;  // subtracted from rows, (d,); not for unit vectors
 };
 
 // The lists of all partitions of an index. Rows, references and starts are held, not copied.

@@ -40,18 +40,26 @@ inline std::vector<float> random_unit_rows(std::size_t n, std::size_t d, unsigne
 }
 
 // The sum of kernels/similarity.h in its written-down order, number by number.
-inline float plain_similarity(const float* x, const float* y, std::size_t d) {
+inline double plain_term(Metric metric, float x, float y) {
+  const double a = x, b = y;
+  return metric == Metric::kL2 ? -((a - b) * (a - b)) : a * b;
+}
+
+inline float plain_score(Metric metric, const float* x, const float* y, std::size_t d) {
   double lanes[16] = {};
   std::size_t i = 0;
   for (; i + 16 <= d; i += 16)
-    for (std::size_t lane = 0; lane < 16; ++lane)
-      lanes[lane] += static_cast<double>(x[i + lane]) * static_cast<double>(y[i + lane]);
+    for (std::size_t lane = 0; lane < 16; ++lane) lanes[lane] += plain_term(metric, x[i + lane], y[i + lane]);
   for (std::size_t lane = 0; lane < 8; ++lane) lanes[lane] += lanes[lane + 8];
   for (std::size_t width = 4; width > 0; width /= 2)
     for (std::size_t lane = 0; lane < width; ++lane) lanes[lane] = lanes[2 * lane] + lanes[2 * lane + 1];
   double total = lanes[0];
-  for (; i < d; ++i) total += static_cast<double>(x[i]) * static_cast<double>(y[i]);
+  for (; i < d; ++i) total += plain_term(metric, x[i], y[i]);
   return static_cast<float>(total);
+}
+
+inline float plain_similarity(const float* x, const float* y, std::size_t d) {
+  return plain_score(Metric::kCosine, x, y, d);
 }
 
 // Bounds the rounding of a product of two unit rows, summed in float32 in any order.
@@ -70,6 +78,7 @@ struct Found {
 // equal to another, and some rows have no known label.
 struct Sample {
   std::size_t d;
+  Metric metric = Metric::kCosine;
   std::vector<std::int64_t> starts{0};
   std::vector<std::int32_t> labels;
   std::vector<std::int64_t> ids;
@@ -131,7 +140,7 @@ struct Sample {
       codes.push_back(address(vectors[list]));
       id_addresses.push_back(address(own_ids[list]));
     }
-    return {{d, Codec::kFlat, {}}, {starts, codes, id_addresses, {}}, labels};
+    return {{d, Codec::kFlat, {}, metric}, {starts, codes, id_addresses, {}}, labels};
   }
 
   // The rows of a list, of any partition.
@@ -155,7 +164,7 @@ struct Sample {
         if (seen[row] || labels[row] == label || labels[row] == kUnknown || (!allowed.empty() && !allowed[row]))
           continue;
         seen[row] = true;
-        all.emplace_back(plain_similarity(query.data(), x(row).data(), d), ids[row]);
+        all.emplace_back(plain_score(metric, query.data(), x(row).data(), d), ids[row]);
       }
     std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
       return a.first > b.first || (a.first == b.first && a.second < b.second);
@@ -195,8 +204,8 @@ struct Means {
   }
 
   ListMeans view() const {
-    return {{means.data(), lists, d}, flags(filled), labels, starts, of_list, {class_means.data(), of_list.size(), d},
-            flags(class_filled)};
+    return {{means.data(), lists, d}, flags(filled),   labels, starts, of_list, {class_means.data(), of_list.size(), d},
+            flags(class_filled),      Metric::kCosine, {}};
   }
 
   // The mean that a list is ranked by for a label; none if the list holds nothing for it.

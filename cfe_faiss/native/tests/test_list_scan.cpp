@@ -73,7 +73,7 @@ struct Coded {
       addresses.push_back(Sample::address(codes[list]));
       ids.push_back(Sample::address(sample.own_ids[list]));
     }
-    return {{sample.d, codec, levels}, {sample.starts, addresses, ids, {}}, sample.labels};
+    return {{sample.d, codec, levels, sample.metric}, {sample.starts, addresses, ids, {}}, sample.labels};
   }
 };
 
@@ -86,13 +86,22 @@ std::vector<std::int64_t> some_lists(std::size_t lists, std::size_t nq, std::siz
   return chosen;
 }
 
+// Each codec with each metric.
+std::vector<std::pair<Codec, Metric>> kinds() {
+  std::vector<std::pair<Codec, Metric>> found;
+  for (const Codec codec : {Codec::kFlat, Codec::kFp16, Codec::kSq8})
+    for (const Metric metric : {Metric::kCosine, Metric::kIp, Metric::kL2}) found.emplace_back(codec, metric);
+  return found;
+}
+
 }  // namespace
 
 TEST(lists_of_each_codec_are_scanned_as_plain_loops_do) {
-  for (const Codec codec : {Codec::kFlat, Codec::kFp16, Codec::kSq8})
+  for (const auto& [codec, metric] : kinds())
     for (const std::size_t d : {1, 7, 8, 16, 24, 37})
       for (const bool further : {false, true}) {
         Sample own(d, {1, 0, 20, 7, 50}, 3);
+        own.metric = metric;
         if (further) own.add_partition(3, 2);
         const Coded coded(std::move(own), codec);
         const Sample& sample = coded.sample;
