@@ -39,6 +39,11 @@ class Changes(NamedTuple):
         """Return no evidence."""
         return cls(*(np.empty(0, dtype) for dtype in (np.int64, np.int64, np.float32, bool, bool)))
 
+    def take(self, rows: Ints | Bools) -> "Changes":
+        """Return some of them, given by position or by a mask."""
+        sides = self.source[rows], self.target[rows]
+        return Changes(*sides, self.similarity[rows], self.before[rows], self.after[rows])
+
 
 def changes_of_neighbours(finder: EvidenceFinder, rows: Ints, models: Models, k: int) -> Iterator[tuple[str, Changes]]:
     """Yield for each other model the k nearest evidence of each row, under it and under the baseline.
@@ -79,9 +84,8 @@ def changes_above(
     for pairs in evidence_pairs(index, threshold):
         differ = table[:, pairs.source] != table[:, pairs.target]
         for name, after in list(zip(models, differ, strict=True))[1:]:
-            own = differ[0] | after
-            sides = pairs.source[own], pairs.target[own]
-            yield name, Changes(*sides, pairs.similarity[own], differ[0][own], after[own])
+            block = Changes(pairs.source, pairs.target, pairs.similarity, differ[0], after)
+            yield name, block.take(differ[0] | after)
 
 
 def closest(blocks: list[Changes], most: int) -> Changes:
@@ -90,6 +94,5 @@ def closest(blocks: list[Changes], most: int) -> Changes:
     rank = np.where(joined.before & joined.after, 3, 0) - joined.similarity  # a similarity is at least -1
     if len(rank) > most:
         near = np.flatnonzero(rank <= np.partition(rank, most - 1)[most - 1])
-        joined, rank = Changes(*(column[near] for column in joined)), rank[near]
-    order = np.lexsort((joined.target, joined.source, rank))[:most]
-    return Changes(*(column[order] for column in joined))
+        joined, rank = joined.take(near), rank[near]
+    return joined.take(np.lexsort((joined.target, joined.source, rank))[:most])
