@@ -26,7 +26,12 @@ def test_shards_equal_one_index(metric: Any, tmp_path: Path) -> None:
     write_shards(index, tmp_path, 3)
     sharded = ShardedEvidenceIndex.open(tmp_path)
     assert sharded.metric == metric
-    for change in (lambda one: None, lambda one: one.add_with_labels(3 * X[500:], labels[500:])):
+    changes = (
+        lambda one: None,
+        lambda one: one.add_with_labels(3 * X[500:], labels[500:]),
+        lambda one: one.update_vectors(np.arange(40), 2 * X[60:100]),
+    )
+    for change in changes:
         change(index)
         change(sharded)
         for effort in ({"nprobe": 2}, {"exact": True}, {"recall": 0.9}):
