@@ -286,7 +286,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
     def update_vectors(self, ids: ArrayLike, x: ArrayLike, labels: ArrayLike | None = None) -> None:
         """Replace stored vectors; arguments and errors as of ``IndexEvidenceIVF.update_vectors``.
 
-        Only shards that vectors leave or enter are written.
+        Only shards that vectors leave or enter are written. Their rows get another order than in memory, so approximate
+        results may differ from those of the same change there.
         """
         given, X = checked_update(ids, x, self.d, self.metric)
         with self._change_alone():
