@@ -377,7 +377,8 @@ def memory_of(held: float) -> dict[str, Any]:
 
 def test_calibration_counts_outcomes_and_goes_on(script: Any) -> None:
     calibration, cells = script("calibration"), script("calibration_cells")
-    results: dict[str, Any] = {"cells": {}, "families": {}, "real": {}, "costs": {"3,000 x 12": [1.0, 0.9]}}
+    results: dict[str, Any] = {part: {} for part in ("cells", "families", "changes", "real")}
+    results["costs"] = {"3,000 x 12": [1.0, 0.9]}
     for name in ("table_50", "graph_50", "flip_50"):
         while calibration.run_cell(name, cells.CELLS[name], results, 2):
             pass
@@ -388,8 +389,17 @@ def test_calibration_counts_outcomes_and_goes_on(script: Any) -> None:
     assert not calibration.run_cell("flip_50", cells.CELLS["flip_50"], results, 2)
     assert calibration.run_families(results, "rare", 1)
     assert 0 < results["families"]["rare"]["told"] <= 60
+    for name in ("same_strong_50", "better_flip_50"):
+        assert calibration.run_change(name, cells.CHANGES[name], results, 1)
+        assert not calibration.run_change(name, cells.CHANGES[name], results, 1)
+        for test in calibration.CHANGE_TESTS:
+            outcomes = {key: number for key, number in results["changes"][name][test].items() if key != "few"}
+            assert sum(outcomes.values()) == 1
+    assert results["changes"]["better_flip_50"]["rates"] == {"advantaged": 1}
     page = calibration.page(results)
     for line in (
+        "| strongly correlated, 50 % carry | 1 |",
+        "| a flipped border mended, 50 % carry | 1 | 100 |",
         "one-hot table sorted by the attribute, independent | 2",
         "30 % of the border flipped, 50 % carry | 2",
     ):
