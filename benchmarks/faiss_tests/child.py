@@ -1,11 +1,10 @@
 """Run FAISS's tests of one module in this process, and print lines of JSON: the names of all tests, then a line before
 and after each test, and for each stock class that the test replaces, so that nothing is lost if the process crashes.
 
-    python child.py FOLDER MODULE KIND DATA [TEST ...]
+    python child.py FOLDER MODULE KIND [TEST ...]
 
-FOLDER holds FAISS's tests. KIND is "ours" (evidence indexes in place of some stock ones), "stock", or "unit" (stock
-indexes that normalise their vectors). DATA is "raw", or "unit": the helpers for the tests' data return unit vectors.
-TEST is the name of a test to run, by default all.
+FOLDER holds FAISS's tests. KIND is "ours" (evidence indexes in place of some stock ones) or "stock". TEST is the name
+of a test to run, by default all.
 """
 
 import contextlib
@@ -22,11 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import faiss
-import numpy as np
 import stand_ins
-from faiss.contrib import datasets
 
-REACHES = re.compile(r"INNER_PRODUCT|IndexFlatIP|[\"']IP[\"']|faiss_metric")
+REACHES = re.compile(r"INNER_PRODUCT|METRIC_L2|Index(Flat|IVFFlat|IVFScalar|IDMap)|index_factory|faiss_metric")
 CONSTANT = re.compile(r"^(\w+) = (.*)$", re.MULTILINE)
 LEVELS = re.compile(r"_(NONE|AVX2|AVX512|AVX512_SPR|ARM_NEON|ARM_SVE|RISCV_RVV)(?=\.)")
 """Suffix that FAISS appends to the name of a test class for each instruction set."""
@@ -83,7 +80,7 @@ def cases(suite: Any) -> Iterator[unittest.TestCase]:
 
 
 def can_reach(test: unittest.TestCase) -> bool:
-    """Return whether a test, its class, or the functions and constants that it uses, mention inner products."""
+    """Return whether a test, its class, or the functions and constants that it uses, can create such an index."""
     module, method = sys.modules[type(test).__module__], test.id().rpartition(".")[2]
     sources = [_without_other_tests(cls, method) for cls in type(test).__mro__]
     beside = {name: inspect.getsource(one) for name, one in vars(module).items() if inspect.isfunction(one)}
@@ -113,32 +110,7 @@ def at_one_level(tests: list[unittest.TestCase]) -> list[unittest.TestCase]:
     return [test for test in tests if first[LEVELS.sub("", test.id())] is test]
 
 
-# --- data -------------------------------------------------------------------------------------------------------------
-
-
-def unit(x: Any) -> Any:
-    norms = np.linalg.norm(x, axis=1, keepdims=True)
-    return np.ascontiguousarray(x / np.where(norms > 0, norms, 1), np.float32)
-
-
-def unit_data(modules: list[Any]) -> None:
-    """Replace the helpers for the tests' data in these modules by ones that return unit vectors."""
-    made = datasets.SyntheticDataset.__init__
-
-    def of_unit_vectors(self: Any, *args: Any, **kwargs: Any) -> None:
-        made(self, *args, **kwargs)
-        for name in ("xt", "xb", "xq"):
-            setattr(self, name, unit(getattr(self, name)))
-
-    datasets.SyntheticDataset.__init__ = of_unit_vectors
-    for module in modules:
-        for name in ("get_dataset", "get_dataset_2"):
-            helper = getattr(module, name, None)
-            if helper is not None:
-                setattr(module, name, lambda *args, helper=helper, **kw: tuple(unit(x) for x in helper(*args, **kw)))
-
-
-def main(folder: str, name: str, kind: str, data: str, wanted: set[str]) -> None:
+def main(folder: str, name: str, kind: str, wanted: set[str]) -> None:
     out = os.fdopen(os.dup(1), "w")  # output of the tests goes to standard error
     os.dup2(2, 1)
     sys.path.insert(0, folder)
@@ -146,10 +118,8 @@ def main(folder: str, name: str, kind: str, data: str, wanted: set[str]) -> None
     modules = [
         one for one in list(sys.modules.values()) if Path(getattr(one, "__file__", None) or "/").parent == Path(folder)
     ]
-    if data == "unit":
-        unit_data(modules)
     if kind != "stock":
-        stand_in = stand_ins.module(kind)
+        stand_in = stand_ins.module()
         for one in modules:
             if getattr(one, "faiss", None) is faiss:
                 one.faiss = stand_in
@@ -165,4 +135,4 @@ def main(folder: str, name: str, kind: str, data: str, wanted: set[str]) -> None
 
 
 if __name__ == "__main__":
-    main(str(Path(sys.argv[1]).resolve()), *sys.argv[2:5], set(sys.argv[5:]))
+    main(str(Path(sys.argv[1]).resolve()), *sys.argv[2:4], set(sys.argv[4:]))

@@ -3,13 +3,12 @@
     python benchmarks/faiss_tests/run.py CHECKOUT [--modules test_index ...] [--seconds 120]
 
 CHECKOUT is a copy of FAISS's repository, preferably of the installed version. A test counts if it creates at least one
-index over inner products that an evidence index replaces (:mod:`stand_ins`), also if it then crashes or stalls. Of
+index that an evidence index of the same metric replaces (:mod:`stand_ins`), also if it then crashes or stalls. Of
 tests that FAISS repeats for each instruction set, one counts.
 
-Each test also runs with stock FAISS. Tests that fail with evidence indexes only run twice more: on unit vectors, and
-with stock indexes that normalise. This measures which tests need vectors of any length. The other failures are
-classified by their error (:mod:`reasons`). A failure without a reason is our error, and ends the script with status 1.
-The script writes results/faiss_own_tests.md.
+Tests that fail also run with stock FAISS. Failures with evidence indexes only are classified by their error
+(:mod:`reasons`). A failure without a reason is our error, and ends the script with status 1. The script writes
+results/faiss_own_tests.md.
 """
 
 import argparse
@@ -51,14 +50,12 @@ class Row(NamedTuple):
     made: tuple[str, ...]
 
 
-def run_module(
-    checkout: Path, name: str, kind: str, data: str, wanted: list[str], seconds: float
-) -> dict[str, Outcome]:
+def run_module(checkout: Path, name: str, kind: str, wanted: list[str], seconds: float) -> dict[str, Outcome]:
     """Run tests of a module (all for none). A crash or a stall of the process is the outcome of the current test."""
     outcomes: dict[str, Outcome] = {}
     left = list(wanted)
     while True:
-        at, made, every = _run_until_it_stops(checkout, [name, kind, data, *left], outcomes, seconds)
+        at, made, every = _run_until_it_stops(checkout, [name, kind, *left], outcomes, seconds)
         if at is None:
             return outcomes
         message = f"the process ended or took more than {seconds:g} s"
@@ -117,21 +114,13 @@ def _lines(process: Any, seconds: float) -> Any:
 
 def judge(checkout: Path, name: str, seconds: float) -> list[Row]:
     """Return a row for each test of a module that creates an evidence index."""
-    ours = run_module(checkout, name, "ours", "raw", [], seconds)
+    ours = run_module(checkout, name, "ours", [], seconds)
     reached = {test: outcome for test, outcome in ours.items() if outcome.made}
-    stock = _again(checkout, name, "stock", "raw", list(reached), seconds)
-    alone = [test for test in reached if reached[test].state != "ok" and stock[test].state == "ok"]
-    on_unit = _again(checkout, name, "ours", "unit", alone, seconds)
-    normalising = _again(checkout, name, "unit", "raw", alone, seconds)
-    rows = []
-    for test, outcome in reached.items():
-        others = (stock[test], on_unit.get(test), normalising.get(test))
-        rows.append(Row(test, *reasons.verdict(test, outcome, *others), outcome.made))
-    return rows
-
-
-def _again(checkout: Path, name: str, kind: str, data: str, tests: list[str], seconds: float) -> dict[str, Outcome]:
-    return run_module(checkout, name, kind, data, tests, seconds) if tests else {}
+    failed = [test for test, outcome in reached.items() if outcome.state != "ok"]
+    stock = run_module(checkout, name, "stock", failed, seconds) if failed else {}
+    return [
+        Row(test, *reasons.verdict(test, outcome, stock.get(test)), outcome.made) for test, outcome in reached.items()
+    ]
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
@@ -143,10 +132,10 @@ def page(rows: list[Row], version: str, modules: list[str]) -> str:
         "# FAISS's own tests with evidence indexes",
         "",
         f"Written by `benchmarks/faiss_tests/run.py` with faiss-cpu {faiss.__version__} and tests of FAISS {version}.",
-        "In FAISS's test modules `IndexFlatIP`, `IndexIVFFlat`, `IndexIVFScalarQuantizer` and `IndexIVFPQ` over",
-        "inner products create evidence indexes, also by `index_factory`; FAISS's own code, including `faiss.contrib`,",
-        "keeps its classes. A test counts if it creates at least one of them, also if it then crashes. Of tests that",
-        "FAISS repeats for each instruction set, one counts.",
+        "In FAISS's test modules `IndexFlat`, `IndexIVFFlat` and `IndexIVFScalarQuantizer` (8 bits, fp16) over inner",
+        "products or squared distances create evidence indexes of the same metric, also by `index_factory`; FAISS's",
+        "own code, including `faiss.contrib`, keeps its classes. A test counts if it creates at least one of them, also",
+        "if it then crashes. Of tests that FAISS repeats for each instruction set, one counts.",
         "",
         f"Modules that were run: {', '.join(f'`{name}`' for name in modules)}.",
         "",
