@@ -31,6 +31,11 @@ ERRORS: tuple[tuple[str, str, str], ...] = (
         "takes an index whose class is exactly FAISS's: `faiss.downcast_index(index)` is that, without a copy",
     ),
     (
+        "would lose labels",
+        REFUSED,
+        "an operation of FAISS that would leave rows without labels; the error names ours",
+    ),
+    (
         "ids must not be in the index yet",
         REFUSED,
         "an id is stored once: two indexes with the same ids are merged with `add_id`",
@@ -38,16 +43,24 @@ ERRORS: tuple[tuple[str, str, str], ...] = (
 )
 """Pattern of an error, verdict, and reason."""
 
+_CODES = "codes are those of vectors, where FAISS by default encodes residuals: their errors differ"
+_IDS = "an exact evidence index takes ids itself, without an `IndexIDMap`"
+_QUANTIZER = "indexes share a quantizer that another one trains; the index that stands in has its own"
 TESTS: dict[str, tuple[str, str]] = {
     "TestReconstructBatch.test_exception": (OTHER, "rows are found by their ids without FAISS's direct map, too"),
-    "TestScalarQuantizer_AVX2.test_reconstruct": (
-        OTHER,
-        "codes are those of vectors, where FAISS by default encodes residuals: their errors differ",
-    ),
+    "TestScalarQuantizer_AVX2.test_reconstruct": (OTHER, _CODES),
     "TestClone.test_IVF": (CLASS, "the copy is compared with the class of the stock index"),
     "TestFactoryV2.test_ivf": (CLASS, "the index is compared with the stock class"),
-    "TestFactoryTools.test_idmap": (OTHER, "an exact evidence index takes ids itself, without an `IndexIDMap`"),
+    "TestFactoryTools.test_idmap": (OTHER, _IDS),
     "TestDocumentation.test_io_error": (OTHER, "methods have their own documentation in place of FAISS's"),
+    "TestRangeSearch.test_range_search_id_map": (OTHER, _IDS),
+    "TestRemove.test_remove": (OTHER, "a removal leaves ids that are no positions, so FAISS sees an `IndexIDMap2`"),
+    "TestRemove.test_remove_regular": (OTHER, _QUANTIZER),
+    "TestIVFFlatDedup.test_dedup": (OTHER, _QUANTIZER),
+    "TestBinaryPQ_AVX2.test_encode_to_binary": (OTHER, _QUANTIZER),
+    "TestSQByte.test_8bit_direct": (OTHER, _CODES),
+    "TestSQFlavors.test_SQ_IP": (OTHER, _CODES),
+    "TestSQFlavors.test_SQ_L2": (OTHER, _QUANTIZER),
     "TestIndexFlatPanorama_AVX2.test_remove_ids_then_add": (
         OTHER,
         "ids stay after a removal, where an `IndexFlat` numbers its rows anew",
