@@ -136,9 +136,9 @@ def effects_section(inputs: Inputs) -> Section:
     return inputs.section(
         "tests",
         values,
-        named=_limit(inputs, sentences),
+        named=limit_lines(inputs, sentences),
         described=(inputs.say("tests.not_caused") if unexplained else nothing,),
-        undetermined=_limit(inputs, _say_untold(inputs, rows)),
+        undetermined=limit_lines(inputs, _say_untold(inputs, rows)),
         tables={"all_tests": sorted([*rows, *changes], key=lambda row: (not row["named"], row["p"] is None))},
         limits=map(inputs.reword, effects.limits),
     )
@@ -229,7 +229,8 @@ def _say_untold(inputs: Inputs, rows: Sequence[_Row]) -> Iterator[str]:
         yield inputs.say("tests.untold", names=list_first(names, _LINES, "; "), reason=reason)
 
 
-def _limit(inputs: Inputs, sentences: Iterable[str]) -> tuple[str, ...]:
+def limit_lines(inputs: Inputs, sentences: Iterable[str]) -> tuple[str, ...]:
+    """Return the first sentences for the first page, and how many more there are."""
     lines = list(sentences)
     left = len(lines) - _LINES
     return tuple(lines if left <= 0 else [*lines[:_LINES], inputs.say("tests.more", left=left)])

@@ -6,7 +6,7 @@ from typing import Any
 from cfe_faiss.audit.reporting.document import Section, section_of
 from cfe_faiss.audit.reporting.formats import rows_of, show
 from cfe_faiss.audit.reporting.inputs import Inputs
-from cfe_faiss.audit.reporting.sections.direct_effects import change_rows, find_changes
+from cfe_faiss.audit.reporting.sections.direct_effects import change_rows, find_changes, limit_lines
 
 _Row = dict[str, Any]
 
@@ -33,7 +33,7 @@ def models_section(inputs: Inputs) -> Section:
         "models",
         values,
         tables={name: rows for name, rows in tables.items() if rows},
-        named=_say_named(inputs, tests, values),
+        named=limit_lines(inputs, _say_named(inputs, tests, values)),
         described=[inputs.say("models.described", row, **values) for row in models[1:]],
         limits=map(inputs.reword, changes.limits),
         measured=models,

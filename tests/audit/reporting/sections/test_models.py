@@ -69,9 +69,18 @@ def test_all_tests_are_one_family(clean, compared):
     expected = family.others[change_key({"model": "v2", "test": "rates", "attribute": "sex", "value": "f"})]
     assert found["v2: sex = f", "change of the rate"] == pytest.approx(expected)
     assert any("sex = f: v2 decides" in line for line in compared.numbers["named"])
-    assert any(
-        "beyond what the vectors explain, v2 decides people of this group" in line for line in compared.numbers["named"]
+    direct = {(row["group"], row["test"]): row["verdict"] for row in changes if row["test"] != "change of the rate"}
+    assert direct["v2: sex = f", "change: nearest neighbours"] == "disadvantaged"
+    assert ("v2: sex = m", "change: nearest neighbours") not in direct, "the mirror image of f"
+
+
+def test_the_first_page_says_what_a_model_changes_beyond_the_vectors(clean, tmp_path):
+    labels = simulated(3, 1000, harm=0.6)["labels"]
+    report = audit.report(
+        clean, tmp_path / "r.html", sensitive=["sex"], favourable=1, compare={"v2": labels}, pairs=20, progress=False
     )
+    assert any("beyond what the vectors explain, v2 decides people of this" in line for line in report.numbers["named"])
+    assert any("direct tests of v1" in line for line in report.numbers["described"])
 
 
 def test_conditions_on_models(compared):
