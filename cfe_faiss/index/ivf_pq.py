@@ -114,8 +114,8 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         """
         ivf, flat = _parts(refine)
         chosen = metric_of("refine", ivf, metric)
-        if not ivf.is_trained or flat.metric_type != ivf.metric_type:
-            raise ValueError("refine must be a trained index, with vectors of the same metric")
+        if not ivf.is_trained:
+            raise ValueError("refine must be trained, got an untrained index")
         nbits, by_residual = ivf.pq.nbits, ivf.by_residual
         if nbits != _BITS or not by_residual:
             raise ValueError(

@@ -173,7 +173,7 @@ def ivfpq(metric: int = faiss.METRIC_INNER_PRODUCT, nbits: int = 8, residual: bo
     [
         (lambda: ivfpq(), TypeError, r"refine must be a faiss\.IndexRefine of an IndexIVFPQ, got IndexIVFPQ"),
         (lambda: refined(faiss.IndexFlatIP(16), faiss.IndexFlatIP(16)), TypeError, "got one of an IndexFlatIP by"),
-        (lambda: refined(ivfpq(faiss.METRIC_L2), faiss.IndexFlatL2(16)), ValueError, "inner products"),
+        (lambda: faiss.IndexRefineFlat(faiss.index_factory(16, "IVF4,PQ4x8")), ValueError, "refine must be trained"),
         (lambda: refined(ivfpq(nbits=4), faiss.IndexFlatIP(16)), ValueError, "8-bit codes of residuals, got nbits = 4"),
         (
             lambda: refined(ivfpq(residual=False), faiss.IndexFlatIP(16)),
