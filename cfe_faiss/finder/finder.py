@@ -22,6 +22,7 @@ from cfe_faiss.finder.frames import as_html, class_name
 from cfe_faiss.finder.inputs import (
     EXACT_UP_TO,
     attributes_given,
+    check_cosine,
     check_data,
     fill_index,
     is_model,
@@ -531,6 +532,7 @@ class EvidenceFinder:
         >>> finder.names(finder.local("ann", k=1).evidence)
         array([['ben']], dtype=object)
         """
+        check_cosine(index)
         members = index.members()
         known = None if features is None else as_attributes(features)
         lengths = [len(values) for values in (truth, ids) if values is not None]

@@ -99,7 +99,7 @@ def test_info(folder: Path, output) -> None:
     assert facts == {
         "file": str(folder / "ivf.cfe"),
         "bytes": (folder / "ivf.cfe").stat().st_size,
-        "version": 5,
+        "version": 6,
         "kind": "EvidenceIVF",
         "ntotal": N,
         "d": D,

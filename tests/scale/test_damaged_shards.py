@@ -159,7 +159,8 @@ def as_written_before(path: Path) -> None:
     start, length, _, magic = struct.unpack("<QQI4s", content[-24:])
     header = json.loads(content[start : start + length]) | {"version": 2}
     header["sections"] = [section for section in header["sections"] if section["name"] not in SINCE_VERSION]
-    header["parameters"].pop("choice")
+    for name in ("choice", "longest", "metric"):
+        del header["parameters"][name]
     encoded = json.dumps(header).encode()
     path.write_bytes(content[:start] + encoded + struct.pack("<QQI4s", start, len(encoded), zlib.crc32(encoded), magic))
 
