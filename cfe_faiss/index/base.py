@@ -85,7 +85,7 @@ class EvidenceMixin(SearchingMixin):
         """Replace the labels of storage rows, (m,), in strictly ascending order."""
         raise NotImplementedError
 
-    def _replace(
+    def _replace_rows(
         self,
         lists: FaissLists,
         rows: NDArray[np.int64],

@@ -188,7 +188,7 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
             after=[*steps_of.truncating(self._flat, row_ids, id_map, len(ids)), *switching, *also],
         )
 
-    def _replace(
+    def _replace_rows(
         self,
         lists: FaissLists,
         rows: NDArray[np.int64],

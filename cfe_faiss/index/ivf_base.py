@@ -423,7 +423,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         references = np.ascontiguousarray(lists[1:].T) if len(lists) > 1 else None
         return codes, ids, references, X if self._keeps_beside() else None
 
-    def _replace(
+    def _replace_rows(
         self,
         faiss_lists: FaissLists,
         rows: NDArray[np.int64],

@@ -73,7 +73,7 @@ class Transaction:
         if not np.array_equal(ids, gone):
             new = ids[~np.isin(ids, gone)]
             self.new_ids(new, len(new))
-        self._index._replace(self._lists, rows, X, labels, ids, [*self._index._lengthening(X), *(also or [])])
+        self._index._replace_rows(self._lists, rows, X, labels, ids, [*self._index._lengthening(X), *(also or [])])
 
     def relabel(self, rows: Ids, labels: Labels, also: list[Step] | None = None) -> None:
         """Replace the labels of rows, (m,), in strictly ascending order."""
