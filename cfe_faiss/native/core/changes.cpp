@@ -523,8 +523,8 @@ Change Table::replacement(std::span<const std::int64_t> rows, std::span<const st
   change.fresh = lists.size();
   change.removed = rows.size();
   const std::vector<std::size_t> order = stable_order(rows);
-  std::vector<std::int64_t> ascending;
-  for (const std::size_t number : order) ascending.push_back(rows[number]);
+  std::vector<std::int64_t> ascending(rows.begin(), rows.end());
+  std::ranges::sort(ascending);
   std::vector<std::int32_t> new_labels(labels.begin(), labels.end());
   if (labels.empty()) new_labels.resize(lists.size());
   std::vector<bool> placed(lists.size(), false);
