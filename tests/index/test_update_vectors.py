@@ -122,6 +122,15 @@ def test_a_refused_update_changes_nothing(kind: str, ids: Any, x: Any, labels: A
     assert_same(index, filled(kind))
 
 
+def test_halves_refuse_larger_vectors() -> None:
+    index = cfe.index_factory(2, "EvidenceIVF1,SQfp16", "l2")
+    index.train(np.eye(2))
+    index.add_with_labels(np.eye(2), [0, 1])
+    with pytest.raises(ValueError, match="vectors must have components up to 65504"):
+        index.update_vectors([0], [[1e6, 0]])
+    assert_array_equal(index.reconstruct(0), [1, 0])
+
+
 def test_labels_may_become_unknown_and_texts() -> None:
     index = cfe.IndexEvidenceFlat(2)
     index.add_with_labels([[1, 0], [0, 1], [0.6, 0.8]], ["a", "b", "b"])
