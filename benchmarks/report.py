@@ -187,9 +187,21 @@ def single_query() -> str:
 def relabel() -> str:
     content = result("relabel")
     rows = [(step, f"{seconds:.2f} s") for step, seconds in content["seconds"].items()]
+    models = content["models"]
+    names = "one model", "two models", "relabel and search"
+    compared = [
+        (search, *(f"{seconds[name]:.2f} s" for name in names), f"{seconds['ratio']:.2f}")
+        for search, seconds in models["seconds"].items()
+    ]
     return (
         f"New classes for stored vectors, {content['n']:,} x {content['d']} in {content['nlist']:,} lists: all of them "
-        f"take {content['share']:.1%} of training and adding. Wanted: under 5 %.\n\n" + table(("step", "time"), rows)
+        f"take {content['share']:.1%} of training and adding. Wanted: under 5 %.\n\n"
+        + table(("step", "time"), rows)
+        + f"\n\n`audit.compare_models` on {models['people']:,} people with {models['columns']} columns, two threads, "
+        "without tests: the time of one and of two models besides the finder's own. The difference is the cost of a "
+        "further model. Wanted: at most 1.2 times one `relabel` of an exact index and its search, for the "
+        f"{models['k']} nearest of all rows, or for the {models['pairs']:,} most similar pairs.\n\n"
+        + table(("evidence", *names, "further model / relabel and search"), compared)
     )
 
 
@@ -496,6 +508,36 @@ def groups() -> str:
         + "\n\nThe 1,000 most similar pairs, and all pairs at the similarity of the last of them. Wanted: at most "
         "twice the time.\n\n"
         + table(("rows near a subspace of", "global_evidence(k=1000)", "evidence_pairs", "similarity"), of_pairs)
+    )
+
+
+def metrics() -> str:
+    content = result("metrics")
+    rows: list[tuple[str, ...]] = []
+    of_cosine: dict[tuple[str, str], float] = {}
+    for run in content["results"]:
+        data, metric, rivals = run["data"], run["metric"], run["rivals"]
+        row = [f"{data}, {run['n']:,} x {run['d']}", metric]
+        for time in ("all_rows_us", "one_query_us"):
+            times = {name: rival[time] for name, rival in rivals.items() if time in rival}
+            ours, exact = times.pop("ours"), times.pop("ours, exact")
+            best = min(times, key=times.__getitem__)
+            ratio = times[best] / ours
+            of_cosine.setdefault((data, time), ratio)  # its results come first
+            row += [f"{ours:.1f} us", f"{exact:.1f} us", f"{times[best]:.1f} us ({best})", f"{ratio:.2f}"]
+            row.append(f"{ratio / of_cosine[data, time]:.2f}")
+        rows.append(tuple(row))
+    columns = [
+        f"{what}{name}"
+        for what in ("", "one query: ")
+        for name in ("ours", "exact", "best peer", "ratio", "of cosine's")
+    ]
+    return (
+        f"Time of a row at recall@10 = {content['recall']} on one thread, of all rows and of one query, in turns with "
+        "FAISS's indexes of the same metric: an inverted file with a selector, one per class, HNSW with a selector, "
+        "and exact search of each class, each with the smallest setting that reaches the recall. `cosine` searches "
+        "the same rows, normalised. Wanted: the ratio to the best of them is at least "
+        f"{content['wanted']} of that of `cosine`.\n\n" + table(("data", "metric", *columns), rows)
     )
 
 
@@ -853,6 +895,7 @@ SECTIONS = {
     "Adding one vector at a time": ("small_adds", small_adds),
     "Changes of one row": ("changes", changes),
     "Groups, rules and labels": ("groups", groups),
+    "Metrics": ("metrics", metrics),
     "Updates of KS vectors": ("ks_updates", ks_updates),
     "Drift of an index": ("drift", drift),
     "Instruction sets": ("levels", levels),

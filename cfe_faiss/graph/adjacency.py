@@ -126,20 +126,19 @@ class Adjacency:
     def replace(self, removed: Links, added: Links, num_nodes: int) -> Adjacency:
         """Return the lists after a change. Removed entries exist; with weights, added ones do not."""
         nodes = np.union1d(removed.nodes, added.nodes)
+        others = self.later.nodes[~among(self.later.nodes, nodes)]
+        entries = self.count(nodes) + self.count(others) + len(added.nodes)
+        if entries > max(_LEAST_ENTRIES, _MERGE_FACTOR * math.isqrt(self.graph.num_edges)):
+            return Adjacency.of(_changed(self.to_graph(), num_nodes, removed, added))
         before = self.take(nodes).links
         old = before.keys
         kept = ~among(old, np.sort(removed.keys))
         fresh = ~among(added.keys, old[kept])
         parts = [(before, kept), (added, fresh)]
-        others = self.later.nodes[~among(self.later.nodes, nodes)]
         if len(others):
             others_links = self.take(others).links
             parts.append((others_links, np.ones(len(others_links.nodes), bool)))
-        later = _sorted(np.union1d(nodes, others), parts)
-        changed = Adjacency(self.graph, num_nodes, later)
-        if len(later.indices) <= max(_LEAST_ENTRIES, _MERGE_FACTOR * math.isqrt(self.graph.num_edges)):
-            return changed
-        return Adjacency.of(changed.to_graph())
+        return Adjacency(self.graph, num_nodes, _sorted(np.union1d(nodes, others), parts))
 
     def to_graph(self) -> Graph:
         """Return all neighbours as a graph; O(number of edges)."""
@@ -204,6 +203,33 @@ def among(values: Ints, ascending: Ints) -> NDArray[np.bool_]:
     places = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
     found: NDArray[np.bool_] = ascending[places] == values
     return found
+
+
+def _changed(graph: Graph, num_nodes: int, removed: Links, added: Links) -> Graph:
+    """Return a graph after a change, as :meth:`Adjacency.replace` does; O(number of edges)."""
+    indptr = np.append(graph.indptr, np.full(num_nodes - graph.num_nodes, graph.num_edges))
+    nodes = np.union1d(removed.nodes, added.nodes)
+    counts, entries = Lists(nodes, indptr, graph.indices, graph.weights).entries(nodes)
+    keys = Links(np.repeat(nodes, counts), graph.indices[entries]).keys
+    kept = np.ones(graph.num_edges, bool)
+    kept[entries[np.searchsorted(keys, removed.keys)]] = False
+    fresh = ~among(added.keys, keys[kept[entries]])
+    owners = added.nodes[fresh]
+    # Places among the entries of the changed lists, then in the graph, then among what is kept.
+    places = np.searchsorted(keys, added.keys[fresh])
+    places += (indptr[nodes] - np.cumsum(counts) + counts)[np.searchsorted(nodes, owners)]
+    places -= np.searchsorted(np.flatnonzero(~kept), places)
+
+    def change(old: NDArray[_T], new: NDArray[_T]) -> NDArray[_T]:
+        return np.insert(old[kept], places, new[fresh].astype(old.dtype))
+
+    lengths = np.diff(indptr) - np.bincount(removed.nodes, minlength=num_nodes)
+    lengths += np.bincount(owners, minlength=num_nodes)
+    weights = None
+    if graph.weights is not None:
+        weights = graph.weights[kept] if added.weights is None else change(graph.weights, added.weights)
+    indices = change(graph.indices, np.asarray(added.neighbors))
+    return Graph(np.concatenate([[0], np.cumsum(lengths)]), indices, weights, graph.directed)
 
 
 def _sorted(nodes: Ints, parts: list[tuple[Links, NDArray[np.bool_]]]) -> Lists:
