@@ -129,7 +129,7 @@ class Adjacency:
         others = self.later.nodes[~among(self.later.nodes, nodes)]
         entries = self.count(nodes) + self.count(others) + len(added.nodes)
         if entries > max(_LEAST_ENTRIES, _MERGE_FACTOR * math.isqrt(self.graph.num_edges)):
-            return Adjacency.of(_changed(self.to_graph(), num_nodes, removed, added))
+            return Adjacency.of(_changed(self.to_graph(), num_nodes, nodes, removed, added))
         before = self.take(nodes).links
         old = before.keys
         kept = ~among(old, np.sort(removed.keys))
@@ -189,7 +189,7 @@ class Adjacency:
             if self.count(np.flatnonzero(found)) > most:
                 return np.arange(self.num_nodes)
             near = np.zeros(self.num_nodes, bool)
-            near[self.take(new).indices] = True
+            near[self.take(new).indices.astype(np.intp)] = True  # NumPy takes six times as long with int32
             near[later if hop == 0 else later[:0]] = True
             new = np.flatnonzero(near & ~found)
             found |= near
@@ -205,23 +205,23 @@ def among(values: Ints, ascending: Ints) -> NDArray[np.bool_]:
     return found
 
 
-def _changed(graph: Graph, num_nodes: int, removed: Links, added: Links) -> Graph:
-    """Return a graph after a change, as :meth:`Adjacency.replace` does; O(number of edges)."""
+def _changed(graph: Graph, num_nodes: int, nodes: Ints, removed: Links, added: Links) -> Graph:
+    """Return a graph after a change of the lists of some nodes; O(number of edges)."""
     indptr = np.append(graph.indptr, np.full(num_nodes - graph.num_nodes, graph.num_edges))
-    nodes = np.union1d(removed.nodes, added.nodes)
     counts, entries = Lists(nodes, indptr, graph.indices, graph.weights).entries(nodes)
     keys = Links(np.repeat(nodes, counts), graph.indices[entries]).keys
+    gone = np.sort(entries[np.searchsorted(keys, removed.keys)])
     kept = np.ones(graph.num_edges, bool)
-    kept[entries[np.searchsorted(keys, removed.keys)]] = False
+    kept[gone] = False
     fresh = ~among(added.keys, keys[kept[entries]])
     owners = added.nodes[fresh]
     # Places among the entries of the changed lists, then in the graph, then among what is kept.
     places = np.searchsorted(keys, added.keys[fresh])
     places += (indptr[nodes] - np.cumsum(counts) + counts)[np.searchsorted(nodes, owners)]
-    places -= np.searchsorted(np.flatnonzero(~kept), places)
+    places -= np.searchsorted(gone, places)
 
     def change(old: NDArray[_T], new: NDArray[_T]) -> NDArray[_T]:
-        return np.insert(old[kept], places, new[fresh].astype(old.dtype))
+        return np.insert(old[kept], places, new[fresh].astype(old.dtype)) if len(places) else old[kept]
 
     lengths = np.diff(indptr) - np.bincount(removed.nodes, minlength=num_nodes)
     lengths += np.bincount(owners, minlength=num_nodes)

@@ -18,7 +18,8 @@ from cfe_faiss.graph.edges import as_weights
 from cfe_faiss.graph.ks import Propagation
 
 _SPARE = 8  # matrices that must grow get room for this fraction of their rows more
-_FULL = 0.75  # share of the edges above which all rows are computed: there is no list to gather then
+_FULL = 0.75  # share of the work of all rows above which all are computed
+_READING = 15  # reading a neighbour from a list that is gathered takes as long as this number of its dimensions
 
 Floats = NDArray[np.float32]
 _NO_LINKS = Links(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -271,26 +272,36 @@ class KSVectors:
             region = new.outgoing.reach(rows, linked, self._num_layers, _FULL * new.incoming.graph.num_edges)
             self._write(new.lengths[0], rows, _divide(norms, new.largest))
         steps = self._rows_of_steps(new, region)
-        num_edges = sum(new.incoming.count(some) for some in steps)
-        if len(region) == n or num_edges > _FULL * self._num_layers * new.incoming.graph.num_edges:
+        if steps is None:
             region, new = np.arange(n), self._compute_all(new)
-            before = state.vectors[: state.n]
+            before, after = state.vectors, new.vectors
         else:
             before = self._compute_some(new, region, steps)
+            after = new.vectors[region]
+        old = int(np.searchsorted(region, state.n))
         differs = np.ones(len(region), bool)
-        is_old = region < state.n
-        differs[is_old] = (before[: is_old.sum()] != new.vectors[region[is_old]]).any(axis=1)
+        differs[:old] = (before[:old] != after[:old]).any(axis=1)
         if len(change.removed_nodes):
             differs &= ~among(region, change.removed_nodes)
         return new, region[differs]
 
-    def _rows_of_steps(self, state: _State, region: Ints) -> list[Ints]:
-        """Return the rows that each step computes, for the vectors of a region."""
-        steps, most = [region] * self._num_layers, _FULL * state.incoming.graph.num_edges
-        if not self._stores_layers:
-            for layer in reversed(range(self._num_layers - 1)):
-                steps[layer] = state.incoming.reach(steps[layer + 1], region[:0], 1, most)
-        return steps
+    def _rows_of_steps(self, state: _State, region: Ints) -> list[Ints] | None:
+        """Return the rows that each step computes, for the vectors of a region; None if it is better to compute all."""
+        steps, all_edges = [region] * self._num_layers, state.incoming.graph.num_edges
+        of_lists = _READING / state.vectors.shape[1]
+
+        def is_large() -> bool:
+            edges = [state.incoming.count(rows) for rows in steps]
+            read = sum(edges[:1] if self._stores_layers else edges)
+            return bool(sum(edges) + of_lists * read > _FULL * self._num_layers * all_edges)
+
+        if len(region) == state.n or is_large():
+            return None
+        if self._stores_layers:
+            return steps
+        for layer in reversed(range(self._num_layers - 1)):
+            steps[layer] = state.incoming.reach(steps[layer + 1], region[:0], 1, _FULL * all_edges)
+        return None if is_large() else steps
 
     def _compute_some(self, state: _State, region: Ints, steps: list[Ints]) -> Floats:
         """Write the vectors of a region, and its rows of the stored layers; return the vectors before."""
