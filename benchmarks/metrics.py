@@ -16,7 +16,7 @@ import argparse
 import math
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -52,6 +52,7 @@ class Rival(NamedTuple):
     steps: list[int]
 
 
+@cache
 def load(name: str) -> tuple[Floats, Ints]:
     """Return vectors (n, d) and classes (n,)."""
     if name == "mixture":

@@ -17,7 +17,7 @@ from cfe_faiss.files.outputs import MARK
 with extra("audit"):
     from markupsafe import Markup
 
-_ROW, _AXIS, _EDGE = 20, 22, 4
+_ROW, _AXIS, _EDGE = 20, 22, 6
 """Height of a row in a file and of an axis in pixels; margin left and right in per cent."""
 _LABEL, _CHART, _NUMBER, _LETTERS = 330, 400, 190, 44
 """Widths of label, chart and number in a file, in pixels, and letters of a label."""

@@ -59,4 +59,6 @@ def _say_named(inputs: Inputs, tests: Sequence[_Row], values: Mapping[str, Any])
         key = "models.named_rates" if row["kind"] == "rates" else "models.named_direct"
         direction = "more" if row["verdict"] == "disadvantaged" else "less"
         more = {"direction": direction, "size": abs(row["effect"]), "test_name": row["test"]}
+        if row["place"] == inputs.everyone:
+            more["place"] = inputs.everyone.capitalize()
         yield inputs.say(key, row, **values, **more)
