@@ -30,7 +30,6 @@ import cfe_faiss as cfe
 K, RECALL, SAMPLE, TIMED, SINGLE, REPEATS = 10, 0.95, 500, 2000, 200, 3
 WANTED = 0.9
 CONSTANTS = {"cosine": faiss.METRIC_INNER_PRODUCT, "l2": faiss.METRIC_L2, "ip": faiss.METRIC_INNER_PRODUCT}
-OURS = ("ours", "ours, exact")
 EXACT, SLOW = "exact, per class", 3  # rivals that take longer than SLOW exact searches are left out
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]

@@ -84,6 +84,25 @@ def test_updates_of_ks_vectors_equal_full_computations(
     assert "the same, bit for bit" in report.ks_updates()
 
 
+def test_metrics_are_compared_at_the_recall(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = script("metrics")
+    for name, value in {"SAMPLE": 40, "TIMED": 50, "SINGLE": 5, "REPEATS": 1}.items():
+        monkeypatch.setattr(metrics, name, value)
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(400, 6)).astype(np.float32), rng.integers(0, 3, 400)
+    monkeypatch.setattr(metrics, "load", lambda name: data)
+    found = [metrics.measure("small", metric) for metric in ("cosine", "l2", "ip")]
+    for run in found:
+        exact = [run["rivals"][name]["recall"] for name in ("ours, exact", metrics.EXACT)]
+        assert exact == [1, 1]
+        assert run["rivals"]["ours"]["recall"] >= 0.9
+        assert min(rival.get("all_rows_us", 1) for rival in run["rivals"].values()) > 0
+    (tmp_path / "metrics.json").write_text(json.dumps({"recall": 0.95, "wanted": 0.9, "results": found}))
+    report = script("report")
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    assert "| small, 400 x 6 | ip |" in report.metrics()
+
+
 def test_changes_give_the_results_of_a_copy(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = script("changes").measure(1200, 8, 1.0, 5)
     (tmp_path / "changes.json").write_text(json.dumps({"runs": [found]}))
