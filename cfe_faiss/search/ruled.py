@@ -7,7 +7,7 @@ of at least r in the remaining results: at worst, all missing results are among 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -44,36 +44,16 @@ def search(queries: Queries, effort: Effort, progress: str | None, find: Find) -
     rules = queries.rules or Rules()
     if rules.neighbors == "own":
         return _search_own(queries, effort, progress)
-    (D, I), known = make_results(len(queries), queries.k), queries
+    known = queries
     if rules.neighbors == "any":  # to a label that no row has, every row of known label is of another class
         absent = np.full(len(queries), queries.snapshot.absent_label, np.int32)
         known = replace(queries, labels=absent, order=None, rules=rules._replace(neighbors="other"))
-    for chosen, allowed in _masks(queries):
-        part = known if len(chosen) == len(known) else known.subset(chosen)
-        D[chosen], I[chosen] = _find_enough(part.with_allowed(allowed), effort, partial(find, progress=progress))
+    D, I = _find_enough(known, effort, partial(find, progress=progress))
     unknown = queries.snapshot.labels == UNKNOWN
     if rules.neighbors == "any" and unknown.any():
         others = queries.with_allowed(unknown if queries.allowed is None else unknown & queries.allowed)
         return _merge((D, I), pad_results(*masked.search(others, None, progress), queries.k))
     return D, I
-
-
-def _masks(queries: Queries) -> Iterator[tuple[Ints, Bools | None]]:
-    """Yield query numbers, and a mask of the rows outside their excluded classes.
-
-    The mask leaves the classes in if there are too many different sets of them.
-    """
-    classes = None if queries.rules is None else queries.rules.excluded_labels
-    if classes is not None and classes.size:
-        sets, number = np.unique(np.sort(classes, axis=1), axis=0, return_inverse=True)
-        if len(sets) <= _MASKS:
-            for i, some in enumerate(sets):
-                allowed = ~np.isin(queries.snapshot.labels, some[some != UNKNOWN])
-                if queries.allowed is not None:
-                    allowed &= queries.allowed
-                yield np.flatnonzero(number.reshape(-1) == i), allowed
-            return
-    yield np.arange(len(queries)), queries.allowed
 
 
 def _find_enough(queries: Queries, effort: Effort, find: Find) -> Results:
@@ -89,16 +69,44 @@ def _find_enough(queries: Queries, effort: Effort, find: Find) -> Results:
     while len(pending) and width * _WORTH <= queries.snapshot.n:
         some = replace(plain if len(pending) == len(plain) else plain.subset(pending), k=width)
         found = find(some, _stricter(effort, k, width))
-        kept = _keep(queries.subset(pending), excluded[pending], found)
-        order, number = np.argsort(~kept, axis=1, kind="stable")[:, :k], kept.sum(axis=1)
-        exists = np.arange(k) < number[:, None]
-        D[pending] = np.where(exists, np.take_along_axis(found[0], order, axis=1), PADDING)
-        I[pending] = np.where(exists, np.take_along_axis(found[1], order, axis=1), -1)
-        is_over = (number >= k) | (found[1][:, -1] < 0) | (found[0][:, -1] < low)
+        kept = _keep(queries.snapshot, rules.subset(pending), excluded[pending], found)
+        number = kept.cumsum(axis=1)
+        query, column = np.nonzero(kept & (number <= k))
+        to = pending[query], number[query, column] - 1
+        D[pending], I[pending] = PADDING, -1
+        D[to], I[to] = found[0][query, column], found[1][query, column]
+        is_over = (number[:, -1] >= k) | (found[1][:, -1] < 0) | (found[0][:, -1] < low)
         pending, width = pending[~is_over], _WIDER * width
+        parts = _with_masks(queries, pending)
+        for chosen, part in parts:
+            D[chosen], I[chosen] = _find_enough(part, effort, find)
+        if parts:
+            return D, I
     if len(pending):
         D[pending], I[pending] = pad_results(*masked.search(queries.subset(pending), None, None), k)
     return D, I
+
+
+def _with_masks(queries: Queries, chosen: Ints) -> list[tuple[Ints, Queries]]:
+    """Return numbers of chosen queries, and these queries with a mask of allowed rows instead of excluded classes.
+
+    Return nothing if there are no excluded classes, or too many different sets of them.
+    """
+    rules = (queries.rules or Rules()).subset(chosen)
+    if rules.excluded_labels is None or not rules.excluded_labels.size:
+        return []
+    sets, number = np.unique(np.sort(rules.excluded_labels, axis=1), axis=0, return_inverse=True)
+    if len(sets) > _MASKS:
+        return []
+    parts = []
+    for i, some in enumerate(sets):
+        allowed = ~np.isin(queries.snapshot.labels, some[some != UNKNOWN])
+        if queries.allowed is not None:
+            allowed &= queries.allowed
+        part = queries.subset(own := chosen[number.reshape(-1) == i]).with_allowed(allowed)
+        part.rules = rules.subset(number.reshape(-1) == i)._replace(excluded_labels=None)
+        parts.append((own, part))
+    return parts
 
 
 def _stricter(effort: Effort, k: int, width: int) -> Effort:
@@ -109,14 +117,13 @@ def _stricter(effort: Effort, k: int, width: int) -> Effort:
     return effort._replace(recall=1 - missing) if missing > 0 else effort._replace(recall=None, exact=True)
 
 
-def _keep(queries: Queries, excluded: Ints, found: Results) -> Bools:
+def _keep(snapshot: Snapshot, rules: Rules, excluded: Ints, found: Results) -> Bools:
     """Return a mask of the results, (nq, width), that are no padding and keep the rules."""
-    rules, snapshot, (D, I) = queries.rules or Rules(), queries.snapshot, found
+    D, I = found
     rows = snapshot.rows_of(np.ascontiguousarray(I.reshape(-1))).reshape(I.shape)
     kept: Bools = I >= 0
-    if excluded.size:
-        pairs = np.arange(len(I))[:, None] * (snapshot.n + 1)
-        kept &= ~np.isin(pairs + rows, (pairs + excluded)[excluded >= 0])
+    for own in excluded.T:  # padding has row -1, too, and is not kept
+        kept &= own[:, None] != rows
     labels = snapshot.labels[rows]
     for classes in () if rules.excluded_labels is None else rules.excluded_labels.T:
         kept &= classes[:, None] != labels
