@@ -10,12 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss._native import ClassCentroids
 from cfe_faiss.base.checks import UNKNOWN
-from cfe_faiss.base.threads import product, run
+from cfe_faiss.base.derived import once
+from cfe_faiss.base.threads import num_native_threads, run
+from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.coarse.class_centroids import ranked as rank
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import PADDING, make_results
 from cfe_faiss.search import masked
@@ -31,6 +36,9 @@ _WIDER = 4  # factor of the number of results for short rows
 _MASKS = 16  # maximum number of masks of allowed rows per call, each with a separate search
 _LARGE = 1 << 12  # rows of a class from which on its lists are ranked; fewer are compared with the query directly
 _QUERIES = 1 << 8
+# The lists of each class are chosen from those near by their rows of all other classes: 8 for each list probed, at most
+# 256, and at most a quarter of all lists. Beyond that, comparing the means of the class in all its lists is as fast.
+_NEAR, _MOST_NEAR, _NEAR_SHARE = 8, 256, 4
 
 Find = Callable[..., Results]
 """Answers queries with an effort and, as ``progress``, the title of a progress bar."""
@@ -44,16 +52,17 @@ def search(queries: Queries, effort: Effort, progress: str | None, find: Find) -
     rules = queries.rules or Rules()
     if rules.neighbors == "own":
         return _search_own(queries, effort, progress)
-    known = queries
-    if rules.neighbors == "any":  # to a label that no row has, every row of known label is of another class
-        absent = np.full(len(queries), queries.snapshot.absent_label, np.int32)
-        known = replace(queries, labels=absent, order=None, rules=rules._replace(neighbors="other"))
-    D, I = _find_enough(known, effort, partial(find, progress=progress))
-    unknown = queries.snapshot.labels == UNKNOWN
-    if rules.neighbors == "any" and unknown.any():
-        others = queries.with_allowed(unknown if queries.allowed is None else unknown & queries.allowed)
-        return _merge((D, I), pad_results(*masked.search(others, None, progress), queries.k))
-    return D, I
+    find_some = partial(find, progress=progress)
+    if rules.neighbors == "other":
+        return _find_enough(queries, effort, find_some)
+    # To a label that no row has, every row of known label is of another class.
+    snapshot, absent = queries.snapshot, np.full(len(queries), queries.snapshot.absent_label, np.int32)
+    others = replace(queries, labels=absent, order=None, rules=rules._replace(neighbors="other"))
+    found, unknown = _find_enough(others, effort, find_some), snapshot.labels == UNKNOWN
+    if unknown.any():
+        rest = queries.with_allowed(unknown if queries.allowed is None else unknown & queries.allowed)
+        return _merge(found, pad_results(*masked.search(rest, None, progress), queries.k))
+    return found
 
 
 def _find_enough(queries: Queries, effort: Effort, find: Find) -> Results:
@@ -65,10 +74,10 @@ def _find_enough(queries: Queries, effort: Effort, find: Find) -> Results:
     if rules.within is not None or rules.excluded_labels is not None:
         width *= 2
     low = -np.inf if rules.within is None else np.float32(rules.within[0])
-    pending, plain = np.arange(len(queries)), replace(queries, rules=None)
+    pending = np.arange(len(queries))
     while len(pending) and width * _WORTH <= queries.snapshot.n:
-        some = replace(plain if len(pending) == len(plain) else plain.subset(pending), k=width)
-        found = find(some, _stricter(effort, k, width))
+        some = queries if len(pending) == len(queries) else queries.subset(pending)
+        found = find(replace(some, k=width, rules=None), _stricter(effort, k, width))
         kept = _keep(queries.snapshot, rules.subset(pending), excluded[pending], found)
         number = kept.cumsum(axis=1)
         query, column = np.nonzero(kept & (number <= k))
@@ -164,11 +173,16 @@ def search_per_label(queries: Queries, effort: Effort) -> Results:
     D, I = make_results(len(queries), len(labels) * queries.k)
     D, I = D.reshape(len(queries), -1, queries.k), I.reshape(len(queries), -1, queries.k)
     ranked, rules = _ranked_labels(snapshot, effort), (queries.rules or Rules())._replace(neighbors="own")
+    drops = rules.excluded_ids is not None or rules.within is not None
+    near = _near_lists(queries, effort) if len(ranked) and not drops else None
     for label in ranked.tolist():
         chosen, place = np.flatnonzero(queries.labels != label), int(labels.searchsorted(label))
-        of_label = replace(queries, labels=np.full(len(queries), label, np.int32), rules=rules)
-        if len(chosen):
-            D[chosen, place], I[chosen, place] = _find_enough(of_label.subset(chosen), effort, _search_label)
+        of_label = replace(queries, labels=np.full(len(queries), label, np.int32), rules=rules).subset(chosen)
+        if drops:
+            D[chosen, place], I[chosen, place] = _find_enough(of_label, effort, _search_label)
+        elif len(chosen):
+            own = None if near is None else near[chosen]
+            D[chosen, place], I[chosen, place] = _search_label(of_label, effort, own)
     if len(ranked) < len(labels):
         rest = ~np.isin(snapshot.labels, ranked)
         direct = queries.with_allowed(rest if queries.allowed is None else rest & queries.allowed)
@@ -184,30 +198,78 @@ def _ranked_labels(snapshot: Snapshot, effort: Effort) -> NDArray[np.int32]:
     return classes[:0] if every else classes[counts >= _LARGE]
 
 
-def _search_label(queries: Queries, effort: Effort) -> Results:
+class _ClassLists(NamedTuple):
+    """Lists that hold rows of a class, (m,), the means of these rows, (m, length), and the ranking by these means."""
+
+    lists: Ints
+    means: NDArray[np.float32]
+    ranking: ClassCentroids
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, label: int) -> _ClassLists:
+        def new() -> _ClassLists:
+            lists, means = Derived.of(snapshot).label_means(label)
+            return cls(lists, means, Routes.of_means(means, snapshot.metric, snapshot.center).native)
+
+        return once(snapshot.cache, f"lists of class {label}", new)
+
+    def nearest(self, snapshot: Snapshot, X: NDArray[np.float32], nprobe: int, near: Ints | None) -> Ints:
+        """Return the ``nprobe`` lists of each query whose rows of the class are nearest, (nq, nprobe).
+
+        A query with twice as many of them among its lists ``near`` compares these only.
+        """
+        found, size = np.empty((len(X), nprobe), np.int64), 2 * nprobe
+        some = np.zeros(len(X), bool)
+        if near is not None:
+            places = np.full(snapshot.lists + 1, -1)
+            places[self.lists] = np.arange(len(self.lists))
+            held = (places := places[near]) >= 0
+            number = held.cumsum(axis=1)
+            some = number[:, -1] >= size
+            few = places[held & (number <= size) & some[:, None]].reshape(-1, size)
+            scores = np.einsum("ij,ikj->ik", snapshot.extend_queries(X[some]), self.means[few])
+            best = np.argpartition(-scores, nprobe - 1, axis=1)[:, :nprobe]
+            found[some] = np.take_along_axis(few, best, axis=1)
+        rest = np.ascontiguousarray(X[~some])
+        found[~some] = rank(self.ranking, len(self.lists), rest, np.zeros(len(rest), np.int32), nprobe)
+        return self.lists[found]
+
+
+def _near_lists(queries: Queries, effort: Effort) -> Ints | None:
+    """Return the lists nearest to each query by their rows of other classes; None if the means of each class pay."""
+    snapshot, width = queries.snapshot, _NEAR * (effort.nprobe or 1)
+    if width > _MOST_NEAR or _NEAR_SHARE * width > snapshot.lists:
+        return None
+    derived, work = Derived.of(snapshot), float(len(queries)) * snapshot.lists * snapshot.d
+    X, threads = queries.fetch(slice(None)), num_native_threads(work)
+    return rank(derived.centroids, snapshot.centroids.shape[1], X, queries.labels, width, threads)
+
+
+def _search_label(queries: Queries, effort: Effort, near: Ints | None = None) -> Results:
     """Return the best D, I of queries that have one label, among the rows of this label in the nearest lists.
 
     Lists are ranked by the mean of their rows of the label. Short rows are searched in more lists.
     """
     snapshot, derived, k = queries.snapshot, Derived.of(queries.snapshot), queries.k
     label = int(queries.labels[0])
-    lists, means = derived.label_means(label)
+    of_class = _ClassLists.of(snapshot, label)
     allowed: NDArray[np.bool_] = snapshot.labels == label
     if queries.allowed is not None:
         allowed &= queries.allowed
     D, I = make_results(len(queries), k)
-    nprobe = min(effort.nprobe or 1, len(lists))
+    lists = len(of_class.lists)
+    nprobe = min(effort.nprobe or 1, lists)
 
     def probe(cut: slice) -> None:
         X = queries.fetch(np.arange(cut.start, cut.stop))
+        nearest = of_class.nearest(snapshot, X, nprobe, None if near is None else near[cut])
         absent = np.full(len(X), snapshot.absent_label, np.int32)
-        nearest = np.argpartition(-product(snapshot.extend_queries(X), means.T), nprobe - 1, axis=1)[:, :nprobe]
-        derived.scan.scan(X, absent, lists[nearest], allowed, snapshot.margin, D[cut], I[cut])
+        derived.scan.scan(X, absent, nearest, allowed, snapshot.margin, D[cut], I[cut])
 
-    work = float(len(queries)) * snapshot.d * (len(lists) + snapshot.scanned(nprobe))
+    work = float(len(queries)) * snapshot.d * (lists + snapshot.scanned(nprobe))
     run(probe, slices(len(queries), _QUERIES), work=work)
     short = np.flatnonzero((I >= 0).sum(axis=1) < min(k, int(allowed.sum())))
-    if len(short) and nprobe < len(lists):
+    if len(short) and nprobe < lists:
         wider = effort._replace(nprobe=_WIDER * nprobe)
-        D[short], I[short] = _search_label(queries.subset(short), wider)
+        D[short], I[short] = _search_label(queries.subset(short), wider, None if near is None else near[short])
     return D, I
