@@ -36,9 +36,9 @@ _WIDER = 4  # factor of the number of results for short rows
 _MASKS = 16  # maximum number of masks of allowed rows per call, each with a separate search
 _LARGE = 1 << 12  # rows of a class from which on its lists are ranked; fewer are compared with the query directly
 _QUERIES = 1 << 8
-# The lists of each class are chosen from those near by their rows of all other classes: 8 for each list probed, at most
+# The lists of each class are chosen from those near by their rows of all other classes: 8 for each list probed, 32 to
 # 256, and at most a quarter of all lists. Beyond that, comparing the means of the class in all its lists is as fast.
-_NEAR, _MOST_NEAR, _NEAR_SHARE = 8, 256, 4
+_NEAR, _FEWEST_NEAR, _MOST_NEAR, _NEAR_SHARE = 8, 32, 256, 4
 
 Find = Callable[..., Results]
 """Answers queries with an effort and, as ``progress``, the title of a progress bar."""
@@ -223,7 +223,7 @@ class _ClassLists(NamedTuple):
         if near is not None:
             places = np.full(snapshot.lists + 1, -1)
             places[self.lists] = np.arange(len(self.lists))
-            held = (places := places[near]) >= 0
+            held = (places := places[near[:, : _NEAR * nprobe]]) >= 0
             number = held.cumsum(axis=1)
             some = number[:, -1] >= size
             few = places[held & (number <= size) & some[:, None]].reshape(-1, size)
@@ -237,7 +237,7 @@ class _ClassLists(NamedTuple):
 
 def _near_lists(queries: Queries, effort: Effort) -> Ints | None:
     """Return the lists nearest to each query by their rows of other classes; None if the means of each class pay."""
-    snapshot, width = queries.snapshot, _NEAR * (effort.nprobe or 1)
+    snapshot, width = queries.snapshot, max(_FEWEST_NEAR, _NEAR * (effort.nprobe or 1))
     if width > _MOST_NEAR or _NEAR_SHARE * width > snapshot.lists:
         return None
     derived, work = Derived.of(snapshot), float(len(queries)) * snapshot.lists * snapshot.d
@@ -267,7 +267,7 @@ def _search_label(queries: Queries, effort: Effort, near: Ints | None = None) ->
         derived.scan.scan(X, absent, nearest, allowed, snapshot.margin, D[cut], I[cut])
 
     work = float(len(queries)) * snapshot.d * (lists + snapshot.scanned(nprobe))
-    run(probe, slices(len(queries), _QUERIES), work=work)
+    run(probe, slices(len(queries), _QUERIES), work=work, blas=False)
     short = np.flatnonzero((I >= 0).sum(axis=1) < min(k, int(allowed.sum())))
     if len(short) and nprobe < lists:
         wider = effort._replace(nprobe=_WIDER * nprobe)
