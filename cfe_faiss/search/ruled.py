@@ -33,6 +33,7 @@ from cfe_faiss.search.recall import CLASS_SLACK
 _WORTH = 16
 """The general engine answers queries that ask for more than 1/16 of the rows."""
 _WIDER = 4  # factor of the number of results for short rows
+_FEW = 4  # queries that take less time than a mask of allowed rows
 _MASKS = 16  # maximum number of masks of allowed rows per call, each with a separate search
 _LARGE = 1 << 12  # rows of a class from which on its lists are ranked; fewer are compared with the query directly
 _QUERIES = 1 << 8
@@ -65,8 +66,11 @@ def search(queries: Queries, effort: Effort, progress: str | None, find: Find) -
     return found
 
 
-def _find_enough(queries: Queries, effort: Effort, find: Find) -> Results:
-    """Ask for more and more results, until k results of each query keep the rules or no more exist."""
+def _find_enough(queries: Queries, effort: Effort, find: Find, *, masks: bool = True) -> Results:
+    """Ask for more and more results, until k results of each query keep the rules or no more exist.
+
+    ``masks``: whether to mask the rows of excluded classes; for a few queries, only if they are short without a mask.
+    """
     rules, k, excluded = queries.rules or Rules(), queries.k, masked.excluded_rows(queries)
     D, I = make_results(len(queries), k)
     most = excluded.shape[1]
@@ -74,8 +78,13 @@ def _find_enough(queries: Queries, effort: Effort, find: Find) -> Results:
     if rules.within is not None or rules.excluded_labels is not None:
         width *= 2
     low = -np.inf if rules.within is None else np.float32(rules.within[0])
-    pending = np.arange(len(queries))
+    pending, without = np.arange(len(queries)), len(queries) <= _FEW
     while len(pending) and width * _WORTH <= queries.snapshot.n:
+        parts = _with_masks(queries, pending) if masks and not without else []
+        for chosen, part in parts:
+            D[chosen], I[chosen] = _find_enough(part, effort, find, masks=False)
+        if parts:
+            return D, I
         some = queries if len(pending) == len(queries) else queries.subset(pending)
         found = find(replace(some, k=width, rules=None), _stricter(effort, k, width))
         kept = _keep(queries.snapshot, rules.subset(pending), excluded[pending], found)
@@ -85,26 +94,21 @@ def _find_enough(queries: Queries, effort: Effort, find: Find) -> Results:
         D[pending], I[pending] = PADDING, -1
         D[to], I[to] = found[0][query, column], found[1][query, column]
         is_over = (number[:, -1] >= k) | (found[1][:, -1] < 0) | (found[0][:, -1] < low)
-        pending, width = pending[~is_over], _WIDER * width
-        parts = _with_masks(queries, pending)
-        for chosen, part in parts:
-            D[chosen], I[chosen] = _find_enough(part, effort, find)
-        if parts:
-            return D, I
+        pending, width, without = pending[~is_over], _WIDER * width, False
     if len(pending):
         D[pending], I[pending] = pad_results(*masked.search(queries.subset(pending), None, None), k)
     return D, I
 
 
 def _with_masks(queries: Queries, chosen: Ints) -> list[tuple[Ints, Queries]]:
-    """Return numbers of chosen queries, and these queries with a mask of allowed rows instead of excluded classes.
+    """Return numbers of chosen queries, and these queries with a mask of the rows outside their excluded classes.
 
     Return nothing if there are no excluded classes, or too many different sets of them.
     """
-    rules = (queries.rules or Rules()).subset(chosen)
-    if rules.excluded_labels is None or not rules.excluded_labels.size:
+    classes = None if queries.rules is None else queries.rules.excluded_labels
+    if classes is None or not len(chosen):
         return []
-    sets, number = np.unique(np.sort(rules.excluded_labels, axis=1), axis=0, return_inverse=True)
+    sets, number = np.unique(np.sort(classes[chosen], axis=1), axis=0, return_inverse=True)
     if len(sets) > _MASKS:
         return []
     parts = []
@@ -112,9 +116,8 @@ def _with_masks(queries: Queries, chosen: Ints) -> list[tuple[Ints, Queries]]:
         allowed = ~np.isin(queries.snapshot.labels, some[some != UNKNOWN])
         if queries.allowed is not None:
             allowed &= queries.allowed
-        part = queries.subset(own := chosen[number.reshape(-1) == i]).with_allowed(allowed)
-        part.rules = rules.subset(number.reshape(-1) == i)._replace(excluded_labels=None)
-        parts.append((own, part))
+        own = chosen[number.reshape(-1) == i]
+        parts.append((own, queries.subset(own).with_allowed(allowed)))
     return parts
 
 
