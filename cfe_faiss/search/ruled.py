@@ -241,8 +241,8 @@ class _ClassLists(NamedTuple):
 def _near_lists(queries: Queries, effort: Effort) -> Ints | None:
     """Return the lists nearest to each query by their rows of other classes; None if the means of each class pay."""
     snapshot, width = queries.snapshot, max(_FEWEST_NEAR, _NEAR * (effort.nprobe or 1))
-    if width > _MOST_NEAR or _NEAR_SHARE * width > snapshot.lists:
-        return None
+    if snapshot.metric == "ip" or width > _MOST_NEAR or _NEAR_SHARE * width > snapshot.lists:
+        return None  # for "ip", lists near by other classes say less: with 20 classes recall is .01 lower
     derived, work = Derived.of(snapshot), float(len(queries)) * snapshot.lists * snapshot.d
     X, threads = queries.fetch(slice(None)), num_native_threads(work)
     return rank(derived.centroids, snapshot.centroids.shape[1], X, queries.labels, width, threads)
