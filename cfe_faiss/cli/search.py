@@ -143,6 +143,7 @@ def run_info(arguments: argparse.Namespace) -> None:
         "kind": header["kind"],
         "ntotal": index.ntotal,
         "d": index.d,
+        "metric": index.metric,
     }
     if index.has_lists:
         names = ("nlist", "partitions", "nprobe", "complete", "routing", "weighted", "theta")

@@ -7,7 +7,7 @@ For every class with a large share in a list, it also holds the mean of the list
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -255,6 +255,14 @@ class Routes:
         numbers = np.empty(0, np.int64)
         starts = np.zeros(1, np.int64)
         return cls(0, means, flags, np.empty(0, np.int32), starts, numbers, means, flags, SecondLevel.none(d))
+
+    @classmethod
+    def of_means(cls, means: NDArray[np.float32], metric: Metric, center: NDArray[np.float32]) -> "Routes":
+        """Return routes that rank lists by one mean each, (lists, length), for queries of every class."""
+        filled = np.ones(len(means), bool)
+        return replace(
+            cls.none(means.shape[1]), nlist=len(means), means=means, filled=filled, metric=metric, center=center
+        )
 
     def has_centroids(self, labels: NDArray[np.int32], lists: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return a mask, (n,), of the pairs of label and list, both (n,), with a (list, class) centroid."""

@@ -448,7 +448,8 @@ def _added_links(state: _State, edges: Ints, edge_weight: Any, removed: Links) -
     """Return the entries of edges to add. Loops are dropped and repeated edges merged, as in a new graph."""
     is_weighted, is_directed = state.incoming.graph.weights is not None, state.incoming.graph.directed
     if (edge_weight is not None) != (is_weighted and edges.shape[1] > 0):
-        needed = "given for add_edges of a graph with weights" if is_weighted else "None for a graph without weights"
+        where = "without add_edges" if is_weighted else "for a graph without weights"
+        needed = "given for add_edges of a graph with weights" if edge_weight is None else f"None {where}"
         raise ValueError(f"edge_weight must be {needed}, got {edge_weight!r}")
     if not edges.shape[1]:
         return _NO_LINKS

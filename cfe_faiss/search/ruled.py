@@ -7,15 +7,20 @@ of at least r in the remaining results: at worst, all missing results are among 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss._native import ClassCentroids
 from cfe_faiss.base.checks import UNKNOWN
-from cfe_faiss.base.threads import product, run
+from cfe_faiss.base.derived import once
+from cfe_faiss.base.threads import num_native_threads, run
+from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.coarse.class_centroids import ranked as rank
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import PADDING, make_results
 from cfe_faiss.search import masked
@@ -28,9 +33,13 @@ from cfe_faiss.search.recall import CLASS_SLACK
 _WORTH = 16
 """The general engine answers queries that ask for more than 1/16 of the rows."""
 _WIDER = 4  # factor of the number of results for short rows
+_FEW = 4  # queries that take less time than a mask of allowed rows
 _MASKS = 16  # maximum number of masks of allowed rows per call, each with a separate search
 _LARGE = 1 << 12  # rows of a class from which on its lists are ranked; fewer are compared with the query directly
 _QUERIES = 1 << 8
+# The lists of each class are chosen from those near by their rows of all other classes: 8 for each list probed, 32 to
+# 256, and at most a quarter of all lists. Beyond that, comparing the means of the class in all its lists is as fast.
+_NEAR, _FEWEST_NEAR, _MOST_NEAR, _NEAR_SHARE = 8, 32, 256, 4
 
 Find = Callable[..., Results]
 """Answers queries with an effort and, as ``progress``, the title of a progress bar."""
@@ -44,40 +53,24 @@ def search(queries: Queries, effort: Effort, progress: str | None, find: Find) -
     rules = queries.rules or Rules()
     if rules.neighbors == "own":
         return _search_own(queries, effort, progress)
-    (D, I), known = make_results(len(queries), queries.k), queries
-    if rules.neighbors == "any":  # to a label that no row has, every row of known label is of another class
-        absent = np.full(len(queries), queries.snapshot.absent_label, np.int32)
-        known = replace(queries, labels=absent, order=None, rules=rules._replace(neighbors="other"))
-    for chosen, allowed in _masks(queries):
-        part = known if len(chosen) == len(known) else known.subset(chosen)
-        D[chosen], I[chosen] = _find_enough(part.with_allowed(allowed), effort, partial(find, progress=progress))
-    unknown = queries.snapshot.labels == UNKNOWN
-    if rules.neighbors == "any" and unknown.any():
-        others = queries.with_allowed(unknown if queries.allowed is None else unknown & queries.allowed)
-        return _merge((D, I), pad_results(*masked.search(others, None, progress), queries.k))
-    return D, I
+    find_some = partial(find, progress=progress)
+    if rules.neighbors == "other":
+        return _find_enough(queries, effort, find_some)
+    # To a label that no row has, every row of known label is of another class.
+    snapshot, absent = queries.snapshot, np.full(len(queries), queries.snapshot.absent_label, np.int32)
+    others = replace(queries, labels=absent, order=None, rules=rules._replace(neighbors="other"))
+    found, unknown = _find_enough(others, effort, find_some), snapshot.labels == UNKNOWN
+    if unknown.any():
+        rest = queries.with_allowed(unknown if queries.allowed is None else unknown & queries.allowed)
+        return _merge(found, pad_results(*masked.search(rest, None, progress), queries.k))
+    return found
 
 
-def _masks(queries: Queries) -> Iterator[tuple[Ints, Bools | None]]:
-    """Yield query numbers, and a mask of the rows outside their excluded classes.
+def _find_enough(queries: Queries, effort: Effort, find: Find, *, masks: bool = True) -> Results:
+    """Ask for more and more results, until k results of each query keep the rules or no more exist.
 
-    The mask leaves the classes in if there are too many different sets of them.
+    ``masks``: whether to mask the rows of excluded classes; for a few queries, only if they are short without a mask.
     """
-    classes = None if queries.rules is None else queries.rules.excluded_labels
-    if classes is not None and classes.size:
-        sets, number = np.unique(np.sort(classes, axis=1), axis=0, return_inverse=True)
-        if len(sets) <= _MASKS:
-            for i, some in enumerate(sets):
-                allowed = ~np.isin(queries.snapshot.labels, some[some != UNKNOWN])
-                if queries.allowed is not None:
-                    allowed &= queries.allowed
-                yield np.flatnonzero(number.reshape(-1) == i), allowed
-            return
-    yield np.arange(len(queries)), queries.allowed
-
-
-def _find_enough(queries: Queries, effort: Effort, find: Find) -> Results:
-    """Ask for more and more results, until k results of each query keep the rules or no more exist."""
     rules, k, excluded = queries.rules or Rules(), queries.k, masked.excluded_rows(queries)
     D, I = make_results(len(queries), k)
     most = excluded.shape[1]
@@ -85,20 +78,47 @@ def _find_enough(queries: Queries, effort: Effort, find: Find) -> Results:
     if rules.within is not None or rules.excluded_labels is not None:
         width *= 2
     low = -np.inf if rules.within is None else np.float32(rules.within[0])
-    pending, plain = np.arange(len(queries)), replace(queries, rules=None)
+    pending, without = np.arange(len(queries)), len(queries) <= _FEW
     while len(pending) and width * _WORTH <= queries.snapshot.n:
-        some = replace(plain if len(pending) == len(plain) else plain.subset(pending), k=width)
-        found = find(some, _stricter(effort, k, width))
-        kept = _keep(queries.subset(pending), excluded[pending], found)
-        order, number = np.argsort(~kept, axis=1, kind="stable")[:, :k], kept.sum(axis=1)
-        exists = np.arange(k) < number[:, None]
-        D[pending] = np.where(exists, np.take_along_axis(found[0], order, axis=1), PADDING)
-        I[pending] = np.where(exists, np.take_along_axis(found[1], order, axis=1), -1)
-        is_over = (number >= k) | (found[1][:, -1] < 0) | (found[0][:, -1] < low)
-        pending, width = pending[~is_over], _WIDER * width
+        parts = _with_masks(queries, pending) if masks and not without else []
+        for chosen, part in parts:
+            D[chosen], I[chosen] = _find_enough(part, effort, find, masks=False)
+        if parts:
+            return D, I
+        some = queries if len(pending) == len(queries) else queries.subset(pending)
+        found = find(replace(some, k=width, rules=None), _stricter(effort, k, width))
+        kept = _keep(queries.snapshot, rules.subset(pending), excluded[pending], found)
+        number = kept.cumsum(axis=1)
+        query, column = np.nonzero(kept & (number <= k))
+        to = pending[query], number[query, column] - 1
+        D[pending], I[pending] = PADDING, -1
+        D[to], I[to] = found[0][query, column], found[1][query, column]
+        is_over = (number[:, -1] >= k) | (found[1][:, -1] < 0) | (found[0][:, -1] < low)
+        pending, width, without = pending[~is_over], _WIDER * width, False
     if len(pending):
         D[pending], I[pending] = pad_results(*masked.search(queries.subset(pending), None, None), k)
     return D, I
+
+
+def _with_masks(queries: Queries, chosen: Ints) -> list[tuple[Ints, Queries]]:
+    """Return numbers of chosen queries, and these queries with a mask of the rows outside their excluded classes.
+
+    Return nothing if there are no excluded classes, or too many different sets of them.
+    """
+    classes = None if queries.rules is None else queries.rules.excluded_labels
+    if classes is None or not len(chosen):
+        return []
+    sets, number = np.unique(np.sort(classes[chosen], axis=1), axis=0, return_inverse=True)
+    if len(sets) > _MASKS:
+        return []
+    parts = []
+    for i, some in enumerate(sets):
+        allowed = ~np.isin(queries.snapshot.labels, some[some != UNKNOWN])
+        if queries.allowed is not None:
+            allowed &= queries.allowed
+        own = chosen[number.reshape(-1) == i]
+        parts.append((own, queries.subset(own).with_allowed(allowed)))
+    return parts
 
 
 def _stricter(effort: Effort, k: int, width: int) -> Effort:
@@ -109,14 +129,13 @@ def _stricter(effort: Effort, k: int, width: int) -> Effort:
     return effort._replace(recall=1 - missing) if missing > 0 else effort._replace(recall=None, exact=True)
 
 
-def _keep(queries: Queries, excluded: Ints, found: Results) -> Bools:
+def _keep(snapshot: Snapshot, rules: Rules, excluded: Ints, found: Results) -> Bools:
     """Return a mask of the results, (nq, width), that are no padding and keep the rules."""
-    rules, snapshot, (D, I) = queries.rules or Rules(), queries.snapshot, found
+    D, I = found
     rows = snapshot.rows_of(np.ascontiguousarray(I.reshape(-1))).reshape(I.shape)
     kept: Bools = I >= 0
-    if excluded.size:
-        pairs = np.arange(len(I))[:, None] * (snapshot.n + 1)
-        kept &= ~np.isin(pairs + rows, (pairs + excluded)[excluded >= 0])
+    for own in excluded.T:  # padding has row -1, too, and is not kept
+        kept &= own[:, None] != rows
     labels = snapshot.labels[rows]
     for classes in () if rules.excluded_labels is None else rules.excluded_labels.T:
         kept &= classes[:, None] != labels
@@ -157,11 +176,16 @@ def search_per_label(queries: Queries, effort: Effort) -> Results:
     D, I = make_results(len(queries), len(labels) * queries.k)
     D, I = D.reshape(len(queries), -1, queries.k), I.reshape(len(queries), -1, queries.k)
     ranked, rules = _ranked_labels(snapshot, effort), (queries.rules or Rules())._replace(neighbors="own")
+    drops = rules.excluded_ids is not None or rules.within is not None
+    near = _near_lists(queries, effort) if len(ranked) and not drops else None
     for label in ranked.tolist():
         chosen, place = np.flatnonzero(queries.labels != label), int(labels.searchsorted(label))
-        of_label = replace(queries, labels=np.full(len(queries), label, np.int32), rules=rules)
-        if len(chosen):
-            D[chosen, place], I[chosen, place] = _find_enough(of_label.subset(chosen), effort, _search_label)
+        of_label = replace(queries, labels=np.full(len(queries), label, np.int32), rules=rules).subset(chosen)
+        if drops:
+            D[chosen, place], I[chosen, place] = _find_enough(of_label, effort, _search_label)
+        elif len(chosen):
+            own = None if near is None else near[chosen]
+            D[chosen, place], I[chosen, place] = _search_label(of_label, effort, own)
     if len(ranked) < len(labels):
         rest = ~np.isin(snapshot.labels, ranked)
         direct = queries.with_allowed(rest if queries.allowed is None else rest & queries.allowed)
@@ -177,30 +201,78 @@ def _ranked_labels(snapshot: Snapshot, effort: Effort) -> NDArray[np.int32]:
     return classes[:0] if every else classes[counts >= _LARGE]
 
 
-def _search_label(queries: Queries, effort: Effort) -> Results:
+class _ClassLists(NamedTuple):
+    """Lists that hold rows of a class, (m,), the means of these rows, (m, length), and the ranking by these means."""
+
+    lists: Ints
+    means: NDArray[np.float32]
+    ranking: ClassCentroids
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, label: int) -> _ClassLists:
+        def new() -> _ClassLists:
+            lists, means = Derived.of(snapshot).label_means(label)
+            return cls(lists, means, Routes.of_means(means, snapshot.metric, snapshot.center).native)
+
+        return once(snapshot.cache, f"lists of class {label}", new)
+
+    def nearest(self, snapshot: Snapshot, X: NDArray[np.float32], nprobe: int, near: Ints | None) -> Ints:
+        """Return the ``nprobe`` lists of each query whose rows of the class are nearest, (nq, nprobe).
+
+        A query with twice as many of them among its lists ``near`` compares these only.
+        """
+        found, size = np.empty((len(X), nprobe), np.int64), 2 * nprobe
+        some = np.zeros(len(X), bool)
+        if near is not None:
+            places = np.full(snapshot.lists + 1, -1)
+            places[self.lists] = np.arange(len(self.lists))
+            held = (places := places[near[:, : _NEAR * nprobe]]) >= 0
+            number = held.cumsum(axis=1)
+            some = number[:, -1] >= size
+            few = places[held & (number <= size) & some[:, None]].reshape(-1, size)
+            scores = np.einsum("ij,ikj->ik", snapshot.extend_queries(X[some]), self.means[few])
+            best = np.argpartition(-scores, nprobe - 1, axis=1)[:, :nprobe]
+            found[some] = np.take_along_axis(few, best, axis=1)
+        rest = np.ascontiguousarray(X[~some])
+        found[~some] = rank(self.ranking, len(self.lists), rest, np.zeros(len(rest), np.int32), nprobe)
+        return self.lists[found]
+
+
+def _near_lists(queries: Queries, effort: Effort) -> Ints | None:
+    """Return the lists nearest to each query by their rows of other classes; None if the means of each class pay."""
+    snapshot, width = queries.snapshot, max(_FEWEST_NEAR, _NEAR * (effort.nprobe or 1))
+    if snapshot.metric == "ip" or width > _MOST_NEAR or _NEAR_SHARE * width > snapshot.lists:
+        return None  # for "ip", lists near by other classes say less: with 20 classes recall is .01 lower
+    derived, work = Derived.of(snapshot), float(len(queries)) * snapshot.lists * snapshot.d
+    X, threads = queries.fetch(slice(None)), num_native_threads(work)
+    return rank(derived.centroids, snapshot.centroids.shape[1], X, queries.labels, width, threads)
+
+
+def _search_label(queries: Queries, effort: Effort, near: Ints | None = None) -> Results:
     """Return the best D, I of queries that have one label, among the rows of this label in the nearest lists.
 
     Lists are ranked by the mean of their rows of the label. Short rows are searched in more lists.
     """
     snapshot, derived, k = queries.snapshot, Derived.of(queries.snapshot), queries.k
     label = int(queries.labels[0])
-    lists, means = derived.label_means(label)
+    of_class = _ClassLists.of(snapshot, label)
     allowed: NDArray[np.bool_] = snapshot.labels == label
     if queries.allowed is not None:
         allowed &= queries.allowed
     D, I = make_results(len(queries), k)
-    nprobe = min(effort.nprobe or 1, len(lists))
+    lists = len(of_class.lists)
+    nprobe = min(effort.nprobe or 1, lists)
 
     def probe(cut: slice) -> None:
         X = queries.fetch(np.arange(cut.start, cut.stop))
+        nearest = of_class.nearest(snapshot, X, nprobe, None if near is None else near[cut])
         absent = np.full(len(X), snapshot.absent_label, np.int32)
-        nearest = np.argpartition(-product(snapshot.extend_queries(X), means.T), nprobe - 1, axis=1)[:, :nprobe]
-        derived.scan.scan(X, absent, lists[nearest], allowed, snapshot.margin, D[cut], I[cut])
+        derived.scan.scan(X, absent, nearest, allowed, snapshot.margin, D[cut], I[cut])
 
-    work = float(len(queries)) * snapshot.d * (len(lists) + snapshot.scanned(nprobe))
-    run(probe, slices(len(queries), _QUERIES), work=work)
+    work = float(len(queries)) * snapshot.d * (lists + snapshot.scanned(nprobe))
+    run(probe, slices(len(queries), _QUERIES), work=work, blas=False)
     short = np.flatnonzero((I >= 0).sum(axis=1) < min(k, int(allowed.sum())))
-    if len(short) and nprobe < len(lists):
+    if len(short) and nprobe < lists:
         wider = effort._replace(nprobe=_WIDER * nprobe)
-        D[short], I[short] = _search_label(queries.subset(short), wider)
+        D[short], I[short] = _search_label(queries.subset(short), wider, None if near is None else near[short])
     return D, I

@@ -103,6 +103,7 @@ def test_info(folder: Path, output) -> None:
         "kind": "EvidenceIVF",
         "ntotal": N,
         "d": D,
+        "metric": "cosine",
         "nlist": 12,
         "partitions": 2,
         "nprobe": 12,
@@ -119,9 +120,12 @@ def test_info(folder: Path, output) -> None:
 
 
 def test_info_counts_unknown_classes(tmp_path: Path, output) -> None:
-    index = cfe.IndexEvidenceFlat(3)
+    index = cfe.IndexEvidenceFlat(3, metric="l2")
     index.add(np.eye(3))
     index.relabel([4], ids=[1])
     cfe.write_index(index, tmp_path / "out")
-    assert json.loads(output("info", tmp_path / "out", "--json"))["classes"] == {"unknown": 2, "4": 1}
-    assert "class unknown" in output("info", tmp_path / "out")
+    facts = json.loads(output("info", tmp_path / "out", "--json"))
+    assert (facts["metric"], facts["classes"]) == ("l2", {"unknown": 2, "4": 1})
+    text = output("info", tmp_path / "out")
+    assert re.search("^metric +l2$", text, re.MULTILINE)
+    assert "class unknown" in text

@@ -190,6 +190,8 @@ def test_weights_are_required_and_edges_with_weights_are_added_once():
         ks.update(add_edges=[[0], [2]])
     with pytest.raises(ValueError, match=r"add_edges must hold new edges .*, got \(1, 0\): remove it first"):
         ks.update(add_edges=[[0], [1]], edge_weight=[3.0])
+    with pytest.raises(ValueError, match=r"edge_weight must be None without add_edges, got \[3.0\]"):
+        ks.update(remove_edges=[[0], [1]], edge_weight=[3.0])
     with pytest.raises(ValueError, match="edge_weight must be 0 or positive"):
         ks.update(add_edges=[[0], [3]], edge_weight=[-3.0])
     ks.update(remove_edges=[[0], [1]], add_edges=[[0], [1]], edge_weight=[3.0])

@@ -16,6 +16,7 @@ from numpy.testing import assert_array_equal
 from ray_nodes import waited
 
 import cfe_faiss as cfe
+from cfe_faiss.rows.metric import Metric
 from cfe_faiss.scale import Job, JobError, ShardedEvidenceIndex, tasks, write_shards
 from cfe_faiss.scale import ray as scale_ray
 from cfe_faiss.scale.manifest import Finished
@@ -119,9 +120,9 @@ def test_addresses(cluster: None, tmp_path: Path) -> None:
         scale_ray.connect("ray://127.0.0.1:10001")
 
 
-def index() -> cfe.IndexEvidenceIVF:
-    X = cfe.ks_vectors(FEATURES, EDGES, LAYERS)
-    made = cfe.IndexEvidenceIVF(D, 50)
+def index(metric: Metric = "cosine") -> cfe.IndexEvidenceIVF:
+    X = cfe.ks_vectors(FEATURES, EDGES, LAYERS) if metric == "cosine" else FEATURES
+    made = cfe.IndexEvidenceIVF(D, 50, metric=metric)
     made.train(X)
     made.add_with_labels(X, LABELS)
     return made
@@ -180,6 +181,29 @@ def test_replicas_answer_as_the_index_does_and_outlive_being_killed(cluster: Non
     with pytest.raises(FileNotFoundError):
         ServedEvidenceIndex(tmp_path / "nothing")
     assert isinstance(ShardedEvidenceIndex.open(tmp_path), ShardedEvidenceIndex)
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+def test_replicas_compare_by_the_metric_of_the_index(cluster: None, tmp_path: Path, metric: Metric) -> None:
+    made = index(metric)
+    write_shards(made, tmp_path, 2)
+    xq, labels = 2 * FEATURES[:3] + 1, LABELS[:3]
+    threshold = float(made.search_evidence(xq, labels, 9, exact=True)[0][0, -1])
+    calls: list[tuple[str, Any, dict[str, Any]]] = [
+        ("search_evidence", (xq, labels, K), {"nprobe": 5}),
+        ("search_evidence", (xq[:1], labels[:1], K), {"exact": True}),
+        ("search_stored", ([5, 7], K), {"recall": 0.9}),
+        ("search_stored", ([5, 7], K), {"within": (threshold / 2, threshold), "neighbors": "own"}),
+        ("search_certified", ([5, 7], K), {"nprobe": 5}),
+        ("range_search_evidence", (xq, labels, threshold), {}),
+        ("search_per_label", (xq, labels, K), {}),
+    ]
+    with ServedEvidenceIndex(tmp_path) as served:
+        assert (served.metric, served.d) == (metric, D)
+        for name, arguments, how in calls:
+            found, expected = (getattr(one, name)(*arguments, **how) for one in (served, made))
+            for one, other in zip(found, expected, strict=True):
+                assert_array_equal(one, other)
 
 
 # --- killed workers: each new one takes seconds to start --------------------------------------------------------------

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from reference import clustered, unit
 
 import cfe_faiss as cfe
+from cfe_faiss.rows.metric import Metric
 from cfe_faiss.rows.topk import PADDING
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
 from cfe_faiss.search import masked, ruled
@@ -182,21 +183,46 @@ def test_each_label_has_its_best_rows(index: Any, data: st.DataObject) -> None:
         assert (D[~other, label] == PADDING).all()
 
 
-def test_each_large_label_comes_from_its_nearest_lists() -> None:
+@pytest.mark.parametrize(
+    ("metric", "partitions", "mixed"), [("cosine", 1, True), ("cosine", 2, False), ("l2", 1, False), ("ip", 1, True)]
+)
+def test_each_large_label_comes_from_its_nearest_lists(metric: Metric, partitions: int, mixed: bool) -> None:
     n = 4 * ruled._LARGE
-    X, _ = clustered(n + 20, 8, 4)
-    labels = np.where(np.arange(n) < 100, 7, np.arange(n) % 3)
-    index: Any = cfe.IndexEvidenceIVF(8, 64)
-    index.train(X[:4000])
+    X, near_labels = clustered(n + 20, 8, 3)  # most lists hold few rows of some label
+    labels = np.where(np.arange(n) < 100, 7, np.arange(n) % 3 if mixed else near_labels[:n])
+    index: Any = cfe.IndexEvidenceIVF(8, 160, partitions=partitions, metric=metric)
+    index.train(X[:8000])
     index.add_with_labels(X[:n], labels)
     own = np.arange(20) % 4
-    exact, near = (index.search_per_label(X[n:], own, 5, **how)[1] for how in ({"recall": 0.9}, {"nprobe": 6}))
+    exact, near = (index.search_per_label(X[n:], own, 5, **how)[1] for how in ({"recall": 0.9}, {"nprobe": 5}))
     assert exact.shape == (20, 4, 5)
     assert_array_equal(near >= 0, exact >= 0)
     assert_array_equal((exact < 0).all(axis=2), (own[:, None] == np.arange(4)) & (own[:, None] < 3))
     stored = np.array([0, 1, 2, 7])
     assert_array_equal(labels[near][near >= 0], np.broadcast_to(stored[:, None], near.shape)[near >= 0])
-    assert np.mean([np.isin(a, b).mean() for a, b in zip(near, exact, strict=True)]) >= 0.85
+    assert np.mean([np.isin(a, b).mean() for a, b in zip(near, exact, strict=True)]) >= 0.8
+    assert_array_equal(index.search_per_label(X[n:], own, 5, 160 * partitions)[1], exact)
+    for how in ({"within": (-np.inf, np.inf)}, {"exclude": [[]] * 20}):  # drop nothing
+        assert_array_equal(index.search_per_label(X[n:], own, 5, 160 * partitions, **how)[1], exact)
+        assert_array_equal(index.search_per_label(X[n:], own, 5, 5, **how)[1] >= 0, exact >= 0)
+    few = np.flatnonzero(labels == 1)[-7:]  # fewer than the near lists hold
+    rows = index.search_per_label(X[n:], own, 9, 1, sel=few)[1][own != 1, 1]
+    assert_array_equal(np.sort(rows[:, :7]), np.tile(few, (len(rows), 1)))
+
+
+def test_rows_that_are_nearly_all_excluded_leave_complete_results() -> None:
+    X, near_labels = clustered(6000, 8, 4)
+    labels = np.where(np.arange(6000) % 50 == 0, near_labels, 9)
+    index: Any = cfe.IndexEvidenceIVF(8, 64)
+    index.train(X)
+    index.add_with_labels(X, labels)
+    for ids in ([50], np.arange(0, 2000, 50)):
+        rules: dict[str, Any] = {"exclude_labels": [[9]] * len(ids)}
+        found, exact = (index.search_stored(ids, 5, **rules, **how)[1] for how in ({"nprobe": 2}, {"exact": True}))
+        assert (labels[exact] < 4).all()
+        assert (labels[exact] != labels[ids][:, None]).all()
+        assert (labels[found] < 4).all()
+        assert_array_equal(index.search_stored(ids, 5, 64, **rules)[1], exact)
 
 
 def test_an_empty_index_has_no_label() -> None:
