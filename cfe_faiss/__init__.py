@@ -83,10 +83,13 @@ _LOADED_AT_FIRST_USE = {
     "show_versions": "base.versions",
     "tune": "tuning",
 }
+_MODULES = "audit", "datasets", "mining", "models", "scale"
 
 if not TYPE_CHECKING:  # with this function a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return import_module(f"cfe_faiss.{name}")
         if name not in _LOADED_AT_FIRST_USE:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(f"cfe_faiss.{_LOADED_AT_FIRST_USE[name]}"), name)
