@@ -46,6 +46,23 @@ ERRORS: tuple[tuple[str, str, str], ...] = (
 _CODES = "codes are those of vectors, where FAISS by default encodes residuals: their errors differ"
 _IDS = "an exact evidence index takes ids itself, without an `IndexIDMap`"
 _QUANTIZER = "indexes share a quantizer that another one trains; the index that stands in has its own"
+_KMEANS = "compared with another stock index trained by the same k-means; the index that stands in has its own k-means"
+_RANKING = "lists are ranked by the means of their rows: results at an nprobe depend on the rows that are stored"
+_ADDED = "FAISS adds to its shards by methods of C++, without labels; rows are added to each shard instead"
+_PANORAMA = (
+    "add_search_add_search",
+    "batch_boundaries",
+    "different_n_levels",
+    "exact_match_with_ivf_flat_medium",
+    "id_selector_batch",
+    "id_selector_range",
+    "incremental_add",
+    "range_search",
+    "selector_with_small_dataset",
+    "single_level",
+    "uneven_dimension_division",
+    "update_vectors",
+)
 TESTS: dict[str, tuple[str, str]] = {
     "TestReconstructBatch.test_exception": (OTHER, "rows are found by their ids without FAISS's direct map, too"),
     "TestScalarQuantizer_AVX2.test_reconstruct": (OTHER, _CODES),
@@ -65,6 +82,14 @@ TESTS: dict[str, tuple[str, str]] = {
         OTHER,
         "ids stay after a removal, where an `IndexFlat` numbers its rows anew",
     ),
+    **{f"TestIndexIVFFlatPanorama_AVX2.test_{name}": (OTHER, _KMEANS) for name in _PANORAMA},
+    **{f"TestSelector_AVX2.test_{name}": (OTHER, _RANKING) for name in ("IVFFlat", "IVFFlat_range_sorted", "IVFSQ")},
+    "TestMerge1_AVX2.test_merge": (OTHER, _QUANTIZER),
+    "Shards.test_shards": (REFUSED, _ADDED),
+    "Shards.test_shards_ivf_train_add": (REFUSED, _ADDED),
+    "TestReferenced.test_count_refs": (OTHER, "the index that stands in has a quantizer of its own"),
+    "TestException.test_exception": (OTHER, _IDS),
+    "TestSWIGWrap.test_id_map_at": (OTHER, _IDS),
 }
 """Test without its module, verdict, and reason, found by inspection."""
 
