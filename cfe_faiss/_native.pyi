@@ -792,11 +792,12 @@ def nearest_centroids(
     similarities: NDArray[np.float32],
     nearest: NDArray[np.int32],
     threads: int,
+    extended: bool = False,
 ) -> None:
     """Write which of the unit centroids has the largest similarity with each unit row of X, of equals the first, (n,).
 
     That similarity is written, too, if there is room for it, (n,); none where that is (0,). The result is the same for
-    any number of threads.
+    any number of threads. Rows and centroids may be extended ones, see :func:`move_centroids`.
     """
 
 def move_centroids(

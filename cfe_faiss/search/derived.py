@@ -25,8 +25,8 @@ _WORTH = 1 / 8  # maximum share of changed lists; above it, a rebuild costs litt
 _EVERYTHING = np.empty(0, bool)
 _NAME = "evidence"
 _ROWS_AT_ONCE = 1 << 14
-# Bytes in a row: products of longer rows overflow 32 bits, and those of any length have error bounds for few dimensions.
-_MOST_BYTES, _MOST_OF_ANY_LENGTH = 1 << 24, 1 << 13
+_MOST_BYTES = 1 << 24  # bytes in a row; products of longer rows overflow 32 bits
+_MOST_OF_ANY_LENGTH = 1 << 13  # bytes in a row of any length; their error bounds hold for fewer dimensions
 
 
 class Choice(NamedTuple):
