@@ -73,8 +73,9 @@ CFE_INLINE void take_nearer(const float* x, const CentroidBlocks& centroids, std
 // Bounds the errors of the products of a vector with the centroids that may be nearest, given the largest product.
 //
 // Products of extended vectors are x·c - |c|^2 / 2. With the margin e of unit vectors, their errors are at most
-// e (|x| |c| + |c|^2 / 2) and the rounding of the similarity: less than 13 e |x|^2 if |c| <= 4 |x|. A longer centroid has
-// a product below -|c|^2 / 4.1, so its error is less than 4 e times that. It is nearest only if no product is larger.
+// e (|x| |c| + |c|^2 / 2) and the rounding of the similarity: less than 13 e |x|^2 if |c| <= 4 |x|. A longer centroid
+// has a product below -|c|^2 / 4.1, so its error is less than 4 e times that. It is nearest only if no product is
+// larger.
 CFE_INLINE float margin_of(const float* x, const CentroidBlocks& centroids, float largest) {
   if (!centroids.extended) return centroids.margin;
   constexpr float kUnderflow = 0x1p-100f;  // exceeds what it takes from the sums
