@@ -35,7 +35,7 @@ float rotation_error(std::size_t d) {
 constexpr std::size_t kMostDimensions = 4096;
 float unit_margin(std::size_t d) { return static_cast<float>(d + 4) * 0x1p-24f; }
 
-// Exceeds the relative error of a score and of the sums of d terms that bound it; see rows/metric.py, relative_error.
+// Exceeds the relative error of a score and of sums of d terms that bound it; see rows/metric.py, relative_error.
 float relative_margin(std::size_t d) { return 1.05f * static_cast<float>(d + 16) * 0x1p-24f; }
 
 }  // namespace

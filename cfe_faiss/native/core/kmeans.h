@@ -22,8 +22,8 @@ struct WeightedLists {
 };
 
 // Writes which of the centroids, one at least, has the largest similarity with each unit vector, of equals the first;
-// and that similarity, (n,) or empty. The same for every number of threads and at every instruction set. Extended
-// vectors and centroids are those of `lloyd`.
+// and that similarity, (n,) or empty. The same for every number of threads and at every instruction set. See
+// `lloyd` for extended vectors and centroids.
 void assign(const Matrix<const float>& X, const Matrix<const float>& centroids, std::span<float> similarities,
             std::span<std::int32_t> nearest, int threads, const Watch& watch, bool extended = false);
 

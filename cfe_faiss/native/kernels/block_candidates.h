@@ -24,7 +24,7 @@ inline constexpr float kUnderflow = 0x1p-125f;
 
 // The margin of a group. That of the blocks is the error for vectors of length 1: of inner products it grows with the
 // length of the query, and that of distances is relative, as no differences of large numbers are formed. Bounds by
-// bytes contain their own errors, unless vectors have length 1, so that only thresholds and results are rounded.
+// bytes contain their errors, unless vectors have length 1, so that only thresholds and results are rounded.
 CFE_INLINE Margin margin_of(const BlocksView& blocks, const GroupView& group) {
   const std::size_t d = blocks.rows.d;
   if (blocks.rows.metric == Metric::kCosine) return {blocks.margin, 0};

@@ -28,7 +28,7 @@ CFE_INLINE float* query_lanes(const Scan& scan, std::size_t block) {
 }
 
 // Factors of a query's scale and of its thresholds: bounds of distances are compared in the unit of distances, since
-// that of a short query may be too small for the rows' own numbers.
+// the scale of a short query may be too small for the numbers of the rows.
 CFE_INLINE float scale_factor(const BlocksView& blocks) { return blocks.center != nullptr ? 2.0f : 1.0f; }
 
 CFE_INLINE void encode_queries(const Scan& scan, std::size_t block) {

@@ -56,7 +56,7 @@ struct Groups {
     D.assign(nq * k, 0);
     I.assign(nq * k, 0);
   }
-  // Rows that are no queries of their own are changed like those of the sample.
+  // Changes the queries that are no rows of the sample.
   void change(const tests::Lengths& lengths) {
     for (std::size_t q = 1; q < order.size(); q += 2)
       lengths.apply(q, std::span(X).subspan(q * queries.columns, queries.columns));
