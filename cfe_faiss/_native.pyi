@@ -690,6 +690,8 @@ class Blocks:
     references, reference_starts
         Rows of the lists that follow the lists of ``rows``, and offsets of these lists, (lists + 1,), which may be
         empty.
+    center
+        A vector near the mean of the rows, (d,), for squared distances by bytes; else (0,).
     wanted
         Lists whose rows are put into blocks, (lists,), or (0,) for all; a search finds the others empty.
     allowed
@@ -713,6 +715,7 @@ class Blocks:
         rounding_error: float,
         references: NDArray[np.int32],
         reference_starts: NDArray[np.int64],
+        center: NDArray[np.float32],
         wanted: NDArray[np.bool_],
         allowed: NDArray[np.bool_],
         rotation: NDArray[np.float32],
@@ -789,11 +792,12 @@ def nearest_centroids(
     similarities: NDArray[np.float32],
     nearest: NDArray[np.int32],
     threads: int,
+    extended: bool = False,
 ) -> None:
     """Write which of the unit centroids has the largest similarity with each unit row of X, of equals the first, (n,).
 
     That similarity is written, too, if there is room for it, (n,); none where that is (0,). The result is the same for
-    any number of threads.
+    any number of threads. Rows and centroids may be extended ones, see :func:`move_centroids`.
     """
 
 def move_centroids(

@@ -41,11 +41,14 @@ def nearest(X: Floats, centroids: Floats) -> tuple[Floats, Numbers]:
     return similarities, numbers
 
 
-def nearest_numbers(X: Floats, centroids: Floats) -> Numbers:
-    """Return the number of the nearest centroid of each vector. Faster than :func:`nearest`."""
+def nearest_numbers(X: Floats, centroids: Floats, *, extended: bool = False) -> Numbers:
+    """Return the number of the nearest centroid of each vector. Faster than :func:`nearest`.
+
+    With ``extended``, rows and centroids are extended ones.
+    """
     numbers = np.empty(len(X), np.int32)
     contiguous = np.ascontiguousarray(X), np.ascontiguousarray(centroids)
-    _native.nearest_centroids(*contiguous, np.empty(0, np.float32), numbers, num_threads())
+    _native.nearest_centroids(*contiguous, np.empty(0, np.float32), numbers, num_threads(), extended)
     return numbers
 
 
@@ -126,7 +129,8 @@ def nearest_extended(X: Floats, centroids: Floats) -> Numbers:
     for start in range(0, len(X), _ROWS):
         some = X[start : start + _ROWS]
         extension = _Extension.of(center, some, centroids)
-        numbers[start : start + _ROWS] = nearest_numbers(extension.rows(some), extension.centroids(centroids))
+        sides = extension.rows(some), extension.centroids(centroids)
+        numbers[start : start + _ROWS] = nearest_numbers(*sides, extended=True)
     return numbers
 
 

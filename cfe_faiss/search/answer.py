@@ -157,8 +157,8 @@ def choose_by_size(
         nprobe = snapshot.lists
     else:
         nprobe = as_count("nprobe", effort.nprobe)  # FAISS code may have set the index's nprobe without a check
-    # Without byte products, of the processor or for the metric, blocks are floats. Then one matrix product per
-    # unordered pair is faster.
+    # One matrix product per unordered pair is faster than blocks of floats, and than blocks of bytes for other metrics
+    # than cosine.
     all_pairs = every and calibration is None and nprobe >= snapshot.lists
     if all_pairs and effort.class_aware and not (_native.has_bytes() and snapshot.metric == "cosine"):
         return Plan(exact.search_stored, nprobe, effort)

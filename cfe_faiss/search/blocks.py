@@ -16,7 +16,7 @@ Element = Literal["float", "byte"]
 
 ROWS_OF_BLOCK = 16
 
-_STATISTICS = 6  # 4-byte row statistics per row of a byte block
+_STATISTICS = 7  # 4-byte row statistics per row of a byte block, at most
 _PREFIX = 64  # dimensions compared first; with the norm of the others they bound the product
 _WORTH_ROTATING = 1 << 16  # rows; below it, rotating the queries costs more than it saves
 _SAMPLE = 1 << 14  # rows sampled for the principal directions
@@ -69,6 +69,7 @@ def blocks_of(
         snapshot.margin,
         snapshot.references,
         snapshot.reference_starts,
+        snapshot.center if element == "byte" and snapshot.metric == "l2" else np.empty(0, np.float32),
         everything if wanted is None else wanted,
         everything if allowed is None else allowed,
         rotation,

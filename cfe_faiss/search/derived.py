@@ -26,6 +26,7 @@ _EVERYTHING = np.empty(0, bool)
 _NAME = "evidence"
 _ROWS_AT_ONCE = 1 << 14
 _MOST_BYTES = 1 << 24  # bytes in a row; products of longer rows overflow 32 bits
+_MOST_OF_ANY_LENGTH = 1 << 13  # bytes in a row of any length; their error bounds hold for fewer dimensions
 
 
 class Choice(NamedTuple):
@@ -195,8 +196,8 @@ class Derived:
 
     @property
     def _usable(self) -> tuple[Element, ...]:
-        if self.snapshot.d >= _MOST_BYTES or self.snapshot.metric != "cosine":
-            return ("float",)  # byte products have bounds for unit vectors
+        if self.snapshot.d >= (_MOST_BYTES if self.snapshot.metric == "cosine" else _MOST_OF_ANY_LENGTH):
+            return ("float",)
         return usable(blocking.bytes_of_all(self.snapshot, "float"), MEMORY)
 
     @property

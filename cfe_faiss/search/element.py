@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from cfe_faiss import _native
 from cfe_faiss._native import Blocks, ClassCentroids, ListScan, Searcher
-from cfe_faiss.base.checks import UNKNOWN, as_unit_rows
+from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import ranked
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.blocks import Element
+from cfe_faiss.search.grouping import arranged
 
 _GROUPS, _QUERIES, _K = 6, 16, 10
 # Float blocks do best with few lists, byte blocks with many. The faster type at 96 lists is nearly as fast at other
@@ -50,12 +51,9 @@ class Sample:
         self.X = np.ascontiguousarray(snapshot.rows(rows)[0]) if len(rows) else np.empty((0, snapshot.d), np.float32)
         self.labels = snapshot.labels[rows]
         self.starts = np.append(0, np.cumsum(sizes)).astype(np.int64)
-        firsts = self.starts[:-1]
-        with np.errstate(invalid="ignore", over="ignore"):
-            sums = np.nan_to_num(np.add.reduceat(self.X, firsts, axis=0)) if len(firsts) else self.X
-        means = as_unit_rows("means of groups", sums)
+        means = arranged(self.X, np.arange(len(self.X)), self.starts, snapshot.native.metric)[1]
         nlist, nprobe = len(snapshot.starts) - 1, min(_NPROBE, len(centroids))
-        self.lists = ranked(centroids, nlist, means, self.labels[firsts], nprobe)
+        self.lists = ranked(centroids, nlist, means, self.labels[self.starts[:-1]], nprobe)
         self._alone = self.X[::_ALONE].copy(), self.labels[::_ALONE].copy()
         self.lists_alone = ranked(centroids, nlist, *self._alone, min(_NPROBE_ALONE, nlist))
 

@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import clustered, similarities, unit
+from reference import clustered, similarities, similarity, unit
 
 from cfe_faiss import _native
-from cfe_faiss.coarse.kmeans import nearest, nearest_numbers
+from cfe_faiss.coarse.kmeans import _Extension, nearest, nearest_numbers
 
 SHAPES = [(1, 1, 1), (7, 3, 2), (300, 33, 5), (700, 70, 48), (600, 1100, 40), (257, 600, 130), (65, 16, 16)]
 
@@ -50,6 +50,28 @@ def test_of_equal_products_the_first_centroid_is_taken(n: int, nlist: int, d: in
     expected = (X @ centroids.T).argmax(axis=1)
     assert_array_equal(nearest(X, centroids)[1], expected)
     assert_array_equal(nearest(np.asfortranarray(X), np.asfortranarray(centroids))[1], expected)
+
+
+@given(
+    st.integers(5, 90),
+    st.integers(1, 70),
+    st.integers(1, 40),
+    st.sampled_from([0.0, 1e-7, 1e-3, 1.0]),
+    st.sampled_from([1.0, 1e3, 1e12]),
+    st.integers(0, 99),
+)
+def test_nearest_extended_centroids_are_exact_for_short_and_long_vectors(
+    n: int, nlist: int, d: int, spread: float, outlier: float, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    X = (rng.normal(size=(n, d)) * rng.lognormal(sigma=2, size=(n, 1))).astype(np.float32)
+    centroids = (X[rng.integers(0, n, nlist)] * (1 + spread * rng.normal(size=(nlist, d)))).astype(np.float32)
+    X[0] *= outlier
+    extension = _Extension.of(np.zeros(d, np.float32), X, centroids)
+    rows, others = extension.rows(X), extension.centroids(centroids)
+    wanted = similarity(rows[:, None], others).argmax(axis=1)
+    assert_array_equal(nearest_numbers(rows, others, extended=True), wanted)
+    assert_array_equal(nearest_numbers(rows, others), wanted)
 
 
 def test_no_vectors() -> None:

@@ -19,6 +19,8 @@ from reference import similarity, squared_distance
 
 import cfe_faiss as cfe
 from cfe_faiss import _native
+from cfe_faiss.search import blocks
+from cfe_faiss.search.derived import Derived
 
 METRICS = ["ip", "l2"]
 KINDS = ["EvidenceFlat", "EvidenceIVF4,Flat", "EvidenceIVF4,SQfp16", "EvidenceIVF4,SQ8", "EvidenceIVF4,PQ1,RFlat"]
@@ -185,6 +187,73 @@ def test_searches_of_some_lists_are_complete_and_certificates_true(kind: str, me
         assert evidence[q, places[found_I[q, place]]].all()
         assert_array_equal(found_D[q, place], D[q, places[found_I[q, place]]])
         assert_same((found_D[certified], found_I[certified]), [part[certified] for part in wanted])
+
+
+# More than the few dimensions above: bytes are rotated, and compared in parts.
+WIDE: dict[str, Draw] = DATA | {
+    "clusters": lambda rng, n, d: 5 * rng.normal(size=(9, d))[rng.integers(0, 9, n)] + rng.normal(size=(n, d)),
+    "far clusters": lambda rng, n, d: 1e4 * rng.normal(size=(9, d))[rng.integers(0, 9, n)] + rng.normal(size=(n, d)),
+    "twins": lambda rng, n, d: (
+        np.repeat(rng.normal(size=(n // 2 + 1, d)), 2, axis=0)[:n] + 1e-5 * rng.normal(size=(n, d))
+    ),
+    "few values": lambda rng, n, d: np.where(rng.random((n, d)) < 2 / d, rng.lognormal(size=(n, d)), 0),
+}
+
+
+def in_blocks(name: str, metric: str, d: int, kind: str = "EvidenceIVF5,Flat") -> Case:
+    """Return an index of many rows, and queries that are rows, near rows or of another length."""
+    rng = np.random.default_rng(d)
+    X = WIDE[name](rng, 700, d).astype(np.float32)
+    X, xq = X[:650], X[600:] * rng.choice(np.float32([1, 1, 1.0001, 0, 0.01, 20]), (100, 1))
+    if name == "large":
+        xq /= 40
+    labels = rng.integers(0, 3, len(X))
+    index = filled(kind, metric, X, labels)
+    return Case(index, metric, np.arange(len(X)), labels.astype(np.int32), X, xq, rng.integers(0, 4, len(xq)), 12)
+
+
+@pytest.mark.parametrize("element", ["float", *(["byte"] if _native.has_bytes() else [])])
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("d", [1, 3, 18, 33, 130])
+@pytest.mark.parametrize("name", WIDE)
+def test_blocks_give_what_brute_force_gives(
+    name: str, d: int, metric: str, element: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "_WORTH_ROTATING", 1)
+    monkeypatch.setattr(blocks, "_LONGEST_TAIL", 1.0)
+    case = in_blocks(name, metric, d)
+    case.index.choice = element
+    wanted = expected(case, distances_of(metric, case.xq, case.X), other(case, case.labels_q))
+    assert_same(case.index.search_evidence(case.xq, case.labels_q, case.k, 5), wanted)
+    kept = Derived.of(case.index.storage()).kept[element]
+    assert kept is not None
+    assert kept.rotated == (element == "byte" and d == 130)
+    for q in range(0, len(case.xq), 3):
+        one = slice(q, q + 1)
+        some = case.index.search_evidence(case.xq[one], case.labels_q[one], case.k, 5)
+        assert_same(some, [part[one] for part in wanted])
+    some_lists = case.index.search_evidence(case.xq, case.labels_q, case.k, 2)
+    case.index.choice = "float"
+    assert_same(some_lists, case.index.search_evidence(case.xq, case.labels_q, case.k, 2))
+
+
+@pytest.mark.skipif(not _native.has_bytes(), reason="blocks hold floats here")
+@pytest.mark.parametrize("metric", METRICS)
+def test_damaged_rows_in_bytes_are_passed_over(metric: str) -> None:
+    case = in_blocks("clusters", metric, 18)
+    case.index.search_evidence(case.xq, case.labels_q, case.k, 5)  # keeps the means by which lists are ranked
+    damage = np.float32([np.inf, -np.inf, np.nan, 3e38])
+    sound = case.labels >= 0
+    for j in range(5):
+        size = case.index.invlists.list_size(j)
+        rows = faiss.rev_swig_ptr(case.index.invlists.get_codes(j), 72 * size).view(np.float32).reshape(size, 18)
+        ids = faiss.rev_swig_ptr(case.index.invlists.get_ids(j), size)
+        rows[:: j + 1, j] = damage[j % 4]
+        sound[ids[:: j + 1]] = False
+    case.index.choice = "byte"
+    D = distances_of(metric, case.xq, np.where(sound[:, None], case.X, 0))
+    wanted = expected(case, D, other(case, case.labels_q) & sound)
+    assert_same(case.index.search_evidence(case.xq, case.labels_q, case.k, 5), wanted)
 
 
 def many(metric: str, n: int = 6000, d: int = 24) -> tuple[Any, Floats, NDArray[np.int64]]:

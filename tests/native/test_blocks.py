@@ -150,6 +150,7 @@ def blocks_of(case: Case, element: str, rows: Rows | None = None, **changed: Any
         "rounding_error": (d + 16) * 2.0**-24,
         "references": np.concatenate([np.empty(0, np.int32), *case.references]),
         "reference_starts": ends if case.references else ends[:0],
+        "center": np.empty(0, np.float32),
         "wanted": np.empty(0, bool),
         "allowed": np.empty(0, bool),
         "rotation": rotation,

@@ -13,12 +13,12 @@ void check_centroids(const Vectors& X, const Vectors& centroids) {
 }
 
 void nearest_centroids(Vectors X, Vectors centroids, std::span<float> similarities, std::span<std::int32_t> nearest,
-                       int threads) {
+                       int threads, bool extended) {
   check_centroids(X, centroids);
   check_length("similarities", similarities.size(), similarities.empty() ? 0 : X.rows);
   check_length("nearest", nearest.size(), X.rows);
   const LongCall call;
-  assign(X, centroids, similarities, nearest, threads, call.watch);
+  assign(X, centroids, similarities, nearest, threads, call.watch, extended);
 }
 
 double move_centroids(Vectors X, Floats weights, Matrix<float> centroids, std::size_t iterations, bool total_wanted,
@@ -53,7 +53,8 @@ void rank(const ClassCentroids& centroids, Vectors X, Labels labels, Ids found, 
 }  // namespace
 
 void bind_coarse(nb::module_& module) {
-  module.def("nearest_centroids", nearest_centroids, "X"_a, "centroids"_a, "similarities"_a, "nearest"_a, "threads"_a);
+  module.def("nearest_centroids", nearest_centroids, "X"_a, "centroids"_a, "similarities"_a, "nearest"_a, "threads"_a,
+             "extended"_a = false);
   module.def("move_centroids", move_centroids, "X"_a, "weights"_a, "centroids"_a, "iterations"_a, "total_wanted"_a,
              "threads"_a, "extended"_a = false);
   nb::class_<ClassCentroids>(module, "ClassCentroids")

@@ -22,10 +22,18 @@ Element element_named(const std::string& name) {
 }
 
 void make_blocks(Blocks* blocks, const Rows& rows, const std::string& element, float rounding_error, Labels references,
-                 Ints reference_starts, Flags wanted, Flags allowed, Vectors rotation, std::size_t prefix,
-                 int threads) {
-  const BlocksOptions options{
-      element_named(element), rounding_error, references, reference_starts, wanted, allowed, rotation, prefix, threads};
+                 Ints reference_starts, Floats center, Flags wanted, Flags allowed, Vectors rotation,
+                 std::size_t prefix, int threads) {
+  const BlocksOptions options{element_named(element),
+                              rounding_error,
+                              references,
+                              reference_starts,
+                              center,
+                              wanted,
+                              allowed,
+                              rotation,
+                              prefix,
+                              threads};
   const LongCall call;
   new (blocks) Blocks(rows, options, call.watch);
 }
@@ -136,7 +144,7 @@ void bind_search(nb::module_& module) {
   module.def("has_bytes", [] { return kernels().has_bytes; });
   nb::class_<Blocks>(module, "Blocks")
       .def("__init__", make_blocks, nb::keep_alive<1, 2>(), "rows"_a, "element"_a, "rounding_error"_a, "references"_a,
-           "reference_starts"_a, "wanted"_a, "allowed"_a, "rotation"_a, "prefix"_a, "threads"_a)
+           "reference_starts"_a, "center"_a, "wanted"_a, "allowed"_a, "rotation"_a, "prefix"_a, "threads"_a)
       .def("search", search_blocks, "X"_a, "labels"_a, "starts"_a, "lists"_a, "order"_a, "D"_a, "I"_a, nb::kw_only(),
            "deduplicate"_a = false, "resume"_a = false, "threads"_a = 1, "progress"_a = nb::none())
       .def("__len__", &Blocks::size)

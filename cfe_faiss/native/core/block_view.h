@@ -48,8 +48,11 @@ struct BlocksView {
   std::size_t columns;             // d, padded to a multiple of 16
   const std::int64_t* starts;      // first block of each list, (lists + 1)
   const float* means;              // of each list, (lists, d); bytes only
+  const float* reach;              // of each list: the longest x' and, for kIp, the mean's length; bytes only
+  const float* center;             // m, for kL2 in bytes, else none; see kernels/block_queries.h
   const std::int32_t* data;        // (blocks, words, 16)
   const std::int32_t* statistics;  // (blocks, kRowStatistics, 16); bytes only
+  const float* added;              // a of each row, with m only: (blocks, 16)
   const std::int32_t* labels;      // (blocks, 16)
   const LabelRange* ranges;        // (blocks)
   const RowRun* runs;              // (blocks), or none
@@ -59,8 +62,10 @@ struct BlocksView {
 // Output of packing: the arrays of a BlocksView from the first block of a list on.
 struct ListTarget {
   float* mean;
+  float* reach;
   std::int32_t* data;
   std::int32_t* statistics;
+  float* added;
   std::int32_t* labels;
   LabelRange* ranges;
 };
@@ -102,7 +107,8 @@ struct QueryStatistics {
   float* scale;
   float* inverse_scale;
   float* threshold;  // upper bounds of candidates reach it
-  float* along;      // product with the mean of a list
+  float* low;        // product with the mean of a list, or minus the squared distance, less all rounding errors
+  float* high;       // the same plus these errors
   float* wanted;     // threshold for products with the centred rows of that list
 };
 
@@ -134,6 +140,7 @@ struct SearchMemory {
   WarmUp warm_up;
   float* block;             // queries in blocks of 16, (blocks, columns, 16)
   float* rotated;           // the same
+  float* centred;           // 16 queries less the centre, (d, 16)
   std::int32_t* words;      // (blocks, words, 16)
   float* row;               // (d)
   double* wide;             // (d)

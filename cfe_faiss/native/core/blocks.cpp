@@ -13,6 +13,7 @@ namespace {
 constexpr std::size_t kListsAtOnce = 16;
 constexpr std::size_t kQueriesAtOnce = 256;
 constexpr float kByteMargin = 8;  // roundings: of q·c, of q·x', of the norms, and in the final comparison
+constexpr std::size_t kMostOfAnyLength = std::size_t{1} << 13;  // bytes in a row for kIp and kL2; see slack_of_list
 
 // Bounds the error of rotating a vector of length 1 in float32: the classical bound of a product of d terms (Higham,
 // Accuracy and Stability of Numerical Algorithms, section 3.5), for d products with float32 columns of length 1.
@@ -34,6 +35,9 @@ float rotation_error(std::size_t d) {
 constexpr std::size_t kMostDimensions = 4096;
 float unit_margin(std::size_t d) { return static_cast<float>(d + 4) * 0x1p-24f; }
 
+// Exceeds the relative error of a score and of sums of d terms that bound it; see rows/metric.py, relative_error.
+float relative_margin(std::size_t d) { return 1.05f * static_cast<float>(d + 16) * 0x1p-24f; }
+
 }  // namespace
 
 Blocks::Blocks(const Rows& rows, const BlocksOptions& options, const Watch& watch)
@@ -44,14 +48,16 @@ Blocks::Blocks(const Rows& rows, const BlocksOptions& options, const Watch& watc
       columns_(padded(rows.d())),
       margin_(options.rounding_error) {
   require(options.element == Element::kFloat || kernels().has_bytes, "bytes are not multiplied by this processor");
-  require(options.element == Element::kFloat || rows.metric() == Metric::kCosine, "bytes are for unit vectors only");
-  require(options.element == Element::kFloat || rows.d() < kMostBytes, "bytes must be fewer than 2**24 in a row");
+  const bool unit = rows.metric() == Metric::kCosine;
+  require(options.element == Element::kFloat || rows.d() < (unit ? kMostBytes : kMostOfAnyLength),
+          "bytes must be fewer than 2**24 in a unit row, and than 2**13 in others");
   require(options.allowed.empty() || options.allowed.size() == rows.size(), "allowed must have one value for each row");
   if (options.element == Element::kByte)
-    margin_ *= kByteMargin;
-  else if (rows.metric() == Metric::kCosine && rows.codec() == Codec::kFlat && rows.d() <= kMostDimensions)
+    margin_ = unit ? margin_ * kByteMargin : relative_margin(rows.d());
+  else if (unit && rows.codec() == Codec::kFlat && rows.d() <= kMostDimensions)
     margin_ = std::min(margin_, unit_margin(rows.d()));
   set_rotation(options);
+  set_center(options);
   lay_out(options);
   allocate(options);
   const auto task = [&](std::size_t number) {
@@ -78,6 +84,15 @@ void Blocks::set_rotation(const BlocksOptions& options) {
     std::fill_n(rotation_.data() + i * columns_, columns_, 0.0f);
     std::copy_n(options.rotation.data + i * d, d, rotation_.data() + i * columns_);
   }
+}
+
+// The centre of a damaged file may be anything.
+void Blocks::set_center(const BlocksOptions& options) {
+  const bool centred = element_ == Element::kByte && rows_.metric() == Metric::kL2;
+  require(options.center.size() == (centred ? rows_.d() : 0),
+          "center must have d numbers for bytes of squared distances, else none");
+  const bool sound = kernels().norm(options.center) <= kLongestVector;
+  for (const float value : options.center) center_.push_back(sound ? value : 0.0f);
 }
 
 // Sets the first block of each list.
@@ -113,6 +128,8 @@ void Blocks::allocate(const BlocksOptions&) {
   if (bytes) {
     statistics_ = AlignedVector<std::int32_t>(blocks * kRowStatistics * kBlockRows);
     means_ = AlignedVector<float>(lists() * rows_.d());
+    reach_ = AlignedVector<float>(lists());
+    if (!center_.empty()) added_ = AlignedVector<float>(blocks * kBlockRows);
   }
   if (runs_follow_)
     runs_ = AlignedVector<RowRun>(blocks);
@@ -155,20 +172,25 @@ void Blocks::pack(std::size_t list, const BlocksOptions& options, const PackMemo
   }
   const bool bytes = element_ == Element::kByte;
   const ListTarget target{bytes ? means_.data() + list * rows_.d() : nullptr,
+                          bytes ? reach_.data() + list : nullptr,
                           data_.data() + first * words_ * kBlockRows,
                           bytes ? statistics_.data() + first * kRowStatistics * kBlockRows : nullptr,
-                          labels_.data() + first * kBlockRows, ranges_.data() + first};
+                          center_.empty() ? nullptr : added_.data() + first * kBlockRows,
+                          labels_.data() + first * kBlockRows,
+                          ranges_.data() + first};
   kernels().pack_list(view(), {rows.data(), labels.data(), rows.size()}, target, memory);
 }
 
 BlocksView Blocks::view() const {
-  return {rows_.view(),     element_,       words_,         prefix_,          margin_,      rotation_error_,
-          rotation_.data(), columns_,       starts_.data(), means_.data(),    data_.data(), statistics_.data(),
-          labels_.data(),   ranges_.data(), runs_.data(),   lane_rows_.data()};
+  return {rows_.view(),     element_,           words_,         prefix_,        margin_,        rotation_error_,
+          rotation_.data(), columns_,           starts_.data(), means_.data(),  reach_.data(),  center_.data(),
+          data_.data(),     statistics_.data(), added_.data(),  labels_.data(), ranges_.data(), runs_.data(),
+          lane_rows_.data()};
 }
 
 std::size_t Blocks::memory() const {
-  const std::size_t numbers = rotation_.size() + means_.size() + data_.size() + statistics_.size() + labels_.size() +
+  const std::size_t numbers = rotation_.size() + means_.size() + reach_.size() + center_.size() + added_.size() +
+                              data_.size() + statistics_.size() + labels_.size() +
                               2 * (lane_rows_.size() + starts_.size());
   return 4 * numbers + sizeof(LabelRange) * ranges_.size() + sizeof(RowRun) * runs_.size();
 }
@@ -190,7 +212,8 @@ void Blocks::check(const GroupedQueries& queries) const {
 }
 
 ScanShape Blocks::shape(std::size_t k, std::size_t copies) const {
-  return {rows_.d(), k, copies, element_ == Element::kByte ? words_ : 0, rotated() ? columns_ : 0, true};
+  return {rows_.d(),      k,   copies, element_ == Element::kByte ? words_ : 0, rotated() ? columns_ : 0,
+          center_.size(), true};
 }
 
 void Blocks::search(const GroupedQueries& queries, int threads, const Watch& watch) const {

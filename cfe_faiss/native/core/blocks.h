@@ -21,6 +21,7 @@ struct BlocksOptions {
   float rounding_error;
   std::span<const std::int32_t> references;        // storage rows of the lists that follow the first partition
   std::span<const std::int64_t> reference_starts;  // offsets of those lists; or empty
+  std::span<const float> center;                   // near the mean of the rows, (d,): kL2 in bytes only, else empty
   std::span<const bool> wanted;                    // lists in blocks; all if empty
   std::span<const bool> allowed;                   // rows in blocks; all if empty
   Matrix<const float> rotation;                    // (d, d), or (0, d)
@@ -62,6 +63,7 @@ class Blocks {
 
  private:
   void set_rotation(const BlocksOptions& options);
+  void set_center(const BlocksOptions& options);
   void lay_out(const BlocksOptions& options);
   void allocate(const BlocksOptions& options);
   std::vector<std::int64_t> rows_of(std::size_t list, const BlocksOptions& options) const;
@@ -77,7 +79,7 @@ class Blocks {
   float margin_, rotation_error_ = 0;
   bool runs_follow_ = false;  // whether the rows of each block are consecutive in one list
   std::vector<std::int64_t> starts_;
-  AlignedVector<float> rotation_, means_;
+  AlignedVector<float> rotation_, means_, reach_, center_, added_;
   AlignedVector<std::int32_t> data_, statistics_, labels_;
   AlignedVector<std::int64_t> lane_rows_;
   AlignedVector<LabelRange> ranges_;

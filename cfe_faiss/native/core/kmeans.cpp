@@ -26,7 +26,7 @@ float screening_error(std::size_t d) { return static_cast<float>(d + 16) * 0x1p-
 // Centroids, and the same in blocks.
 class Blocks {
  public:
-  explicit Blocks(const Matrix<const float>& centroids) {
+  Blocks(const Matrix<const float>& centroids, bool extended) {
     const std::size_t number = (centroids.rows + kLanes - 1) / kLanes, d = centroids.columns;
     blocks_.resize(number * d * kLanes, 0.0f);
     start_.resize(number * kLanes, -std::numeric_limits<float>::infinity());
@@ -35,7 +35,7 @@ class Blocks {
       float* column = blocks_.data() + c / kLanes * d * kLanes + c % kLanes;
       for (std::size_t i = 0; i < d; ++i) column[i * kLanes] = centroids.data[c * d + i];
     }
-    view_ = {d, centroids.rows, {centroids.data, centroids.size()}, blocks_, start_, screening_error(d)};
+    view_ = {d, centroids.rows, {centroids.data, centroids.size()}, blocks_, start_, screening_error(d), extended};
   }
   const CentroidBlocks& view() const { return view_; }
 
@@ -120,7 +120,7 @@ void assign_one(std::span<const float> x, const Matrix<const float>& centroids, 
 }  // namespace
 
 void assign(const Matrix<const float>& X, const Matrix<const float>& centroids, std::span<float> similarities,
-            std::span<std::int32_t> nearest, int threads, const Watch& watch) {
+            std::span<std::int32_t> nearest, int threads, const Watch& watch, bool extended) {
   assert(X.columns == centroids.columns && centroids.rows > 0);
   assert((similarities.empty() || similarities.size() == X.rows) && nearest.size() == X.rows);
   if (X.rows <= kFewVectors) {
@@ -129,7 +129,7 @@ void assign(const Matrix<const float>& X, const Matrix<const float>& centroids, 
       assign_one(X[r], centroids, similarities.empty() ? similarity : similarities[r], nearest[r]);
     return;
   }
-  const Blocks blocks(centroids);
+  const Blocks blocks(centroids, extended);
   const int useful = worth(static_cast<double>(X.size()) * static_cast<double>(centroids.rows), threads);
   const auto assign_some = [&](std::size_t first, std::size_t stop) {
     const auto own = similarities.empty() ? similarities : similarities.subspan(first, stop - first);
@@ -145,7 +145,7 @@ double lloyd(const Matrix<const float>& X, std::span<const float> weights, const
   std::vector<std::int32_t> nearest(X.rows), before;
   double total = 0;
   for (std::size_t iteration = 0; iteration < iterations; ++iteration) {
-    assign(X, centroids, similarities, nearest, threads, watch);
+    assign(X, centroids, similarities, nearest, threads, watch, extended);
     total = std::accumulate(similarities.begin(), similarities.end(), 0.0);
     if (iteration > 0 && nearest == before) break;
     before = nearest;

@@ -12,6 +12,7 @@ struct CentroidBlocks {
   std::span<const float> rows, blocks;
   std::span<const float> start;  // initial value of the product of each lane, (blocks, 16): 0, or -inf for no centroid
   float margin;                  // bounds how far a product in float32 is from the similarity
+  bool extended;                 // whether they are extended centroids; see `lloyd`
 };
 
 // The list of each vector, and its weight, both (n,).
@@ -21,9 +22,10 @@ struct WeightedLists {
 };
 
 // Writes which of the centroids, one at least, has the largest similarity with each unit vector, of equals the first;
-// and that similarity, (n,) or empty. The same for every number of threads and at every instruction set.
+// and that similarity, (n,) or empty. The same for every number of threads and at every instruction set. See
+// `lloyd` for extended vectors and centroids.
 void assign(const Matrix<const float>& X, const Matrix<const float>& centroids, std::span<float> similarities,
-            std::span<std::int32_t> nearest, int threads, const Watch& watch);
+            std::span<std::int32_t> nearest, int threads, const Watch& watch, bool extended = false);
 
 // Moves unit centroids, or extended ones, by up to `iterations` of Lloyd's iterations to the normalised weighted means
 // of their nearest vectors. A centroid without vectors gets half of the heaviest one's. Extended vectors are (x, 1 / 2)

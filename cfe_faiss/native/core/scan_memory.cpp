@@ -18,7 +18,7 @@ struct ScanMemory::Parts {
         warm_up(shape.warms_up && shape.k * shape.copies <= kMostWarmUp ? kWarmUpBlocks * shape.k * shape.copies : 0),
         width(padded(kWarmUpLanes * shape.k * shape.copies)),
         lanes_of_queries(padded(queries)),
-        statistics(8 * lanes_of_queries),
+        statistics(9 * lanes_of_queries),
         lower(queries * capacity),
         upper(shape.words > 0 ? queries * capacity : 0),
         lanes(queries * capacity),
@@ -29,14 +29,15 @@ struct ScanMemory::Parts {
         seen(warm_up),
         block((lanes_of_queries + 1) * shape.d),
         rotated(kBlockRows * shape.rotated),
+        centred(kBlockRows * shape.centred),
         words(lanes_of_queries * shape.words),
         wide(shape.d),
         scores(padded(capacity + shape.k)),
         ids(scores.size() + memory_of_best(scores.size())) {
     float* at = statistics.data();
     QueryStatistics& own = view.queries;
-    for (float** part :
-         {&own.norm, &own.error, &own.tail, &own.scale, &own.inverse_scale, &own.threshold, &own.along, &own.wanted}) {
+    for (float** part : {&own.norm, &own.error, &own.tail, &own.scale, &own.inverse_scale, &own.threshold, &own.low,
+                         &own.high, &own.wanted}) {
       *part = at;
       at += lanes_of_queries;
     }
@@ -51,6 +52,7 @@ struct ScanMemory::Parts {
     view.block = block.data();
     view.row = block.data() + lanes_of_queries * shape.d;
     view.rotated = rotated.data();
+    view.centred = centred.data();
     view.words = words.data();
     view.wide = wide.data();
     view.scores = scores.data();
@@ -64,7 +66,7 @@ struct ScanMemory::Parts {
   AlignedVector<std::size_t> counts;
   AlignedVector<float> warm_upper, maxima;
   AlignedVector<std::int32_t> kept, seen;
-  AlignedVector<float> block, rotated;
+  AlignedVector<float> block, rotated, centred;
   AlignedVector<std::int32_t> words;
   AlignedVector<double> wide;
   AlignedVector<float> scores;

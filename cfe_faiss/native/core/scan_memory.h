@@ -9,6 +9,7 @@ struct ScanShape {
   std::size_t d, k, copies;  // copies: see GroupView
   std::size_t words = 0;     // of a query in bytes; 0 for floats
   std::size_t rotated = 0;   // dimensions of a rotated query; 0 without rotation
+  std::size_t centred = 0;   // dimensions of a centred query; 0 without a centre
   bool warms_up = false;     // see WarmUp
   bool operator==(const ScanShape&) const = default;
 };

@@ -23,12 +23,13 @@ struct Margin {
 inline constexpr float kUnderflow = 0x1p-125f;
 
 // The margin of a group. That of the blocks is the error for vectors of length 1: of inner products it grows with the
-// length of the query, and that of distances is relative, as no differences of large numbers are formed.
+// length of the query, and that of distances is relative, as no differences of large numbers are formed. Bounds by
+// bytes contain their errors, unless vectors have length 1, so that only thresholds and results are rounded.
 CFE_INLINE Margin margin_of(const BlocksView& blocks, const GroupView& group) {
   const std::size_t d = blocks.rows.d;
   if (blocks.rows.metric == Metric::kCosine) return {blocks.margin, 0};
   const float least = static_cast<float>(d + 2) * kUnderflow;
-  if (blocks.rows.metric == Metric::kL2) return {least, blocks.margin};
+  if (blocks.rows.metric == Metric::kL2 || blocks.element == Element::kByte) return {least, blocks.margin};
   double longest = 0;
   for (std::size_t q = 0; q < group.size; ++q) {
     const double square = sum_of_products(group.X + q * d, group.X + q * d, d);
@@ -86,7 +87,7 @@ CFE_INLINE void raise_threshold(const Scan& scan, std::size_t q, float threshold
   if (!(threshold > queries.threshold[q])) return;
   queries.threshold[q] = threshold;
   if (scan.blocks.element == Element::kByte)
-    queries.wanted[q] = (threshold - queries.along[q]) * queries.inverse_scale[q];
+    queries.wanted[q] = (threshold - queries.high[q]) * queries.inverse_scale[q];
 }
 
 // Writes the scores and ids of some candidates. The sum over a short row is one chain of additions, so several short

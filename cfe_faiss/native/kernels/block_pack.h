@@ -1,7 +1,7 @@
 // Packing: rows of a list into blocks of 16.
 #pragma once
 
-#include "kernels/block_queries.h"
+#include "kernels/block_single.h"
 
 namespace cfe::CFE_LEVEL::block {
 
@@ -56,9 +56,23 @@ CFE_INLINE void subtract_mean(const float* mean, std::size_t d, const LabelRange
     (F32x16::load(lanes + i * kLanes) - F32x16::all(mean[i]) * there).store(lanes + i * kLanes);
 }
 
+// Writes the part of minus the squared distance that only depends on the row; see kernels/block_queries.h.
+CFE_INLINE void write_added(const BlocksView& blocks, const float* mean, const float* lanes, float* added) {
+  double sums[kLanes] = {};
+  for (std::size_t i = 0; i < blocks.rows.d; ++i) {
+    const double c = mean[i], twice = 2 * (c - blocks.center[i]);
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const double centred = lanes[i * kLanes + lane] - c;
+      sums[lane] += centred * (centred + twice);
+    }
+  }
+  for (int lane = 0; lane < kLanes; ++lane) added[lane] = static_cast<float>(-sums[lane]);
+}
+
 // Packs a list: its mean (for bytes), its blocks and their statistics.
 void pack_list(const BlocksView& blocks, const ListRows& rows, const ListTarget& target, const PackMemory& memory) {
   const bool bytes = blocks.element == Element::kByte;
+  F32x16 longest = F32x16::all(0);
   if (bytes) write_mean(blocks.rows, rows, memory.row, target.mean);
   for (std::size_t first = 0, b = 0; first < rows.size; first += kLanes, ++b) {
     clear(memory.block, blocks.columns);
@@ -70,12 +84,17 @@ void pack_list(const BlocksView& blocks, const ListRows& rows, const ListTarget&
       std::memcpy(data, memory.block, blocks.words * kLanes * sizeof(float));
       continue;
     }
+    if (target.added != nullptr) write_added(blocks, target.mean, memory.block, target.added + b * kLanes);
     subtract_mean(target.mean, blocks.rows.d, target.ranges[b], memory.block);
     if (blocks.rotation != nullptr) rotate(blocks, memory.block, memory.rotated);
     const float* lanes = blocks.rotation != nullptr ? memory.rotated : memory.block;
-    write_statistics(blocks, encode(blocks, lanes, kLargestRowCode, 0, data),
-                     target.statistics + b * kRowStatistics * kLanes);
+    const Codes codes = encode(blocks, lanes, kLargestRowCode, 0, data);
+    write_statistics(blocks, codes, target.statistics + b * kRowStatistics * kLanes);
+    longest = larger(codes.norm, longest);
   }
+  if (!bytes) return;
+  *target.reach = largest_lane(longest);
+  if (blocks.rows.metric == Metric::kIp) *target.reach += __builtin_sqrtf(dot(target.mean, target.mean, blocks.rows.d));
 }
 
 }  // namespace cfe::CFE_LEVEL::block

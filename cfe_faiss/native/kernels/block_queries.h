@@ -10,6 +10,30 @@
 // In many dimensions, queries and rows are rotated first, to the principal directions of x'. The part after the prefix,
 // the first of these directions, is short. By its length alone most rows are out of reach (Cauchy-Schwarz again). The
 // rounding error of the rotation is added to the errors |q - q^| and |x' - x^|.
+//
+// For squared distances, with m near the mean of all rows,
+//
+//   -|q - x|^2 = -|q - c|^2 + 2 (q - m)·x' + a,    a = -2 (c - m)·x' - |x'|^2
+//
+// where a is computed in float64 from the row, and rounded once. So q - m is rounded to bytes, with twice the scale,
+// and
+// -|q - c|^2 + a takes the place of q·c.
+//
+// Float32 rounding errors of these bounds are relative to the lengths of the vectors. Unit vectors have one margin for
+// all; see core/blocks.cpp. For others, with u = 2^-24, w = q or 2 (q - m), r the longest x' of the list, and d <=
+// 2^13, so that errors of a rotation are at most 1/16 and higher orders at most 1/1000,
+//
+//   x' and w, each component rounded once              2 u |w| r
+//   norms and errors, sums of d squares                4.6 (d + 12) u |w| r    as |x^| <= 2.1 |x'|, |q^| <= 2.1 |w|
+//   the differences in |q - q^| and |x' - x^|          7 u |w| r
+//   four roundings of q^·x^ and its bound              36 u |w| r
+//   their sum with the others                          6 u |q·c|, or 8 u (|q - c|^2 + |a|)
+//   q·c, or |q - c|^2 by differences                   d u |q| |c|, or (d + 2) u |q - c|^2
+//
+// As |a| <= 2 r^2 + |q - c|^2 + |w| r, the sum is less than 8 (d + 16) u (|w| r + |q| |c|) for products, and less than
+// 8 (d + 16) u (|w| r + r^2 + |q - c|^2) for distances. Squares below 2^-126 may be lost, so that each norm, of d of
+// them, may be too small by e = (d + 16)^(1/2) 2^-63: that adds less than 16 e (|w| + r + 16 e). Rounding of thresholds
+// and results is relative to them; see margin_of.
 #pragma once
 
 #include "core/block_view.h"

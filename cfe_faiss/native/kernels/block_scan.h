@@ -10,6 +10,7 @@
 
 namespace cfe::CFE_LEVEL::block {
 
+inline constexpr float kRoundings = 8;                                    // see kernels/block_queries.h
 inline constexpr int kTile = kWidth == kLanes ? 8 : kWidth == 8 ? 4 : 2;  // queries whose sums fit into registers
 
 // --- queries ---
@@ -26,9 +27,18 @@ CFE_INLINE float* query_lanes(const Scan& scan, std::size_t block) {
   return scan.memory.block + block * scan.blocks.rows.d * kLanes;
 }
 
+// Factors of a query's scale and of its thresholds: bounds of distances are compared in the unit of distances, since
+// the scale of a short query may be too small for the numbers of the rows.
+CFE_INLINE float scale_factor(const BlocksView& blocks) { return blocks.center != nullptr ? 2.0f : 1.0f; }
+
 CFE_INLINE void encode_queries(const Scan& scan, std::size_t block) {
   const BlocksView& blocks = scan.blocks;
   const float* lanes = query_lanes(scan, block);
+  if (blocks.center != nullptr) {
+    for (std::size_t i = 0; i < blocks.rows.d; ++i)
+      (F32x16::load(lanes + i * kLanes) - F32x16::all(blocks.center[i])).store(scan.memory.centred + i * kLanes);
+    lanes = scan.memory.centred;
+  }
   if (blocks.rotation != nullptr) {
     rotate(blocks, lanes, scan.memory.rotated);
     lanes = scan.memory.rotated;
@@ -41,8 +51,8 @@ CFE_INLINE void encode_queries(const Scan& scan, std::size_t block) {
   ((codes.norm + rotation_error) * inverse).store(queries.norm + q);
   ((codes.error + rotation_error) * inverse).store(queries.error + q);
   ((codes.tail_norm + rotation_error) * inverse).store(queries.tail + q);
-  inverse.store(queries.inverse_scale + q);
-  codes.scale.store(queries.scale + q);
+  (blocks.center != nullptr ? F32x16::all(1) : inverse).store(queries.inverse_scale + q);
+  (codes.scale * scale_factor(blocks)).store(queries.scale + q);
 }
 
 // Rounds a single query to bytes.
@@ -50,6 +60,7 @@ CFE_INLINE void encode_single_query(const Scan& scan) {
   const BlocksView& blocks = scan.blocks;
   float* x = scan.memory.block;
   for (std::size_t i = 0; i < blocks.columns; ++i) x[i] = i < blocks.rows.d ? scan.group.X[i] : 0;
+  for (std::size_t i = 0; blocks.center != nullptr && i < blocks.rows.d; ++i) x[i] -= blocks.center[i];
   if (blocks.rotation != nullptr) {
     rotate_single(blocks, x, scan.memory.rotated);
     x = scan.memory.rotated;
@@ -60,8 +71,8 @@ CFE_INLINE void encode_single_query(const Scan& scan) {
   queries.norm[0] = (codes.norm + rotation_error) * inverse;
   queries.error[0] = (codes.error + rotation_error) * inverse;
   queries.tail[0] = (codes.tail_norm + rotation_error) * inverse;
-  queries.inverse_scale[0] = inverse;
-  queries.scale[0] = codes.scale;
+  queries.inverse_scale[0] = blocks.center != nullptr ? 1 : inverse;
+  queries.scale[0] = codes.scale * scale_factor(blocks);
 }
 
 CFE_INLINE void begin_queries(const Scan& scan) {
@@ -179,30 +190,52 @@ struct BlockStatistics {
   }
 };
 
+// Numbers of the rows of a block, for squared distances.
+template <bool kDistance>
+CFE_INLINE F32x16 added_numbers(const Scan& scan, std::size_t b) {
+  if constexpr (!kDistance) return F32x16::all(0);
+  return F32x16::load(scan.blocks.added + b * kLanes);
+}
+
+// Lanes whose bounds, in units of the scale of query q, reach its threshold.
+template <bool kDistance>
+CFE_INLINE Mask reaching(const QueryStatistics& queries, std::size_t q, const F32x16& bounds, const F32x16& added) {
+  const F32x16 wanted = F32x16::all(queries.wanted[q]);
+  return at_least(kDistance ? fused(bounds, F32x16::all(queries.scale[q]), added) : bounds, wanted);
+}
+
+// A bound of query q and its list, plus numbers of the rows.
+template <bool kDistance>
+CFE_INLINE F32x16 with_added(float bound, const F32x16& added) {
+  return kDistance ? F32x16::all(bound) + added : F32x16::all(bound);
+}
+
 // Lanes that may reach the thresholds of Q queries, judged by their prefix and the length of their tail.
-template <int Q>
-CFE_INLINE Mask reaching_by_prefix(const Scan& scan, std::size_t q, const BlockStatistics& rows, const I32x16* sums) {
+template <int Q, bool kDistance>
+CFE_INLINE Mask reaching_by_prefix(const Scan& scan, std::size_t q, const BlockStatistics& rows, const I32x16* sums,
+                                   const F32x16& added) {
   const QueryStatistics& queries = scan.memory.queries;
   Mask reach = 0;
   for (int r = 0; r < Q; ++r) {
     const F32x16 bound = fused(rows.tail, F32x16::all(queries.tail[q + r]), rows.bound(queries, q + r));
-    reach |= at_least(fused(to_float(sums[r]), rows.scale, bound), F32x16::all(queries.wanted[q + r]));
+    reach |= reaching<kDistance>(queries, q + r, fused(to_float(sums[r]), rows.scale, bound), added);
   }
   return reach;
 }
 
-template <int Q>
+template <int Q, bool kDistance>
 CFE_INLINE void scan_bytes(const Scan& scan, std::size_t q, std::size_t b, Mask lanes) {
   const std::size_t words = scan.blocks.words, prefix = scan.blocks.prefix;
   const QueryStatistics& queries = scan.memory.queries;
   const std::int32_t* query = query_words(scan, q);
   const std::int32_t* data = scan.blocks.data + b * words * kLanes;
   const BlockStatistics rows(scan.blocks.statistics + b * kRowStatistics * kLanes);
+  const F32x16 added = added_numbers<kDistance>(scan, b);
   I32x16 sums[Q];
   for (int r = 0; r < Q; ++r) sums[r] = rows.correction - rows.tail_correction;
   add_byte_products<Q>(query, data, 0, prefix, sums);
   if (prefix < words) {
-    if ((reaching_by_prefix<Q>(scan, q, rows, sums) & lanes) == 0) return;
+    if ((reaching_by_prefix<Q, kDistance>(scan, q, rows, sums, added) & lanes) == 0) return;
     for (int r = 0; r < Q; ++r) sums[r] = sums[r] + rows.tail_correction;
     add_byte_products<Q>(query, data, prefix, words, sums);
   }
@@ -211,33 +244,36 @@ CFE_INLINE void scan_bytes(const Scan& scan, std::size_t q, std::size_t b, Mask 
   for (int r = 0; r < Q; ++r) {
     products[r] = to_float(sums[r]) * rows.scale;
     bounds[r] = rows.bound(queries, q + r);
-    reach[r] = at_least(products[r] + bounds[r], F32x16::all(queries.wanted[q + r])) & lanes;
+    reach[r] = reaching<kDistance>(queries, q + r, products[r] + bounds[r], added) & lanes;
     any_reaches |= reach[r];
   }
   if (any_reaches == 0) return;
   for (int r = 0; r < Q; ++r) {
     const Mask mask = scan.mixed && reach[r] != 0 ? reach[r] & own_lanes(scan, q + r, b) : reach[r];
     if (mask == 0) continue;
-    const F32x16 scale = F32x16::all(queries.scale[q + r]), along = F32x16::all(queries.along[q + r]);
-    add_candidates(scan, q + r, lanes_of_block(b), mask, fused(products[r] - bounds[r], scale, along),
-                   fused(products[r] + bounds[r], scale, along));
+    const F32x16 scale = F32x16::all(queries.scale[q + r]);
+    const F32x16 low = with_added<kDistance>(queries.low[q + r], added);
+    const F32x16 high = with_added<kDistance>(queries.high[q + r], added);
+    add_candidates(scan, q + r, lanes_of_block(b), mask, fused(products[r] - bounds[r], scale, low),
+                   fused(products[r] + bounds[r], scale, high));
   }
 }
 
 // Bounds of the products of Q queries and a block's rows.
-template <int Q>
+template <int Q, bool kDistance>
 CFE_INLINE void bound_byte_products(const Scan& scan, std::size_t q, std::size_t b, F32x16* lower, F32x16* upper) {
   const std::size_t words = scan.blocks.words;
   const QueryStatistics& queries = scan.memory.queries;
   const BlockStatistics rows(scan.blocks.statistics + b * kRowStatistics * kLanes);
+  const F32x16 added = added_numbers<kDistance>(scan, b);
   I32x16 sums[Q];
   for (int r = 0; r < Q; ++r) sums[r] = rows.correction;
   add_byte_products<Q>(query_words(scan, q), scan.blocks.data + b * words * kLanes, 0, words, sums);
   for (int r = 0; r < Q; ++r) {
     const F32x16 product = to_float(sums[r]) * rows.scale, bound = rows.bound(queries, q + r);
-    const F32x16 scale = F32x16::all(queries.scale[q + r]), along = F32x16::all(queries.along[q + r]);
-    lower[r] = fused(product - bound, scale, along);
-    upper[r] = fused(product + bound, scale, along);
+    const F32x16 scale = F32x16::all(queries.scale[q + r]);
+    lower[r] = fused(product - bound, scale, with_added<kDistance>(queries.low[q + r], added));
+    upper[r] = fused(product + bound, scale, with_added<kDistance>(queries.high[q + r], added));
   }
 }
 
@@ -313,15 +349,24 @@ struct ChosenBlock {
   Mask lanes;
 };
 
+// Compares Q queries with a block of bytes, number `place` of the warm-up.
+template <Step What, int Q, bool kDistance>
+CFE_INLINE void compare_bytes(const Scan& scan, std::size_t q, const ChosenBlock& block, std::size_t place) {
+  if constexpr (What == Step::kScan) return scan_bytes<Q, kDistance>(scan, q, block.number, block.lanes);
+  F32x16 lower[Q], upper[Q];
+  bound_byte_products<Q, kDistance>(scan, q, block.number, lower, upper);
+  keep_bounds<Q>(scan, q, block.number, block.lanes, place, lower, upper);
+}
+
 // Compares Q queries with B blocks; the first block is number `place` of the warm-up.
 template <bool Bytes, Step What, int Q, int B>
 CFE_INLINE void compare(const Scan& scan, std::size_t q, const ChosenBlock (&some)[B], std::size_t place) {
   if constexpr (Bytes) {
     static_assert(B == 1);
-    if constexpr (What == Step::kScan) return scan_bytes<Q>(scan, q, some[0].number, some[0].lanes);
-    F32x16 lower[Q], upper[Q];
-    bound_byte_products<Q>(scan, q, some[0].number, lower, upper);
-    keep_bounds<Q>(scan, q, some[0].number, some[0].lanes, place, lower, upper);
+    if (scan.blocks.added != nullptr)
+      compare_bytes<What, Q, true>(scan, q, some[0], place);
+    else
+      compare_bytes<What, Q, false>(scan, q, some[0], place);
   } else {
     std::size_t numbers[B];
     for (int b = 0; b < B; ++b) numbers[b] = some[b].number;
@@ -349,22 +394,50 @@ CFE_INLINE void compare_all(const Scan& scan, std::size_t q, const ChosenBlock (
   compare<Bytes, What, Q, B>(scan, q, some, place);
 }
 
-// Writes the products of the queries with the mean of a list, and the thresholds for its centred rows.
-CFE_INLINE void begin_list(const Scan& scan, std::int64_t list) {
-  const std::size_t d = scan.blocks.rows.d;
+// Bounds all rounding errors in the bounds of a list's rows: `length` times the length of a query, plus `along` times
+// its product with the mean, or minus the squared distance, plus `fixed`; see kernels/block_queries.h.
+struct ListSlack {
+  float length = 0, along = 0, fixed = 0;
+};
+
+CFE_INLINE ListSlack slack_of_list(const BlocksView& blocks, std::size_t list) {
+  if (blocks.rows.metric == Metric::kCosine) return {};  // its margin covers them
+  const float reach = blocks.reach[list], rounding = kRoundings * blocks.margin;
+  const float least = 16 * 0x1p-63f * __builtin_sqrtf(static_cast<float>(blocks.rows.d + 16));
+  const bool distance = blocks.center != nullptr;
+  return {rounding * reach + least, distance ? -rounding : 0,
+          (distance ? rounding * reach * reach : 0) + least * (reach + least)};
+}
+
+// Writes the products of the queries with the mean of a list, or minus their squared distances, and the thresholds for
+// its centred rows.
+CFE_INLINE void begin_list(const Scan& scan, std::int64_t number) {
+  const std::size_t d = scan.blocks.rows.d, list = static_cast<std::size_t>(number);
   const QueryStatistics& queries = scan.memory.queries;
-  const float* mean = scan.blocks.means + static_cast<std::size_t>(list) * d;
+  const float* mean = scan.blocks.means + list * d;
+  const bool distance = scan.blocks.center != nullptr;
+  const ListSlack errors = slack_of_list(scan.blocks, list);
   if (scan.group.size == 1) {
-    queries.along[0] = dot(scan.group.X, mean, d);
-    queries.wanted[0] = (queries.threshold[0] - queries.along[0]) * queries.inverse_scale[0];
+    const float along = distance ? -dot<true>(scan.group.X, mean, d) : dot(scan.group.X, mean, d);
+    const float slack = queries.norm[0] * queries.scale[0] * errors.length + along * errors.along + errors.fixed;
+    queries.low[0] = along - slack;
+    queries.high[0] = along + slack;
+    queries.wanted[0] = (queries.threshold[0] - queries.high[0]) * queries.inverse_scale[0];
     return;
   }
   for (std::size_t q = 0; q < scan.group.size; q += kLanes) {
+    const float* const lanes[1] = {query_lanes(scan, q / kLanes)};
     F32x16 along;
-    dot_block<1>(mean, 1, query_lanes(scan, q / kLanes), d, &along);
-    along.store(queries.along + q);
-    const F32x16 inverse = F32x16::load(queries.inverse_scale + q);
-    ((F32x16::load(queries.threshold + q) - along) * inverse).store(queries.wanted + q);
+    if (distance)
+      dot_block<1, 1, true>(mean, 1, lanes, d, &along);
+    else
+      dot_block<1, 1>(mean, 1, lanes, d, &along);
+    const F32x16 length = F32x16::load(queries.norm + q) * F32x16::load(queries.scale + q);
+    const F32x16 slack = length * errors.length + along * errors.along + F32x16::all(errors.fixed);
+    const F32x16 high = along + slack, inverse = F32x16::load(queries.inverse_scale + q);
+    (along - slack).store(queries.low + q);
+    high.store(queries.high + q);
+    ((F32x16::load(queries.threshold + q) - high) * inverse).store(queries.wanted + q);
   }
 }
 

@@ -14,16 +14,27 @@ CFE_INLINE float sum_of_lanes(const F32x16& v) {
   return numbers[0];
 }
 
-// The product of two rows, for screening only.
+CFE_INLINE float largest_lane(const F32x16& v) {
+  float numbers[kLanes], most = 0;
+  v.store(numbers);
+  for (const float number : numbers) most = number > most ? number : most;
+  return most;
+}
+
+// The product of two rows, or their squared distance, for screening only.
+template <bool kDistance = false>
 CFE_INLINE float dot(const float* x, const float* y, std::size_t d) {
   F32x16 sums[4] = {F32x16::all(0), F32x16::all(0), F32x16::all(0), F32x16::all(0)};
+  const auto add = [&](std::size_t at, F32x16& to) CFE_LAMBDA {
+    const F32x16 a = F32x16::load(x + at), b = F32x16::load(y + at), difference = a - b;
+    to = kDistance ? fused(difference, difference, to) : fused(a, b, to);
+  };
   std::size_t i = 0;
   for (; i + 4 * kLanes <= d; i += 4 * kLanes)
-    for (int c = 0; c < 4; ++c)
-      sums[c] = fused(F32x16::load(x + i + c * kLanes), F32x16::load(y + i + c * kLanes), sums[c]);
-  for (; i + kLanes <= d; i += kLanes) sums[0] = fused(F32x16::load(x + i), F32x16::load(y + i), sums[0]);
+    for (int c = 0; c < 4; ++c) add(i + c * kLanes, sums[c]);
+  for (; i + kLanes <= d; i += kLanes) add(i, sums[0]);
   float total = sum_of_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
-  for (; i < d; ++i) total += x[i] * y[i];
+  for (; i < d; ++i) total += kDistance ? (x[i] - y[i]) * (x[i] - y[i]) : x[i] * y[i];
   return total;
 }
 
@@ -56,9 +67,7 @@ CFE_INLINE SingleCodes encode_single(const BlocksView& blocks, const float* x, i
     largest = larger(absolute(some), largest);
     squares += some * some;
   }
-  float lanes[kLanes], most = 0;
-  largest.store(lanes);
-  for (const float lane : lanes) most = lane > most ? lane : most;
+  const float most = largest_lane(largest);
   const float tail = prefix < d ? dot(x + prefix, x + prefix, d - prefix) : 0;
   const float scale = most > kTiny ? most / static_cast<float>(largest_code) : 1.0f;
   const F32x16 scales = F32x16::all(scale), inverse = F32x16::all(1) / scales;

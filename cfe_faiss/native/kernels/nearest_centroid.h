@@ -70,10 +70,25 @@ CFE_INLINE void take_nearer(const float* x, const CentroidBlocks& centroids, std
   if (s > best || (s == best && own < nearest)) best = s, nearest = own;
 }
 
+// Bounds the errors of the products of a vector with the centroids that may be nearest, given the largest product.
+//
+// Products of extended vectors are x·c - |c|^2 / 2. With the margin e of unit vectors, their errors are at most
+// e (|x| |c| + |c|^2 / 2) and the rounding of the similarity: less than 13 e |x|^2 if |c| <= 4 |x|. A longer centroid
+// has a product below -|c|^2 / 4.1, so its error is less than 4 e times that. It is nearest only if no product is
+// larger.
+CFE_INLINE float margin_of(const float* x, const CentroidBlocks& centroids, float largest) {
+  if (!centroids.extended) return centroids.margin;
+  constexpr float kUnderflow = 0x1p-100f;  // exceeds what it takes from the sums
+  const auto square = static_cast<float>(sum_of_products(x, x, centroids.d - 1));
+  const float own = centroids.margin * (14 * square + 5 * std::abs(largest)) + kUnderflow;
+  return own < centroids.margin ? own : centroids.margin;
+}
+
 // The number of the nearest centroid, and its similarity if `wanted`.
 CFE_INLINE std::int32_t choose(const float* x, const CentroidBlocks& centroids, const LaneMaxima& maxima, bool wanted,
                                float& best) {
-  const F32x16 bound = F32x16::all(largest_of(maxima.first) - 2 * centroids.margin);
+  const float largest = largest_of(maxima.first);
+  const F32x16 bound = F32x16::all(largest - 2 * margin_of(x, centroids, largest));
   const Mask near = bits(maxima.first >= bound);
   std::int32_t block[kLanes], nearest = 0;
   maxima.block.store(block);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -74,6 +75,15 @@ struct Found {
   TopK results() { return {D.data(), I.data(), D.size()}; }
 };
 
+// Changes rows: lengths repeat every four rows, before an offset is added.
+struct Lengths {
+  float offset = 0;
+  std::array<float, 4> lengths{1, 1, 1, 1};
+  void apply(std::size_t row, std::span<float> x) const {
+    for (float& value : x) value = offset + lengths[row % 4] * value;
+  }
+};
+
 // Unit rows of random lists, sorted by label. Ids are in no order and reach up to the greatest one, every fifth row is
 // equal to another, and some rows have no known label.
 struct Sample {
@@ -112,6 +122,12 @@ struct Sample {
                            X.begin() + last * static_cast<std::int64_t>(d));
       own_ids.emplace_back(ids.begin() + first, ids.begin() + last);
     }
+  }
+
+  void change(const Lengths& change) {
+    for (std::size_t row = 0; row < n(); ++row) change.apply(row, std::span(X).subspan(row * d, d));
+    for (std::size_t list = 0; list < nlist(); ++list)
+      std::copy_n(X.begin() + starts[list] * static_cast<std::int64_t>(d), vectors[list].size(), vectors[list].begin());
   }
 
   // Puts each row into one of `number` lists of references.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <vector>
@@ -55,6 +56,11 @@ struct Groups {
     D.assign(nq * k, 0);
     I.assign(nq * k, 0);
   }
+  // Changes the queries that are no rows of the sample.
+  void change(const tests::Lengths& lengths) {
+    for (std::size_t q = 1; q < order.size(); q += 2)
+      lengths.apply(q, std::span(X).subspan(q * queries.columns, queries.columns));
+  }
   std::span<const std::int64_t> lists_of(std::size_t group) const {
     return std::span(lists).subspan(group * nprobe, nprobe);
   }
@@ -93,10 +99,16 @@ std::vector<Variant> variants() {
 }
 
 BlocksOptions options_of(const Sample& sample, const Variant& variant, const std::vector<float>& rotation) {
+  static const std::vector<float> center(64, 0.1F);
+  const bool centred = variant.element == Element::kByte && sample.metric == Metric::kL2;
+  double longest = 1;
+  for (std::size_t row = 0; row < sample.n() && sample.metric == Metric::kIp; ++row)
+    longest = std::max(longest, kernels().norm(sample.x(row)));
   return {.element = variant.element,
-          .rounding_error = tests::rounding_of(sample.d),
+          .rounding_error = 1.05F * tests::rounding_of(sample.d) * static_cast<float>(longest),
           .references = sample.references,
           .reference_starts = sample.reference_starts,
+          .center = std::span(center).first(centred ? sample.d : 0),
           .wanted = {},
           .allowed = {},
           .rotation = {rotation.data(), variant.rotated ? sample.d : 0, sample.d},
@@ -104,7 +116,7 @@ BlocksOptions options_of(const Sample& sample, const Variant& variant, const std
           .threads = 2};
 }
 
-void check_blocks(const Sample& sample, const Variant& variant) {
+void check_blocks(const Sample& sample, const Variant& variant, const tests::Lengths& lengths = {}) {
   const Rows rows = sample.rows();
   const std::vector<float> rotation = rotation_of(sample.d);
   const bool deduplicate = !sample.references.empty();
@@ -118,6 +130,7 @@ void check_blocks(const Sample& sample, const Variant& variant) {
     for (const std::size_t k : {1, 9, 50})  // of more than 40 none are looked for in the warm-up
       for (const int threads : {1, 3}) {
         Groups groups(sample, blocks.lists(), k);
+        groups.change(lengths);
         blocks.search(groups.view(deduplicate, false), threads, nullptr);
         groups.check(sample, allowed);
         if (deduplicate || threads > 1) continue;
@@ -138,6 +151,24 @@ TEST(groups_of_queries_find_what_plain_loops_find) {
         if (further) sample.add_partition(3, 4);
         for (const Variant& variant : variants()) check_blocks(sample, variant);
       }
+}
+
+TEST(groups_of_queries_of_any_length_find_what_plain_loops_find) {
+  for (const Metric metric : {Metric::kIp, Metric::kL2})
+    for (const tests::Lengths& lengths : {tests::Lengths{0, {1, 1, 1, 1}},
+                                          {0, {1e-3F, 1, 30, 1e4F}},
+                                          {1000, {1, 1, 1e-4F, 0}},
+                                          {0, {1e13F, 1, 1e13F, 0}},
+                                          {0, {1e-20F, 1e-19F, 3e-20F, 0}},
+                                          {1e-12F, {1e-13F, 1e-14F, 0, 1e-20F}}})
+      for (const std::size_t d : {1, 6, 37})
+        for (const std::vector<std::size_t>& sizes : {std::vector<std::size_t>{0, 1}, {200, 3, 0, 90, 40, 33}}) {
+          Sample sample(d, sizes, 3);
+          sample.metric = metric;
+          sample.change(lengths);
+          if (d == 6) sample.add_partition(3, 4);
+          for (const Variant& variant : variants()) check_blocks(sample, variant, lengths);
+        }
 }
 
 namespace {
@@ -201,6 +232,20 @@ TEST(only_wanted_lists_are_in_blocks) {
   }
 }
 
+TEST(a_center_that_is_not_finite_changes_nothing) {
+  if (!kernels().has_bytes) return;
+  Sample sample(6, {50, 16}, 2);
+  sample.metric = Metric::kL2;
+  const Rows rows = sample.rows();
+  const std::vector<float> center(6, std::numeric_limits<float>::quiet_NaN());
+  BlocksOptions options = options_of(sample, {Element::kByte, false}, {});
+  options.center = center;
+  const Blocks blocks(rows, options, nullptr);
+  Groups groups(sample, 2, 3);
+  blocks.search(groups.view(false, false), 1, nullptr);
+  groups.check(sample, {});
+}
+
 TEST(blocks_refuse_what_does_not_fit) {
   const Sample sample(6, {5, 6}, 1);
   const Rows rows = sample.rows();
@@ -216,6 +261,7 @@ TEST(blocks_refuse_what_does_not_fit) {
   refused("wanted must have", [&](BlocksOptions& options) { options.wanted = three; });
   refused("allowed must have", [&](BlocksOptions& options) { options.allowed = three; });
   refused("only bytes", [&](BlocksOptions& options) { options.rotation.rows = 6; });
+  refused("center must", [&](BlocksOptions& options) { options.center = std::span(rotation).first(6); });
   refused("must ascend", [&](BlocksOptions& options) { options.reference_starts = one; });
   refused("numbers of rows", [&](BlocksOptions& options) {
     options.reference_starts = one;

@@ -65,6 +65,7 @@ struct Grouped {
                 .rounding_error = tests::rounding_of(sample.d),
                 .references = sample.references,
                 .reference_starts = sample.reference_starts,
+                .center = {},
                 .wanted = {},
                 .allowed = {},
                 .rotation = {nullptr, 0, sample.d},

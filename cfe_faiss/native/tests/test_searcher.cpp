@@ -29,6 +29,7 @@ BlocksOptions plain_options(Element element, std::size_t d) {
           .rounding_error = tests::rounding_of(d),
           .references = {},
           .reference_starts = {},
+          .center = {},
           .wanted = {},
           .allowed = {},
           .rotation = {nullptr, 0, d},
