@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Imported modules are no garbage. With all of them in memory, a full collection takes a second.
 gc.disable()
 # Shared machines keep no deadline. Examples are the same in every run. `make slow` runs more of them.
-settings.register_profile("default", deadline=None, derandomize=True, max_examples=20)
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=12)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=60)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

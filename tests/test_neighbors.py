@@ -7,7 +7,7 @@ import faiss
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
@@ -160,7 +160,6 @@ def test_n_jobs_is_the_number_of_threads_of_a_search(monkeypatch: pytest.MonkeyP
     assert faiss.omp_get_max_threads() == before
 
 
-@settings(max_examples=20)
 @given(stored_vectors(least=6, arbitrary_ids=False))
 def test_inverted_file_probed_fully_is_exact(stored: Stored) -> None:
     assume(len(stored.xq) > 0)

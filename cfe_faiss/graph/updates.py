@@ -404,7 +404,7 @@ def features_of_nodes(x: Mapping[Any, Any], d: int) -> NDArray[Any]:
     rows = [as_dense("x", row) for row in x.values()]
     for node, row in zip(x, rows, strict=True):
         if row.shape != (d,):
-            raise ValueError(f"x must have rows of shape ({d},), got {row.shape} for {node!r}")
+            raise ValueError(f"x must have rows of shape ({d},), got {row.shape} for node {node!r}")
     values = np.stack(rows) if rows else np.empty((0, d), np.float32)
     as_matrix("x", values, d)  # refuses NaN, also where the vectors do not use the column
     return values

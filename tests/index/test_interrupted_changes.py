@@ -310,12 +310,16 @@ print("survived")
 
 # No PQ: FAISS encodes it by OpenBLAS, which ends the process when memory runs out.
 @pytest.mark.exhausts_memory
-@pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF20,Flat", "EvidenceIVF20,SQ8"])
+@pytest.mark.parametrize(
+    "kind", ["EvidenceFlat", "EvidenceIVF20,Flat", pytest.param("EvidenceIVF20,SQ8", marks=pytest.mark.slow)]
+)
 def test_a_real_limit_of_memory(kind: str) -> None:
     assert_survives_alone(NO_MEMORY, 200_000, kind)
 
 
-@pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF20,Flat", "EvidenceIVF20,PQ8,RFlat"])
+@pytest.mark.parametrize(
+    "kind", ["EvidenceFlat", "EvidenceIVF20,Flat", pytest.param("EvidenceIVF20,PQ8,RFlat", marks=pytest.mark.slow)]
+)
 def test_real_signals(kind: str) -> None:
     assert_survives_alone(SIGNALS, 12_000, kind)
 
