@@ -42,6 +42,12 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_sessionfinish() -> None:
+    """Leave out imports also at the end, where pytest collects garbage several times."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     """Return the folder of the real graphs, or skip: they are not part of the repository."""

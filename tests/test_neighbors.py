@@ -46,16 +46,7 @@ TRANSFORMING_CHECKS = (
 )
 
 
-@parametrize_with_checks(
-    [
-        cfe.EvidenceNeighbors(),
-        PROBED_FULLY,
-        WITH_CLASSIFIER,
-        cfe.EvidenceNeighbors(index=None, estimator=make_pipeline(StandardScaler(), GaussianNB())),
-        cfe.EvidenceNeighbors(n_neighbors=2, neighbors="any", n_jobs=1),
-    ]
-)
-def test_scikit_learn_checks(estimator: cfe.EvidenceNeighbors, check: Any) -> None:
+def scikit_learn_checks(estimator: cfe.EvidenceNeighbors, check: Any) -> None:
     """The checks that call ``transform(X)`` fail where it needs more: what a classifier predicts for X."""
     needs_labels = not estimator.estimator and estimator.neighbors != "any"
     if needs_labels and check.func.__name__ in TRANSFORMING_CHECKS:
@@ -63,6 +54,21 @@ def test_scikit_learn_checks(estimator: cfe.EvidenceNeighbors, check: Any) -> No
             check(estimator)
     else:
         check(estimator)
+
+
+@parametrize_with_checks(
+    [cfe.EvidenceNeighbors(), WITH_CLASSIFIER, cfe.EvidenceNeighbors(n_neighbors=2, neighbors="any", n_jobs=1)]
+)
+def test_scikit_learn_checks(estimator: cfe.EvidenceNeighbors, check: Any) -> None:
+    scikit_learn_checks(estimator, check)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [PROBED_FULLY, cfe.EvidenceNeighbors(index=None, estimator=make_pipeline(StandardScaler(), GaussianNB()))]
+)
+def test_scikit_learn_checks_of_other_parameters(estimator: cfe.EvidenceNeighbors, check: Any) -> None:
+    scikit_learn_checks(estimator, check)
 
 
 @pytest.fixture(scope="module")
@@ -440,7 +446,7 @@ def alone() -> list[str]:
         "    if status.exists():\n"
         "        return 1024 * int(status.read_text().partition('VmHWM:')[2].split()[0])\n"
         "    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "n, d = 10_000, 4_000\n"
+        "n, d = 5_000, 4_000\n"
         "X = csr_array((np.ones(n), np.arange(n) % d, np.arange(n + 1)), shape=(n, d))\n"
         "y = np.arange(n) % 2\n"
         "neighbors = cfe.EvidenceNeighbors(1).fit(X[:10], y[:10])\n"
