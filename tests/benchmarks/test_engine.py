@@ -73,7 +73,12 @@ def in_process(engine: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
             patch.setattr(sys, "argv", [module, *arguments])
             engine(module).main()
 
-    return lambda: monkeypatch.setattr(engine("run"), "child", child)
+    def patch_all() -> None:
+        monkeypatch.setattr(engine("run"), "child", child)
+        monkeypatch.setattr(engine("paired"), "_QUERIES", 200)
+        monkeypatch.setattr(engine("paired"), "_MANY_ROUNDS", engine("paired")._ROUNDS)
+
+    return patch_all
 
 
 def peer_named(engine: Any, name: str) -> Any:

@@ -89,6 +89,9 @@ def run_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
             main.main()
 
     monkeypatch.setattr(importlib.import_module("benchmarks.engine.run"), "child", child)
+    paired = importlib.import_module("benchmarks.engine.paired")
+    monkeypatch.setattr(paired, "_QUERIES", 200)
+    monkeypatch.setattr(paired, "_MANY_ROUNDS", paired._ROUNDS)
 
 
 def test_a_run_writes_json_a_chart_and_a_page(exclusion: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,7 +180,7 @@ ALL = [*((kind, name) for kind in KINDS for name in CASES if applies(kind, name)
 @pytest.mark.parametrize(
     ("errors", "step"),
     [
-        pytest.param((KeyboardInterrupt, MemoryError), 3, id="in turn"),
+        pytest.param((KeyboardInterrupt, MemoryError), 9, id="in turn"),
         pytest.param((KeyboardInterrupt,), 1, id="interrupts", marks=pytest.mark.slow),
         pytest.param((MemoryError,), 1, id="no memory", marks=pytest.mark.slow),
     ],
