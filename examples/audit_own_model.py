@@ -88,4 +88,4 @@ show(audit.error_rate_by_evidence(finder, ks=[10, 50, 200]))
 # %%
 # Training on with the nodes of the 50 closest pairs, against the same training without them:
 
-show(audit.fine_tune(finder, pairs=finder.top_pairs(50), seeds=range(3), epochs=50).summary)
+show(audit.fine_tune(finder, pairs=finder.top_pairs(50), seeds=range(3), epochs=20).summary)

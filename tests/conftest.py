@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Imported modules are no garbage. With all of them in memory, a full collection takes a second.
 gc.disable()
 # Shared machines keep no deadline. Examples are the same in every run. `make slow` runs more of them.
-settings.register_profile("default", deadline=None, derandomize=True, max_examples=20)
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=12)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=60)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
@@ -40,6 +40,12 @@ def pytest_collection_finish() -> None:
     """Collect garbage of the tests only."""
     gc.freeze()
     gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    """Leave out imports also at the end, where pytest collects garbage several times."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import faiss
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
@@ -46,16 +46,7 @@ TRANSFORMING_CHECKS = (
 )
 
 
-@parametrize_with_checks(
-    [
-        cfe.EvidenceNeighbors(),
-        PROBED_FULLY,
-        WITH_CLASSIFIER,
-        cfe.EvidenceNeighbors(index=None, estimator=make_pipeline(StandardScaler(), GaussianNB())),
-        cfe.EvidenceNeighbors(n_neighbors=2, neighbors="any", n_jobs=1),
-    ]
-)
-def test_scikit_learn_checks(estimator: cfe.EvidenceNeighbors, check: Any) -> None:
+def scikit_learn_checks(estimator: cfe.EvidenceNeighbors, check: Any) -> None:
     """The checks that call ``transform(X)`` fail where it needs more: what a classifier predicts for X."""
     needs_labels = not estimator.estimator and estimator.neighbors != "any"
     if needs_labels and check.func.__name__ in TRANSFORMING_CHECKS:
@@ -63,6 +54,21 @@ def test_scikit_learn_checks(estimator: cfe.EvidenceNeighbors, check: Any) -> No
             check(estimator)
     else:
         check(estimator)
+
+
+@parametrize_with_checks(
+    [cfe.EvidenceNeighbors(), WITH_CLASSIFIER, cfe.EvidenceNeighbors(n_neighbors=2, neighbors="any", n_jobs=1)]
+)
+def test_scikit_learn_checks(estimator: cfe.EvidenceNeighbors, check: Any) -> None:
+    scikit_learn_checks(estimator, check)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [PROBED_FULLY, cfe.EvidenceNeighbors(index=None, estimator=make_pipeline(StandardScaler(), GaussianNB()))]
+)
+def test_scikit_learn_checks_of_other_parameters(estimator: cfe.EvidenceNeighbors, check: Any) -> None:
+    scikit_learn_checks(estimator, check)
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +166,6 @@ def test_n_jobs_is_the_number_of_threads_of_a_search(monkeypatch: pytest.MonkeyP
     assert faiss.omp_get_max_threads() == before
 
 
-@settings(max_examples=20)
 @given(stored_vectors(least=6, arbitrary_ids=False))
 def test_inverted_file_probed_fully_is_exact(stored: Stored) -> None:
     assume(len(stored.xq) > 0)

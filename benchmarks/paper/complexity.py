@@ -29,7 +29,7 @@ import cfe_faiss as cfe
 
 NAME = "complexity"
 SIZES = (4_000, 8_000, 16_000, 32_000, 64_000)
-TINY_SIZES = (900, 1_350, 2_000)
+TINY_SIZES = (900, 1_300)
 MIDDLE = 8_000
 NUMBERS = (5, 10, 20, 40, 80)  # of partitions, of clusters
 DEGREE = 2
@@ -41,7 +41,7 @@ VARIED = {"nodes": "n", "partitions": "p", "clusters": "m"}
 def measure(bench: Bench) -> dict[str, Any]:
     sizes = TINY_SIZES if bench.quick else SIZES
     middle = TINY_SIZES[0] if bench.quick else MIDDLE
-    numbers = bench.few(NUMBERS, 3)
+    numbers = bench.few(NUMBERS)
     rows = []
     for seed in bench.seeds:
         for n in sizes:

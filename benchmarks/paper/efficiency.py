@@ -19,7 +19,7 @@ from verdict import Case, Claim, cell, markdown
 NAME = "efficiency"
 GRAPHS = ("facebook", "pubmed", "bail")
 KS = (1, 2, 5, 10, 20, 50)
-QUERIES = 100
+QUERIES, QUICK_QUERIES = 100, 10
 VARIANTS = ("LocalCE-B", "LocalCE-I", "w/o WC", "w/o SP", "ours")
 PAPER_SECONDS = {"pubmed": 159, "facebook": 358, "amazon": 1503}
 INSENSITIVE = 2.0
@@ -27,22 +27,22 @@ SIGNIFICANT = 2.0
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    rows = []
+    rows, queries = [], QUICK_QUERIES if bench.quick else QUERIES
     for name in bench.few(GRAPHS, 1):
         for seed in bench.seeds:
-            settings = {"ks": KS, "queries": QUERIES, **bench.training(name)}
-            rows += bench.part(NAME, f"{name}-{seed}", settings, lambda n=name, s=seed: one(bench, n, s))
-    return {"ks": KS, "queries": QUERIES, "rows": rows}
+            settings = {"ks": KS, "queries": queries, **bench.training(name)}
+            rows += bench.part(NAME, f"{name}-{seed}", settings, lambda n=name, s=seed: one(bench, n, s, queries))
+    return {"ks": KS, "queries": queries, "rows": rows}
 
 
-def one(bench: Bench, name: str, seed: int) -> list[dict[str, Any]]:
+def one(bench: Bench, name: str, seed: int, queries: int) -> list[dict[str, Any]]:
     model = trained(bench, name, "gcn", seed)
     rows = []
     for scope, nodes in (("V_test", model.test), ("all nodes", np.arange(len(model.labels)))):
         X, labels = vectors(bench, name)[nodes], model.labels[nodes]
         rows += [
             {"graph": name, "source": model.source, "scope": scope, "seed": seed, "nodes": len(nodes), **row}
-            for row in timed(X, labels, seed, KS, QUERIES)
+            for row in timed(X, labels, seed, KS, queries)
         ]
     return rows
 

@@ -145,7 +145,8 @@ def trained(bench: Bench, name: str, kind: str, seed: int) -> Trained:
             fair_models.train_fair(model, data, known=20 if bench.quick else KNOWN, seed=seed, **how)
         else:
             models.train(model, data, seed=seed, **how)
-        judged = {key: getattr(models.evaluate(model, data, data.test_mask), key) for key in METRICS}
+        measures = models.evaluate(model, data, data.test_mask)
+        judged = {key: getattr(measures, key) for key in METRICS}
         metrics = {key: value if math.isfinite(value) else None for key, value in judged.items()}
         metrics["majority"] = float(data.y[data.test_mask].bincount().max() / data.test_mask.sum())
         metrics["seconds"] = time.perf_counter() - start

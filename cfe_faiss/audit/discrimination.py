@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from cfe_faiss.audit.evidence import attributes_of, find_evidence, sensitive_of
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
 from cfe_faiss.audit.tables import Floats, Frame, share, stack
-from cfe_faiss.base.checks import UNKNOWN, as_count, did_you_mean
+from cfe_faiss.base.checks import UNKNOWN, as_count, check_known
 from cfe_faiss.finder import EvidenceFinder
 
 _COLUMNS = ("feature", "value", "sensitive", "score", "expected", "difference", "class_expected", "nodes", "evidence")
@@ -116,9 +116,7 @@ def _find_sensitive(finder: EvidenceFinder, sensitive: Sequence[str] | None, gro
     """Return the scored attributes that are sensitive. ValueError if ``sensitive`` names one that is not scored."""
     known, names = [group.name for group in groups], sensitive_of(finder, sensitive)
     for name in () if sensitive is None else names:
-        if name not in known:
-            some, hint = ", ".join(known[:20]), did_you_mean(name, known)
-            raise ValueError(f"sensitive must name attributes that are scored ({some}), got {name!r}{hint}")
+        check_known("sensitive must name attributes that are scored", name, known)
     return set(names) & set(known)
 
 

@@ -18,7 +18,7 @@ from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, wilson
 from cfe_faiss.audit.reach import adjacency, independent_batches, measure_hops
 from cfe_faiss.audit.tables import Bools, Frame, Ints, data_frame, limits_of, share
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, did_you_mean
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, check_known, did_you_mean
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.frames import as_html
 from cfe_faiss.finder.table import call_on_table, check_column, codes_of
@@ -345,8 +345,7 @@ def _places(
     """Return the positions of an attribute's columns, and their values if each column stands for one."""
     if columns is not None:
         for name in columns.values():
-            if name not in names:
-                raise ValueError(f"columns must name features, got {name!r}")
+            check_known("columns must name features", name, names)
         return [names.index(name) for name in columns.values()], list(columns)
     owners = getattr(data, "feature_attributes", None)
     if attribute in names:

@@ -14,7 +14,7 @@ from cfe_faiss.audit.direct_test import ScoreTest
 from cfe_faiss.audit.evidence import attributes_of, drop_self, known_rows
 from cfe_faiss.audit.groups import Bins, Grouping, known_groups
 from cfe_faiss.audit.tables import Bools, Floats, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_names, did_you_mean
+from cfe_faiss.base.checks import UNKNOWN, as_names, check_known
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.parameters import EvidenceParameters
@@ -212,10 +212,7 @@ def codes_of(argument: str, group: Grouping, values: Any) -> tuple[list[str], li
     if not names:
         raise ValueError(f"{argument} must hold one value at least, got none")
     for name in names:
-        if name not in group.values:
-            known = ", ".join(group.values[:20])
-            hint = did_you_mean(name, group.values)
-            raise ValueError(f"{argument} must be among the values of {group.name!r} ({known}), got {name!r}{hint}")
+        check_known(f"{argument} must be among the values of {group.name!r}", name, group.values)
     return names, [group.values.index(name) for name in names]
 
 

@@ -18,12 +18,15 @@ _MAX_LABEL = np.iinfo(np.int32).max
 _MAX_ID = np.iinfo(np.int64).max - 1
 
 
+def to_host(values: Any) -> Any:
+    """Return a tensor in host memory, without its gradient; return other values unchanged."""
+    return values.detach().cpu() if hasattr(values, "detach") else values
+
+
 def as_array(name: str, values: Any) -> NDArray[Any]:
     """Return ``values`` (array, sequence or tensor on any device) as an array of real numbers, uncopied if possible."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
     try:
-        array = np.asarray(values)
+        array = np.asarray(to_host(values))
     except ValueError as error:
         raise ValueError(f"{name} must be a rectangular array of numbers, got {type(values).__name__}") from error
     if array.dtype.kind not in "biuf":

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.classes import Predictions, as_predictions
 from cfe_faiss.attributes.table import Attributes, attributes_of
-from cfe_faiss.base.checks import UNKNOWN, as_dense, as_matrix, as_unit_rows, is_sparse
+from cfe_faiss.base.checks import UNKNOWN, as_dense, as_matrix, as_unit_rows, is_sparse, to_host
 from cfe_faiss.finder.inputs import probabilities_of
 from cfe_faiss.finder.names import as_row_ids, row_numbers
 from cfe_faiss.finder.table import call_on_table, class_texts
 from cfe_faiss.graph.edges import is_torch_sparse, parts_for_the_model
 from cfe_faiss.graph.node_types import is_heterogeneous
-from cfe_faiss.graph.updates import KSVectors
+from cfe_faiss.graph.updates import KSVectors, features_of_nodes
 from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 
 if TYPE_CHECKING:
@@ -198,30 +198,16 @@ def _check(finder: EvidenceFinder, changes: Changes) -> _Rows:
         ids,
         (_edges("add_edges", changes.add_edges, ids, n), _edges("remove_edges", changes.remove_edges, ids, n)),
         changed,
-        _features(x, d),
+        features_of_nodes(x, d),
         added,
         np.unique(removed),
         changes.edge_weight,
     )
 
 
-def _dense(row: Any) -> NDArray[Any]:
-    return np.asarray(row.detach().cpu() if hasattr(row, "detach") else row)
-
-
-def _features(x: Mapping[Any, Any], d: int) -> NDArray[Any]:
-    rows = [as_dense("x", row) for row in x.values()]
-    for node, row in zip(x, rows, strict=True):
-        if row.shape != (d,):
-            raise ValueError(f"x must have rows of shape ({d},), got {row.shape} for {node!r}")
-    values = np.stack(rows) if rows else np.empty((0, d), np.float32)
-    as_matrix("x", values, d)  # refuses NaN, also where the vectors do not use the column
-    return values
-
-
 def _edges(name: str, given: Any, ids: NDArray[Any] | None, n: int) -> Ints:
     """Return edges of users' ids as edges of rows, (2, m)."""
-    edges = np.empty((2, 0), np.int64) if given is None else _dense(given)
+    edges = np.empty((2, 0), np.int64) if given is None else np.asarray(to_host(given))
     if edges.ndim != 2 or len(edges) != 2:
         raise ValueError(f"{name} must have shape (2, m), got {edges.shape}")
     return row_numbers(name, edges.ravel(), ids, n).reshape(2, -1) if edges.size else np.empty((2, 0), np.int64)
@@ -313,12 +299,12 @@ def data_after(data: Any, rows: _Rows, finder: EvidenceFinder) -> Any:
     if not _is_plain(data):
         return None
     changed = copy.copy(data)
-    changed.x = _like(data.x, rows.apply_to(_dense(data.x)))
-    changed.edge_index = _like(data.edge_index, _edges_after(_dense(data.edge_index), rows, finder))
+    changed.x = _like(data.x, rows.apply_to(np.asarray(to_host(data.x))))
+    changed.edge_index = _like(data.edge_index, _edges_after(np.asarray(to_host(data.edge_index)), rows, finder))
     for name in _PER_NODE:
         value = getattr(data, name, None)
         if value is not None and len(value) == rows.before < rows.n:
-            known = _dense(value)
+            known = np.asarray(to_host(value))
             unknown = {"b": False, "f": np.nan}.get(known.dtype.kind, UNKNOWN)
             more = np.full((rows.n - rows.before, *known.shape[1:]), unknown, known.dtype)
             setattr(changed, name, _like(value, np.concatenate([known, more])))

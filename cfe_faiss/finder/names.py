@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import as_ids, as_nodes, check_known, did_you_mean
+from cfe_faiss.base.checks import as_ids, as_nodes, check_known, did_you_mean, to_host
 
 
 def as_row_ids(argument: str, values: Any, n: int) -> NDArray[Any]:
@@ -41,7 +41,7 @@ def row_numbers(argument: str, given: Any, ids: NDArray[Any] | None, n: int) -> 
         If an id is unknown, or a mask has another length.
     """
     listed = [given] if isinstance(given, str | bytes) or not hasattr(given, "__len__") else given
-    values = listed.detach().cpu().numpy() if hasattr(listed, "detach") else np.asarray(listed)
+    values = np.asarray(to_host(listed))
     if values.dtype == bool:
         return as_nodes(argument, values, n)
     if ids is None:

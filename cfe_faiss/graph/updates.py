@@ -401,7 +401,8 @@ def _check(
     changed = _nodes("x", list(x or ()), gone)
     n = before + len(fresh)
     ids = np.concatenate([removed_nodes, changed, np.arange(before, n)])
-    values = np.concatenate([np.zeros((len(removed_nodes), d), np.float32), _features(x or {}, d), fresh])
+    given = as_matrix("x", features_of_nodes(x or {}, d), d)
+    values = np.concatenate([np.zeros((len(removed_nodes), d), np.float32), given, fresh])
     order = np.argsort(ids)
     removed = _removed_links(state, _edges("remove_edges", remove_edges, state.removed[:before]), removed_nodes)
     is_gone = np.concatenate([gone, np.zeros(len(fresh), bool)])
@@ -409,12 +410,15 @@ def _check(
     return _Change(n, removed_nodes, ids[order], values[order], removed, added)
 
 
-def _features(x: Mapping[int, ArrayLike], d: int) -> Floats:
+def features_of_nodes(x: Mapping[Any, Any], d: int) -> NDArray[Any]:
+    """Return the features, (d,), that a mapping holds for each of r nodes as rows, (r, d), finite in float32."""
     rows = [as_dense("x", row) for row in x.values()]
     for node, row in zip(x, rows, strict=True):
         if row.shape != (d,):
-            raise ValueError(f"x must have rows of shape ({d},), got {row.shape} for node {node}")
-    return as_matrix("x", np.stack(rows), d) if rows else np.empty((0, d), np.float32)
+            raise ValueError(f"x must have rows of shape ({d},), got {row.shape} for node {node!r}")
+    values = np.stack(rows) if rows else np.empty((0, d), np.float32)
+    as_matrix("x", values, d)  # refuses NaN, also where the vectors do not use the column
+    return values
 
 
 def _nodes(name: str, values: Any, removed: NDArray[np.bool_]) -> Ints:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import UNKNOWN, is_label
+from cfe_faiss.base.checks import UNKNOWN, is_label, to_host
 
 Codes = NDArray[np.int32]
 NOT_STORED = -2
@@ -50,8 +50,7 @@ def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> NDArr
 
 def _as_array(name: str, values: Any) -> NDArray[Any]:
     """Return labels as an array of numbers or texts, with -1 or "" for None."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
+    values = to_host(values)
     try:
         array = np.asarray(values)
     except ValueError as error:

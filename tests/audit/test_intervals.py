@@ -61,8 +61,15 @@ def test_bootstrap_equals_single_draws_for_many_scores() -> None:
     np.testing.assert_allclose(bootstrap_mean(scores, 0.9, 4000), np.quantile(means, [0.05, 0.95]), atol=1.5e-3)
 
 
-@pytest.mark.parametrize("n", [1, 3, 10, 40])
-@pytest.mark.parametrize("chance", [0.02, 0.2, 0.5, 0.9])
+# By default, each number with two chances, and each chance with two numbers.
+FEW_CASES = [
+    pytest.param(n, chance, marks=[pytest.mark.slow] if (i + j) % 2 else [])
+    for i, n in enumerate([1, 3, 10, 40])
+    for j, chance in enumerate([0.02, 0.2, 0.5, 0.9])
+]
+
+
+@pytest.mark.parametrize(("n", "chance"), FEW_CASES)
 def test_bootstrap_covers_also_where_cases_are_few(n: int, chance: float) -> None:
     rng = np.random.default_rng(n)
     covered = 0

@@ -73,7 +73,12 @@ def in_process(engine: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
             patch.setattr(sys, "argv", [module, *arguments])
             engine(module).main()
 
-    return lambda: monkeypatch.setattr(engine("run"), "child", child)
+    def patch_all() -> None:
+        monkeypatch.setattr(engine("run"), "child", child)
+        monkeypatch.setattr(engine("paired"), "_QUERIES", 200)
+        monkeypatch.setattr(engine("paired"), "_MANY_ROUNDS", engine("paired")._ROUNDS)
+
+    return patch_all
 
 
 def peer_named(engine: Any, name: str) -> Any:
@@ -285,7 +290,7 @@ def test_one_command_writes_json_pictures_and_page_and_resumes(
 ) -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
     names = ["ours", "IVFFlat, bitmap"]
-    command = ["short", "--graphs", "tiny", "--budget", "1", "--builds", "1", "--peers", *names]
+    command = ["short", "--graphs", "tiny", "--budget", "0.4", "--builds", "1", "--peers", *names]
     command += ["--work", str(folder.parents[2]), "--results", str(tmp_path)]
     engine("run").main(command)
     result = json.loads((tmp_path / "engine_short.json").read_text())

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,27 @@ def test_the_readme_holds_the_number_of_the_newest_result(exclusion: Any) -> Non
     assert sentence in " ".join((ROOT / "README.md").read_text().split())
 
 
-def test_a_run_writes_json_a_chart_and_a_page(exclusion: Any, tmp_path: Path) -> None:
+def run_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the modules that the command starts here; test_engine.py starts their processes."""
+
+    def child(module: str, *arguments: str, timeout: float | None = None) -> None:
+        main = importlib.import_module(f"benchmarks.engine.{module}")
+        if module == "graphs":
+            main.prepare(arguments[0], Path(arguments[1]))
+            return
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", [module, *arguments])
+            main.main()
+
+    monkeypatch.setattr(importlib.import_module("benchmarks.engine.run"), "child", child)
+    paired = importlib.import_module("benchmarks.engine.paired")
+    monkeypatch.setattr(paired, "_QUERIES", 200)
+    monkeypatch.setattr(paired, "_MANY_ROUNDS", paired._ROUNDS)
+
+
+def test_a_run_writes_json_a_chart_and_a_page(exclusion: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
+    run_in_this_process(monkeypatch)
     name, peers = "groups-50-zipf-20-8-600", ["ours", "IVFFlat, drop own", "SQ fast scan, bitmap"]
     command = ["small", "--graphs", name, "--peers", *peers, "--budget", "0.1", "--threads", "1", "--shared"]
     exclusion("run").main([*command, "--work", str(tmp_path / "work"), "--results", str(tmp_path)])

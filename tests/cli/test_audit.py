@@ -107,13 +107,13 @@ def test_applications_on_a_data_set(patients: Path, output) -> None:
 
 
 def test_fine_tune_trains_the_model_of_build(patients: Path, output) -> None:
-    flags = ("--dataset", "patients", "--seed", 2, "-k", 20, "--runs", 2, "--epochs", 15, "--lr", 0.02)
+    flags = ("--dataset", "patients", "--seed", 2, "-k", 20, "--runs", 2, "--epochs", 4, "--lr", 0.02)
     data = load("patients", seed=2)
     model = models.build("sage", data, seed=2)
     models.train(model, data, seed=2)
     finder = cfe.EvidenceFinder.from_data(data, model)
     pairs = cfe.global_evidence(cfe.read_index(patients), 20)
-    tuned = audit.fine_tune(finder, pairs=pairs, seeds=[0, 1], epochs=15, lr=0.02)
+    tuned = audit.fine_tune(finder, pairs=pairs, seeds=[0, 1], epochs=4, lr=0.02)
     text = output("fine-tune", patients, *flags, "--model", "sage", "--json")
     assert_wrote(text, "json", tuned.runs)
     text = output("fine-tune", patients, *flags, "--model", "sage", "--csv", "--summary")

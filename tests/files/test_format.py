@@ -79,7 +79,7 @@ def test_round_trip(kind: str, tmp_path: Path) -> None:
         assert_array_equal(a, b)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stored_vectors(least=4, lowest_label=-1))
 def test_round_trip_of_random_indexes(tmp_path: Path, stored: Stored) -> None:
     flat = cfe.IndexEvidenceFlat(stored.X.shape[1])

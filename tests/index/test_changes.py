@@ -106,4 +106,4 @@ class Changes(RuleBasedStateMachine):
 
 
 TestChanges = Changes.TestCase
-TestChanges.settings = settings(max_examples=40, stateful_step_count=25, deadline=None, derandomize=True)
+TestChanges.settings = settings(max_examples=2 * settings.default.max_examples, stateful_step_count=25)

@@ -3,7 +3,7 @@ from random import Random
 import faiss
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from reference import PADDING, Stored, clustered, evidence, similarities, stored_vectors
@@ -211,7 +211,6 @@ def test_bad_input_is_named_and_changes_nothing(call: object, error: type[Except
         assert_array_equal(a, b)
 
 
-@settings(max_examples=20)
 @given(st.integers(1, 40))
 def test_k_larger_than_the_eligible_rows_pads(k: int) -> None:
     index = cfe.IndexEvidenceFlat(3)

@@ -118,10 +118,10 @@ sys.exit(f"children ended with {status}" if any(status) else 0)
     ("kind", "busy"),
     [
         ("EvidenceFlat", "search"),
-        ("EvidenceFlat", "write"),
+        pytest.param("EvidenceFlat", "write", marks=pytest.mark.slow),
         ("EvidenceIVF20,Flat", "search"),
         ("EvidenceIVF20,Flat", "write"),
-        ("EvidenceIVF20x2,Flat", "write"),
+        pytest.param("EvidenceIVF20x2,Flat", "write", marks=pytest.mark.slow),
         ("EvidenceIVF20,Flat", "prepare"),
         ("EvidenceIVF20,Flat", "train"),
     ],

@@ -180,7 +180,7 @@ ALL = [*((kind, name) for kind in KINDS for name in CASES if applies(kind, name)
 @pytest.mark.parametrize(
     ("errors", "step"),
     [
-        pytest.param((KeyboardInterrupt, MemoryError), 3, id="in turn"),
+        pytest.param((KeyboardInterrupt, MemoryError), 9, id="in turn"),
         pytest.param((KeyboardInterrupt,), 1, id="interrupts", marks=pytest.mark.slow),
         pytest.param((MemoryError,), 1, id="no memory", marks=pytest.mark.slow),
     ],
@@ -310,12 +310,16 @@ print("survived")
 
 # No PQ: FAISS encodes it by OpenBLAS, which ends the process when memory runs out.
 @pytest.mark.exhausts_memory
-@pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF20,Flat", "EvidenceIVF20,SQ8"])
+@pytest.mark.parametrize(
+    "kind", ["EvidenceFlat", "EvidenceIVF20,Flat", pytest.param("EvidenceIVF20,SQ8", marks=pytest.mark.slow)]
+)
 def test_a_real_limit_of_memory(kind: str) -> None:
     assert_survives_alone(NO_MEMORY, 200_000, kind)
 
 
-@pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF20,Flat", "EvidenceIVF20,PQ8,RFlat"])
+@pytest.mark.parametrize(
+    "kind", ["EvidenceFlat", "EvidenceIVF20,Flat", pytest.param("EvidenceIVF20,PQ8,RFlat", marks=pytest.mark.slow)]
+)
 def test_real_signals(kind: str) -> None:
     assert_survives_alone(SIGNALS, 12_000, kind)
 

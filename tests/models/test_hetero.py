@@ -58,7 +58,11 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+# test_call.py compiles a network by default.
+NAMES = [pytest.param(name, marks=[pytest.mark.slow] if name == "compiled" else []) for name in MODELS]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_models_of_pyg(data, name):
     torch.manual_seed(4)
     model = MODELS[name](data)

@@ -227,7 +227,10 @@ class Breakable(torch.nn.Module):
 NEVER = -1
 
 
-@pytest.mark.parametrize(("calls", "patience"), [(1, 50), (20, 50), (21, 50), (60, 50), (21, 8), (45, 8)])
+MORE_STOPS = [pytest.param(*stop, marks=pytest.mark.slow) for stop in [(20, 50), (60, 50), (21, 8)]]
+
+
+@pytest.mark.parametrize(("calls", "patience"), [(1, 50), (21, 50), (45, 8), *MORE_STOPS])
 def test_a_resumed_training_ends_as_if_never_interrupted(patients, tmp_path, calls, patience):
     def run(calls, checkpoint=None):
         model = Breakable(patients, calls)

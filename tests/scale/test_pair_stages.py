@@ -141,18 +141,23 @@ def one_of(n: int, changed: Any = None) -> Stored:
     return Stored(X, labels if changed is None else changed, np.arange(n) * 7, X, labels, 1)
 
 
-@pytest.mark.parametrize(
-    ("labels", "k"),
-    [
-        (np.zeros(200, np.int64), 5),  # one class
-        (np.full(200, -1), 5),  # all unknown
-        (np.where(np.arange(200) < 2, 1, 0), 10_000),  # 396 pairs
-        (np.where(np.arange(200) < 140, -1, np.arange(200) % 2), 9),  # whole groups are unknown
-        (np.arange(200) % 2, 700),  # equal pairs are cut at the k-th
-        (np.arange(200), 50_000),  # every pair
-    ],
-)
-@pytest.mark.parametrize("price", [0, 4000, 10**9])
+FEW = [
+    (np.zeros(200, np.int64), 5),  # one class
+    (np.full(200, -1), 5),  # all unknown
+    (np.where(np.arange(200) < 2, 1, 0), 10_000),  # 396 pairs
+    (np.where(np.arange(200) < 140, -1, np.arange(200) % 2), 9),  # whole groups are unknown
+    (np.arange(200) % 2, 700),  # equal pairs are cut at the k-th
+    (np.arange(200), 50_000),  # every pair
+]
+# By default, each case with one price, and each price with two cases.
+FEW_PAIRS = [
+    pytest.param(labels, k, price, marks=[pytest.mark.slow] if (i + j) % 3 else [])
+    for i, (labels, k) in enumerate(FEW)
+    for j, price in enumerate([0, 4000, 10**9])
+]
+
+
+@pytest.mark.parametrize(("labels", "k", "price"), FEW_PAIRS)
 def test_few_classes_ties_and_more_pairs_wanted_than_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, labels: NDArray[np.int64], k: int, price: int
 ) -> None:

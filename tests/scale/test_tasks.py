@@ -39,11 +39,17 @@ def test_the_task_of_a_killed_worker_is_done_again(executor: LocalExecutor, tmp_
     assert [begun(tmp_path, i) for i in range(6)] == [1, 2, 1, 1, 1, 1]  # no other task is lost
 
 
-def test_a_task_that_kills_every_worker_ends_the_job(executor: LocalExecutor, tmp_path: Path) -> None:
+@pytest.mark.parametrize("attempts", [2, pytest.param(tasks._ATTEMPTS, marks=pytest.mark.slow)])
+def test_a_task_that_kills_every_worker_ends_the_job(
+    attempts: int, executor: LocalExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tasks._ATTEMPTS == 4
+    monkeypatch.setattr(tasks, "_ATTEMPTS", attempts)
     done: list[Finished] = []
-    with pytest.raises(JobError, match=r"stage killed, block 1: its worker died 4 times: .*signal 9.*, perhaps"):
+    message = rf"stage killed, block 1: its worker died {attempts} times: .*signal 9.*, perhaps"
+    with pytest.raises(JobError, match=message):
         run_stage("killed", partial(scale_calls.always_killed, folder=tmp_path), range(2), executor, done.append)
-    assert begun(tmp_path, 1) == 4
+    assert begun(tmp_path, 1) == attempts
 
 
 def test_an_error_ends_the_job_with_its_cause_and_keeps_running_tasks(executor: LocalExecutor, tmp_path: Path) -> None:
