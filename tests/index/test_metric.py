@@ -340,7 +340,7 @@ def test_from_stock_keeps_the_metric(metric: Any) -> None:
     halves = cfe.IndexEvidenceIVFScalarQuantizer.from_stock(coded, labels)
     assert halves.metric == metric
     assert_array_equal(halves.reconstruct_batch(np.arange(300)), X.astype(np.float16).astype(np.float32))
-    codes = faiss.index_factory(6, "IVF8,PQ3x8", CONSTANTS[metric])
+    codes = faiss.index_factory(6, "IVF8,PQ3x8np", CONSTANTS[metric])
     refined = faiss.IndexRefineFlat(codes)
     refined.train(X)
     refined.add(X)
