@@ -16,8 +16,7 @@
 //   -|q - x|^2 = -|q - c|^2 + 2 (q - m)·x' + a,    a = -2 (c - m)·x' - |x'|^2
 //
 // where a is computed in float64 from the row, and rounded once. So q - m is rounded to bytes, with twice the scale,
-// and
-// -|q - c|^2 + a takes the place of q·c.
+// and -|q - c|^2 + a takes the place of q·c.
 //
 // Float32 rounding errors of these bounds are relative to the lengths of the vectors. Unit vectors have one margin for
 // all; see core/blocks.cpp. For others, with u = 2^-24, w = q or 2 (q - m), r the longest x' of the list, and d <=
