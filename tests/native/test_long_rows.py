@@ -29,7 +29,7 @@ for d in map(int, sys.argv[1:]):
     X = np.stack([units[2], units[1], -units[2]]).astype(np.float32)
     ids, labels = np.arange(100, 100 + n), np.ones(n, np.int32)
     rows = Rows(d, 0, np.empty(0, np.float32), [Y.view(np.uint8).reshape(-1)], [ids], labels, [], 0)
-    nothing = np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, bool), np.empty(0, bool)
+    nothing = [np.empty(0, kind) for kind in (np.int32, np.int64, np.float32, bool, bool)]
     blocks = Blocks(rows, "byte", (d + 16) * 2.0**-24, *nothing, np.empty((0, d), np.float32), 0, 1)
     S = X.astype(np.float64) @ Y.T.astype(np.float64)
     expected = np.sort(S)[:, : -k - 1 : -1]
