@@ -213,7 +213,8 @@ def _changed(graph: Graph, num_nodes: int, nodes: Ints, removed: Links, added: L
     gone = np.sort(entries[np.searchsorted(keys, removed.keys)])
     kept = np.ones(graph.num_edges, bool)
     kept[gone] = False
-    fresh = ~among(added.keys, keys[kept[entries]])
+    fresh = np.flatnonzero(~among(added.keys, keys[kept[entries]]))
+    fresh = fresh[np.argsort(added.keys[fresh])]  # reversed entries do not ascend
     owners = added.nodes[fresh]
     # Places among the entries of the changed lists, then in the graph, then among what is kept.
     places = np.searchsorted(keys, added.keys[fresh])

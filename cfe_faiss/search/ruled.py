@@ -239,7 +239,7 @@ class _ClassLists(NamedTuple):
 
 
 def _near_lists(queries: Queries, effort: Effort) -> Ints | None:
-    """Return the lists nearest to each query by their rows of other classes; None if the means of each class pay."""
+    """Return the lists nearest to each query by their rows of other classes; None if comparing all lists is as good."""
     snapshot, width = queries.snapshot, max(_FEWEST_NEAR, _NEAR * (effort.nprobe or 1))
     if snapshot.metric == "ip" or width > _MOST_NEAR or _NEAR_SHARE * width > snapshot.lists:
         return None  # for "ip", lists near by other classes say less: with 20 classes recall is .01 lower

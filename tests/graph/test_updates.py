@@ -104,14 +104,18 @@ def test_every_version_equals_recomputation_bit_for_bit(seed, directed, weighted
         assert_array_equal(mirror.ks.removed, sorted(mirror.gone))
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("directed", [False, True])
-def test_many_changed_rows_are_merged_into_the_graph(directed, monkeypatch):
+def test_many_changed_rows_are_merged_into_the_graph(directed, weighted, monkeypatch):
     monkeypatch.setattr(adjacency, "_LEAST_ENTRIES", 3)
     monkeypatch.setattr(adjacency, "_MERGE_FACTOR", 0)
-    mirror = Mirror(1, directed=directed, weighted=True)
-    for _ in range(10):
+    mirrors = [Mirror(seed, directed=directed, weighted=weighted) for seed in range(20)]
+    for mirror in [*mirrors] * 4:
         mirror.ks.update(**mirror.change())
         assert_array_equal(mirror.ks.vectors, mirror.expected())
+        graph = as_graph(mirror.edge_index, len(mirror.x), edge_weight=mirror.weights, directed=directed)
+        for name in ("indptr", "indices", "weights"):
+            assert_array_equal(getattr(mirror.ks.graph, name), getattr(graph, name))
 
 
 def test_only_the_surroundings_of_a_change_are_returned():
