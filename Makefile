@@ -63,9 +63,10 @@ demo: $(DEMO)
 test: $(TESTS)
 	$(PYTEST)
 
-# Sequential, because most of them start clusters, whose processes have time limits.
+# Tests that start clusters, whose processes have time limits, run one after the other.
 slow: $(TESTS)
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow tests/scale
+	$(PYTEST) -m slow --ignore tests/scale
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "hypothesis and not slow"
 
 check: $(TOOLS)

@@ -1,17 +1,20 @@
 """Which number tells when it pays to train an inverted file again?
 
 The vectors of an index are replaced in place, step by step: clusters that move, clusters that are exchanged, a common
-shift, and KS vectors of real graphs whose edges or features are replaced by random ones (`KSVectors.update`). After
+shift, and KS vectors of real graphs whose edges or features are replaced by random ones (`KSVectors.update`). The first
+two are repeated with vectors of different lengths for the metrics "ip" and "l2". After
 each step the index that was trained at first is compared with one trained on the same vectors: recall@10 at nprobe =
 16, and rows scanned at recall@10 = 0.95 (one query at a time, 1,000 stored queries). Candidates for the number are
 `index.drift()` (the share of rows that the mean of another list is nearer to), the angle between centroids and means of
-lists, the loss of similarity of rows to their centroids since training, and FAISS's imbalance factor.
+lists, the loss of similarity of rows to their centroids since training, and FAISS's imbalance factor. The second and
+the third are for "cosine" only.
 
     CFE_DATA=... python benchmarks/drift.py
 """
 
 import argparse
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import faiss
@@ -33,6 +36,7 @@ SWEEP = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 GRAPHS = (("facebook", "random edges"), ("bail", "random edges"), ("facebook", "random features"))
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 CANDIDATES = ("drift", "centroids_moved", "similarity_lost", "imbalance")
+MOVES = "clusters move", "clusters are exchanged"
 Floats = NDArray[np.float32]
 Versions = Iterator[tuple[float, Floats]]
 
@@ -41,24 +45,30 @@ def unit(X: NDArray[Any]) -> Floats:
     return (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32)
 
 
-def synthetic(kind: str, rng: np.random.Generator, n: int = N) -> tuple[NDArray[np.int64], Versions]:
-    """Return labels and versions of vectors around n / 50 centres, each with the size of its change."""
+def synthetic(
+    kind: str, rng: np.random.Generator, n: int = N, *, lengths: bool = False
+) -> tuple[NDArray[np.int64], Versions]:
+    """Return labels and versions of vectors around n / 50 centres, each with the size of its change.
+
+    The vectors have unit length or, with ``lengths``, lengths drawn at first from a lognormal distribution.
+    """
     centres, others = rng.normal(size=(2, n // 50, D))
     centre, noise = rng.integers(0, len(centres), n), 0.6 * rng.normal(size=(n, D))
     labels = np.where(rng.random(n) < 0.9, centre % CLASSES, rng.integers(0, CLASSES, n))
     order, direction = rng.permutation(n), rng.normal(size=D)
+    scale = rng.lognormal(sigma=0.3, size=(n, 1)).astype(np.float32) if lengths else np.float32(1)
 
     def versions() -> Versions:
         if kind == "clusters move":
             for angle in (0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5):
-                yield angle, unit((np.cos(angle) * centres + np.sin(angle) * others)[centre] + noise)
+                yield angle, scale * unit((np.cos(angle) * centres + np.sin(angle) * others)[centre] + noise)
         if kind == "clusters are exchanged":
             for share in (0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0):
                 is_new = (order < share * n)[:, None]
-                yield share, unit(np.where(is_new, others[centre], centres[centre]) + noise)
+                yield share, scale * unit(np.where(is_new, others[centre], centres[centre]) + noise)
         if kind == "common shift":
             for length in (0, 0.25, 0.5, 1.0, 1.5, 2.0):
-                yield length, unit(centres[centre] + noise + length * direction)
+                yield length, scale * unit(centres[centre] + noise + length * direction)
 
     return labels, versions()
 
@@ -89,8 +99,8 @@ def graph_versions(name: str, kind: str, rng: np.random.Generator) -> tuple[NDAr
     return np.asarray(data.y).astype(np.int64), versions()
 
 
-def trained(X: Floats, labels: NDArray[np.int64]) -> cfe.IndexEvidenceIVF:
-    index = cfe.IndexEvidenceIVF(X.shape[1], 4 * int(len(X) ** 0.5))
+def trained(X: Floats, labels: NDArray[np.int64], metric: str) -> cfe.IndexEvidenceIVF:
+    index = cfe.IndexEvidenceIVF(X.shape[1], 4 * int(len(X) ** 0.5), metric=metric)
     index.train(X)
     index.add_with_labels(X, labels)
     return index
@@ -100,13 +110,12 @@ def candidates(index: cfe.IndexEvidenceIVF) -> dict[str, float]:
     """Return the numbers that might tell, of an index as it is; ``similarity`` is that of rows with their centroids."""
     with index.reading() as snapshot:
         sizes, sums = np.diff(snapshot.starts), list_sums(snapshot)
-        similarity = float((sums * snapshot.centroids[0]).sum())
-    return {
-        "drift": index.drift(),
-        "centroids_moved": 1 - similarity / float(np.linalg.norm(sums, axis=1).sum()),
-        "similarity": similarity / len(sizes),
-        "imbalance": float(len(sizes) * (sizes**2).sum() / sizes.sum() ** 2),
-    }
+        found = {"drift": index.drift(), "imbalance": float(len(sizes) * (sizes**2).sum() / sizes.sum() ** 2)}
+        if snapshot.metric == "cosine":
+            similarity = float((sums * snapshot.centroids[0]).sum())
+            found["centroids_moved"] = 1 - similarity / float(np.linalg.norm(sums, axis=1).sum())
+            found["similarity"] = similarity / len(sizes)
+    return found
 
 
 def searched(index: cfe.IndexEvidenceIVF, ids: NDArray[np.int64]) -> dict[str, float]:
@@ -138,36 +147,39 @@ def searched(index: cfe.IndexEvidenceIVF, ids: NDArray[np.int64]) -> dict[str, f
     }
 
 
-def measure(name: str, labels: NDArray[np.int64], versions: Versions, rng: np.random.Generator) -> dict[str, Any]:
+def measure(
+    name: str, labels: NDArray[np.int64], versions: Versions, rng: np.random.Generator, metric: str = "cosine"
+) -> dict[str, Any]:
     faiss.omp_set_num_threads(1)
     steps: list[dict[str, Any]] = []
     kept: cfe.IndexEvidenceIVF | None = None
     for size, X in versions:
-        fresh = trained(X, labels)
+        fresh = trained(X, labels, metric)
         if kept is None:
-            kept, ids = trained(X, labels), rng.choice(len(X), min(QUERIES, len(X)), replace=False)
+            kept, ids = trained(X, labels, metric), rng.choice(len(X), min(QUERIES, len(X)), replace=False)
         else:
             kept.update_vectors(np.arange(len(X)), X)
         step = {"size": size, "kept": searched(kept, ids), "trained": searched(fresh, ids), **candidates(kept)}
-        first = steps[0] if steps else step
-        step["similarity_lost"] = 1 - step["similarity"] / first["similarity"]
+        if metric == "cosine":
+            step["similarity_lost"] = 1 - step["similarity"] / (steps or [step])[0]["similarity"]
         step["drift_trained"] = fresh.drift()
         step["rows_ratio"] = step["kept"]["rows_at_recall"] / step["trained"]["rows_at_recall"]
         step["recall_lost"] = step["trained"]["recall"] - step["kept"]["recall"]
         steps.append(step)
         print(name, {key: value for key, value in step.items() if not isinstance(value, dict)}, flush=True)
-    return {"name": name, "n": len(labels), "d": X.shape[1], "steps": steps}
+    return {"name": name, "n": len(labels), "d": X.shape[1], "metric": metric, "steps": steps}
 
 
-def correlations(runs: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return Spearman's correlation of each candidate with each loss, over all steps of all runs together."""
-    steps = [step for run in runs for step in run["steps"]]
+def correlations(runs: list[dict[str, Any]], metrics: tuple[str, ...]) -> dict[str, dict[str, float]]:
+    """Return Spearman's correlation of each candidate with each loss, over all steps of the runs with these metrics."""
+    steps = [step for run in runs if run["metric"] in metrics for step in run["steps"]]
     return {
         name: {
             loss: float(spearmanr([step[name] for step in steps], [step[loss] for step in steps]).statistic)
             for loss in ("rows_ratio", "recall_lost")
         }
         for name in CANDIDATES
+        if all(name in step for step in steps)
     }
 
 
@@ -176,11 +188,13 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--name", default="drift", help="of the result")
     args = parser.parse_args(argv)
     rng = np.random.default_rng(0)
-    kinds = "clusters move", "clusters are exchanged", "common shift"
-    runs = [measure(kind, *synthetic(kind, rng), rng) for kind in kinds]
+    runs = [measure(kind, *synthetic(kind, rng), rng) for kind in (*MOVES, "common shift")]
     for name, kind in GRAPHS:
         runs.append(measure(f"{name}, {kind}", *graph_versions(name, kind, rng), rng))
-    print(f"written to {save(args.name, {'runs': runs, 'correlations': correlations(runs)})}")
+    for metric, kind in product(("ip", "l2"), MOVES):
+        runs.append(measure(f"{kind}, {metric}", *synthetic(kind, rng, lengths=True), rng, metric))
+    content = {"correlations": correlations(runs, ("cosine",)), "of_others": correlations(runs, ("ip", "l2"))}
+    print(f"written to {save(args.name, {'runs': runs, **content})}")
 
 
 if __name__ == "__main__":

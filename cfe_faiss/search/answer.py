@@ -26,7 +26,9 @@ _FEW_TO_CALIBRATE = 2000  # an exact search of this number of queries takes abou
 # An exact search of all rows multiplies each pair once. It is faster than a search of lists that hold most of the rows:
 # see `_pays_exactly`.
 _LEAST_SHARE = 0.4
-_LEAST_DIMENSIONS = 128  # below, the selection takes the time: at 3,000 x 27 an exact search takes 1.5 times as long
+# With fewer dimensions, or more results than half of them, the selection takes the time, and not the products: at
+# 3,000 x 27 an exact search takes 1.5 times as long with VNNI.
+_LEAST_DIMENSIONS = 128
 _SCANNED = 1.08  # rows of an exact search that take as long as a row of the lists
 _OVERHEAD, _OVERHEAD_PER_DIMENSION = 400, 0.8  # grouping and rotating a query, in rows of an exact search
 _PASSES = 8  # passes of one query over all rows take about as long as building their blocks
@@ -148,7 +150,8 @@ def choose_by_size(
         few = single.scan if nq <= _FEW else exact.search
         return Plan(exact.search_stored if every and nq > _FEW else few, 0, effort)
     calibration = calibration_for(snapshot, nq, k, effort, allowed, stored=stored)
-    may_be_exact = calibration is not None and every and effort.class_aware and effort.memory is None
+    by_products = snapshot.d >= _LEAST_DIMENSIONS and 2 * k <= snapshot.d
+    may_be_exact = by_products and every and effort.class_aware and effort.memory is None
     if calibration is not None and may_be_exact and _pays_exactly(snapshot, calibration):
         return Plan(exact.search_stored, snapshot.lists, effort)
     if calibration is not None:
@@ -157,10 +160,11 @@ def choose_by_size(
         nprobe = snapshot.lists
     else:
         nprobe = as_count("nprobe", effort.nprobe)  # FAISS code may have set the index's nprobe without a check
-    # One matrix product per unordered pair is faster than blocks of floats, and than blocks of bytes for other metrics
-    # than cosine.
+    # One matrix product per unordered pair is faster than blocks of floats, and than blocks of bytes in many dimensions
+    # or for other metrics than cosine.
     all_pairs = every and calibration is None and nprobe >= snapshot.lists
-    if all_pairs and effort.class_aware and not (_native.has_bytes() and snapshot.metric == "cosine"):
+    in_bytes = _native.has_bytes() and snapshot.metric == "cosine" and not may_be_exact
+    if all_pairs and effort.class_aware and not in_bytes:
         return Plan(exact.search_stored, nprobe, effort)
     batched = is_batched(snapshot, nq, nprobe, effort) and (
         calibration is None or _in_groups(snapshot, nq, effort, stored)
@@ -173,8 +177,6 @@ def _pays_exactly(snapshot: Snapshot, calibration: Calibration) -> bool:
 
     The numbers were measured for n = 1,000 to 20,000 and d = 27 to 1433, and rather keep the lists.
     """
-    if snapshot.d < _LEAST_DIMENSIONS:
-        return False
     classes, counts = snapshot.class_counts
     scanned = [snapshot.scanned(nprobe) for nprobe in calibration.look_up(classes).tolist()]
     rows = float(counts @ np.array(scanned)) / max(1, int(counts.sum()))

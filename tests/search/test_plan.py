@@ -15,8 +15,8 @@ from cfe_faiss.search.query import Effort, Plan
 OWN = Effort(16, complete=True, routing="evidence")
 
 
-def plan(snapshot: Snapshot, nq: int, effort: Effort, *, every: bool = False, stored: bool = True) -> Plan:
-    return answer.choose_by_size(snapshot, nq, 10, effort.with_defaults(OWN), every=every, stored=stored)
+def plan(snapshot: Snapshot, nq: int, effort: Effort, *, every: bool = False, stored: bool = True, k: int = 10) -> Plan:
+    return answer.choose_by_size(snapshot, nq, k, effort.with_defaults(OWN), every=every, stored=stored)
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +92,23 @@ def test_all_rows_are_searched_exactly_if_their_recall_needs_many_lists() -> Non
         assert plan(snapshot, 900, arguments(memory=1 << 20, **many), every=True).engine is grouped.search
     for expected, found in zip(index.search_stored(k=10, exact=True), index.search_stored(k=10, **many), strict=True):
         assert_array_equal(found, expected)
+
+
+def test_the_product_of_all_pairs_needs_many_dimensions_and_few_results(
+    index: cfe.IndexEvidenceIVF, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_native, "has_bytes", lambda: True)
+    wide = cfe.IndexEvidenceIVF(128, 20)
+    X = np.random.default_rng(0).normal(size=(900, 128))
+    wide.train(X)
+    wide.add_with_labels(X, np.arange(900) % 3)
+    for made, k, engine in ((wide, 64, exact.search_stored), (wide, 65, grouped.search), (index, 5, grouped.search)):
+        assert plan(made.storage(), 900, arguments(exact=True), every=True, k=k).engine is engine
+        small = arguments(exact=True, memory=1 << 20)
+        assert plan(made.storage(), 900, small, every=True, k=k).engine is grouped.search
+    monkeypatch.undo()
+    for expected, found in zip(wide.search_stored(k=65, exact=True), wide.search_stored(k=64, exact=True), strict=True):
+        assert_array_equal(found, expected[:, :64])
 
 
 def test_few_dimensions_are_searched_in_lists_at_any_recall(index: cfe.IndexEvidenceIVF) -> None:
