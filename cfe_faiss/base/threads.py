@@ -126,10 +126,11 @@ def _set_blas_threads() -> None:
             _setter.join()
         _setter = threading.current_thread()
         while not _is_settled():
-            numbers = [1] * len(libraries) if _before is None else _before
-            _before = [library.num_threads for library in libraries] if _before is None else None
-            for library, number in zip(libraries, numbers, strict=True):
-                library.set_num_threads(number)
+            with _native.Unforked():  # a child would inherit the locks of OpenBLAS and threadpoolctl as they are
+                numbers = [1] * len(libraries) if _before is None else _before
+                _before = [library.num_threads for library in libraries] if _before is None else None
+                for library, number in zip(libraries, numbers, strict=True):
+                    library.set_num_threads(number)
 
 
 def _after_fork_in_child() -> None:

@@ -1,3 +1,4 @@
+import subprocess
 import sys
 import threading
 import time
@@ -145,3 +146,43 @@ def test_threads_of_the_core_are_worth_it_for_less_work() -> None:
 def test_progress_is_quiet_when_it_is_not_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     threads.run(lambda _: None, range(50), progress="Working")
     assert capsys.readouterr() == ("", "")
+
+
+SETS_WHILE_IT_FORKS = """
+import os, signal, threading, time
+from types import SimpleNamespace
+from cfe_faiss.base import threads
+
+held = threading.Lock()  # as OpenBLAS has one
+
+
+class Library:
+    num_threads = 2
+
+    def set_num_threads(self, number):
+        with held:
+            time.sleep(0.5)
+
+
+threads._blas = lambda: SimpleNamespace(lib_controllers=[Library()])
+other = threading.Thread(target=threads.single_threaded_blas()(lambda: None))
+other.start()
+while not held.locked():
+    time.sleep(0.001)
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    os._exit(0 if held.acquire(timeout=5) else 1)
+assert os.waitpid(child, 0)[1] == 0
+other.join()
+"""
+
+
+def test_a_fork_waits_until_the_threads_of_blas_are_set() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", SETS_WHILE_IT_FORKS],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
