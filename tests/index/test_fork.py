@@ -37,6 +37,8 @@ index.search(X[:100], 5)
 
 
 def search():
+    if sys.version_info < (3, 11, 10):  # FAISS's threads call Python, which can hang a child: python/cpython#112275
+        faiss.omp_set_num_threads(1)
     while not stop.is_set():
         index.search_evidence(X[:100], y[:100], 5)
         index.search_stored(k=3)
