@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Real
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -238,32 +238,13 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         if self.estimator is not None and not is_classifier(self.estimator):
             raise TypeError(f"estimator must be a classifier, got {self.estimator!r}")
 
-    @overload
-    def kneighbors(
-        self,
-        X: Any = None,
-        labels: ArrayLike | None = None,
-        n_neighbors: int | None = None,
-        return_distance: Literal[True] = True,
-    ) -> tuple[Distances, Indices]: ...
-
-    @overload
-    def kneighbors(
-        self,
-        X: Any = None,
-        labels: ArrayLike | None = None,
-        n_neighbors: int | None = None,
-        *,
-        return_distance: Literal[False],
-    ) -> Indices: ...
-
     def kneighbors(
         self,
         X: Any = None,
         labels: ArrayLike | None = None,
         n_neighbors: int | None = None,
         return_distance: bool = True,
-    ) -> tuple[Distances, Indices] | Indices:
+    ) -> Any:
         """Return the nearest fitted samples of other classes than the query's.
 
         Parameters
@@ -428,7 +409,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         _check_mode(mode)
         return self._graph(*self._within(X, labels, radius), mode)
 
-    def transform(self, X: Any, labels: ArrayLike | None = None) -> Distances:
+    def transform(self, X: Any, labels: ArrayLike | None = None) -> Any:
         """Return the distances to the nearest samples of other classes as features.
 
         Parameters
@@ -454,7 +435,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             raise ValueError("X must be given: kneighbors() searches the fitted samples")
         return self.kneighbors(X, labels)[0]
 
-    def fit_transform(self, X: Any, y: ArrayLike | None = None, **fit_params: Any) -> Distances:
+    def fit_transform(self, X: Any, y: ArrayLike | None = None, **fit_params: Any) -> Any:
         """Fit the samples and return their distances to the nearest samples of other classes.
 
         Parameters
