@@ -334,19 +334,12 @@ def perform(folder: str, stage: str, run: Run, memory: int, threads: int, block:
     """Run one task in a worker process; return its record for the manifest."""
     use_threads(threads)
     task, start, cpu_start = Task.of(Path(folder), memory, stage, block), time.monotonic(), time.process_time()
-    _reset_peak()
+    with suppress(OSError):  # restarts the system's measurement of the peak memory, where it can be restarted
+        Path("/proc/self/clear_refs").write_text("5")
     result = dict(run(task) or {})
     files = tuple(WrittenFile.of(task.folder, path) for path in task.written)
     seconds, cpu_seconds = time.monotonic() - start, time.process_time() - cpu_start
     return Finished(stage, block, files, result, seconds, cpu_seconds, _peak())
-
-
-def _reset_peak() -> None:
-    """Restart the system's measurement of this process's peak memory, where it can be restarted."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return
 
 
 def _peak() -> int:
