@@ -1,7 +1,7 @@
 """Tables and results of the audits, and names of their array types."""
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -58,8 +58,8 @@ def data_frame(data: Any, columns: Iterable[str] | None = None) -> Frame:
     return pd.DataFrame(data, columns=None if columns is None else [*columns])
 
 
-def stack(blocks: Iterable[Mapping[str, Any]], columns: Iterable[str] = ()) -> Frame:
-    """Return one DataFrame of blocks of columns, in order. Without blocks it is empty and has ``columns``."""
+def stack(blocks: Iterable[Any], columns: Iterable[str] = ()) -> Frame:
+    """Return one DataFrame of blocks of columns, or of DataFrames, in order; without blocks an empty one."""
     frames = [data_frame(block) for block in blocks]
     if not frames:
         return data_frame([], columns)

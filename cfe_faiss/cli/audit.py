@@ -4,13 +4,13 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cfe_faiss import audit
 from cfe_faiss.attributes.table import Attributes, as_attributes
-from cfe_faiss.audit.groups import VALUES_AS_THEY_ARE
+from cfe_faiss.audit.groups import VALUES_AS_THEY_ARE, Bins
 from cfe_faiss.cli.case import Case, class_number, compare, read_case
 from cfe_faiss.cli.output import announce, write, write_frame
 from cfe_faiss.cli.own import Names, check_labels
@@ -23,10 +23,6 @@ from cfe_faiss.files.format import read_index
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.pairs import global_evidence
-
-if TYPE_CHECKING:
-    from cfe_faiss.audit.groups import Bins
-
 
 _OF_SCORES = ("feature", "value", "score", "expected", "difference", "nodes")
 _OF_GROUPS = ("class", "feature", "value", "count", "rate", "ratio", "ratio_low", "ratio_high", "verdict", "fpr", "fnr")
@@ -46,7 +42,8 @@ def _write_by_group(function: Callable[..., Any], arguments: argparse.Namespace,
     """Write the table of an audit by groups."""
     index = read_index(arguments.index)
     check_nprobe(index, arguments.nprobe)
-    case = _read_known(arguments)
+    known = arguments.dataset is not None or arguments.features is not None
+    case = read_case(arguments, predict=False, encode=False) if known else None  # the nodes' attributes and ids
     groups: dict[str, Any] = {"intersections": arguments.cross}
     if case is not None and arguments.bins is not None:
         groups["bins"] = _bins(arguments.bins)
@@ -111,14 +108,7 @@ def _truth(arguments: argparse.Namespace, index: EvidenceIndex) -> Any:
     return classes.y
 
 
-def _read_known(arguments: argparse.Namespace) -> Case | None:
-    """Return the nodes' attributes and ids; None without a data set and a table."""
-    if arguments.dataset is None and arguments.features is None:
-        return None
-    return read_case(arguments, predict=False, encode=False)
-
-
-def _check_effect(bins: "Bins", attributes: Attributes, arguments: argparse.Namespace) -> None:
+def _check_effect(bins: Bins, attributes: Attributes, arguments: argparse.Namespace) -> None:
     """Raise ValueError if no chosen column has the bins."""
     asked = list(attributes) if arguments.columns is None else [*arguments.columns]
     asked += [name for names in arguments.cross for name in names]
@@ -132,7 +122,7 @@ def _check_effect(bins: "Bins", attributes: Attributes, arguments: argparse.Name
         raise ValueError(f"--bins has no effect: no column has more than {VALUES_AS_THEY_ARE} different numbers")
 
 
-def _bins(texts: list[str]) -> "Bins":
+def _bins(texts: list[str]) -> Bins:
     """Return the bins of "4", "TIME=0,30" (edges) or "AGE=5" (number of bins)."""
     try:
         if len(texts) == 1 and "=" not in texts[0]:

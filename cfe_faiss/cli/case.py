@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.base.checks import as_count, as_labels, did_you_mean
+from cfe_faiss.base.checks import as_count, as_labels, check_known
 from cfe_faiss.cli import own
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.datasets import load
@@ -89,11 +89,10 @@ def class_number(names: Sequence[str], option: str, text: str) -> int:
     ValueError
         If there is no such class.
     """
-    if text in names:
-        return list(names).index(text)
-    if text.isdecimal() and int(text) < len(names):
+    if text not in names and text.isdecimal() and int(text) < len(names):
         return int(text)
-    raise ValueError(f"{option} must be a class ({', '.join(names[:20])}), got {text!r}{did_you_mean(text, names)}")
+    check_known(f"{option} must be a class", text, names)
+    return list(names).index(text)
 
 
 def read_case(arguments: argparse.Namespace, *needed: str, predict: bool = True, encode: bool = True) -> Case:

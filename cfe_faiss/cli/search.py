@@ -82,7 +82,9 @@ def _columns(
 ) -> Columns:
     """Return ids, other columns, similarities and classes of the two sides of pairs."""
     ids = {side: names.nodes(nodes) for side, nodes in sides.items()}
-    labels = {f"{side}_label": names.labels(_labels(index, nodes)) for side, nodes in sides.items()}
+    known = index.members()
+    places = {side: np.searchsorted(known.ids, nodes) for side, nodes in sides.items()}
+    labels = {f"{side}_label": names.labels(known.labels[own]) for side, own in places.items()}
     source, target = sides.values()
     return {**ids, **others, "similarity": _similarity(index, source, target, found), **labels}
 
@@ -102,11 +104,6 @@ def check_nprobe(index: EvidenceIndex, nprobe: int | None) -> None:
     """Raise ValueError if ``nprobe`` is given and has no effect."""
     if nprobe is not None and not index.has_lists:
         raise ValueError("--nprobe has no effect with an exact index, which has no lists")
-
-
-def _labels(index: EvidenceIndex, ids: NDArray[np.int64]) -> NDArray[np.int32]:
-    known = index.members()
-    return known.labels[np.searchsorted(known.ids, ids)]
 
 
 def _similarity(
