@@ -475,16 +475,13 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             _check_no_labels(labels, 'neighbors="other"')
             codes = np.full(queries.shape[0], len(self.classes_))  # a class without samples
         else:
-            codes = self._encode(self._labels_of(X, labels), queries.shape[0])
+            if labels is None:
+                if self.estimator_ is None:
+                    raise ValueError("labels must be given with X: the predicted class of each query, got None")
+                labels = self.estimator_.predict(X)
+            codes = self._encode(labels, queries.shape[0])
         for rows in _blocks(queries):
             yield _dense(queries[rows]), codes[rows]
-
-    def _labels_of(self, X: Any, labels: ArrayLike | None) -> ArrayLike:
-        if labels is None:
-            if self.estimator_ is None:
-                raise ValueError("labels must be given with X: the predicted class of each query, got None")
-            labels = self.estimator_.predict(X)
-        return labels
 
     def _encode(self, labels: ArrayLike, n: int) -> Indices:
         """Return the position of each label in ``classes_``, or len(classes_) for an unknown label."""

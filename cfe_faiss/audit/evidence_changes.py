@@ -62,9 +62,10 @@ def changes_of_neighbours(finder: EvidenceFinder, rows: Ints, models: Models, k:
     first = search()
     for name, labels in others:
         index.relabel(labels[rows], ids=rows)
-        both, similarity = map(np.concatenate, zip(first, search(), strict=True))  # each of the two holds a key once
+        found = search()
+        both = np.concatenate([first[0], found[0]])  # each of the two holds a key once
         union, position, count = np.unique(both, return_index=True, return_counts=True)
-        before, similarity = position < len(first[0]), similarity[position]
+        before, similarity = position < len(first[0]), np.concatenate([first[1], found[1]])[position]
         yield name, Changes(*np.divmod(union, n), similarity, before, ~before | (count == 2))
 
 

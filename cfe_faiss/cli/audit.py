@@ -161,7 +161,6 @@ def _write_overall(case: Case, nodes: Any, arguments: argparse.Namespace) -> Non
     known = nodes[y[nodes] >= 0]
     if not len(known):
         raise ValueError("--truth must hold the class of one of the nodes at least, got none")
-    assert case.predicted is not None
     found = evaluate(case.predicted[known], SimpleNamespace(y=y[known]), np.ones(len(known), bool))
     measures = {"nodes": found.n, "accuracy": found.accuracy, "f1": found.f1, "auc": found.auc}
     write({name: np.array([value]) for name, value in measures.items()}, arguments.format)

@@ -40,7 +40,7 @@ class Case:
     """
 
     data: Any
-    predicted: NDArray[Any] | None
+    predicted: Any
     attributes: Any
     ids: Ids
     model: Any = None
@@ -49,7 +49,6 @@ class Case:
     @property
     def labels(self) -> NDArray[np.int32]:
         """The predicted classes, (n,)."""
-        assert self.predicted is not None
         return as_labels("predictions", labels_of(self.predicted), len(self.ids))
 
     def nodes(self, text: str | None) -> NDArray[np.int64]:
@@ -144,7 +143,6 @@ def _of_files(arguments: argparse.Namespace, needed: tuple[str, ...], *, predict
 def table_finder(arguments: argparse.Namespace, case: Case, nodes: NDArray[np.int64]) -> EvidenceFinder:
     """Return the finder of a table without a graph, see :meth:`cfe_faiss.EvidenceFinder.from_table`."""
     data, known = case.data, np.array([*case.data.class_names, None], object)
-    assert case.predicted is not None
     scale = not arguments.as_is and is_table(arguments.features)
     return EvidenceFinder.from_table(
         as_attributes(case.attributes),
