@@ -15,7 +15,7 @@ from cfe_faiss.cli.case import Case, class_number, compare, read_case
 from cfe_faiss.cli.output import announce, write, write_frame
 from cfe_faiss.cli.own import Names, check_labels
 from cfe_faiss.cli.parser import call
-from cfe_faiss.cli.search import check_nprobe
+from cfe_faiss.cli.search import open_index
 from cfe_faiss.datasets import load
 from cfe_faiss.datasets.own.classes import read_classes, read_labels
 from cfe_faiss.datasets.own.graph import read_ids
@@ -40,8 +40,7 @@ def run_consistency(arguments: argparse.Namespace) -> None:
 
 def _write_by_group(function: Callable[..., Any], arguments: argparse.Namespace, main: Sequence[str] = ()) -> None:
     """Write the table of an audit by groups."""
-    index = read_index(arguments.index)
-    check_nprobe(index, arguments.nprobe)
+    index = open_index(arguments)
     known = arguments.dataset is not None or arguments.features is not None
     case = read_case(arguments, predict=False, encode=False) if known else None  # the nodes' attributes and ids
     groups: dict[str, Any] = {"intersections": arguments.cross}
@@ -61,8 +60,7 @@ def _write_by_group(function: Callable[..., Any], arguments: argparse.Namespace,
 
 def run_errors(arguments: argparse.Namespace) -> None:
     """Write the accuracy within the global evidence."""
-    index = read_index(arguments.index)
-    check_nprobe(index, arguments.nprobe)
+    index = open_index(arguments)
     curve = call(
         audit.error_rate_by_evidence,
         arguments,

@@ -17,7 +17,7 @@ from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.evidence import attributes_of, sensitive_of
 from cfe_faiss.audit.evidence_changes import Models
 from cfe_faiss.audit.groups import Bins
-from cfe_faiss.audit.intervals import normal_quantile, wilson
+from cfe_faiss.audit.intervals import normal_quantile, share_columns
 from cfe_faiss.audit.model_comparison import as_models
 from cfe_faiss.audit.reporting.document import Wording, texts
 from cfe_faiss.audit.reporting.formats import group_name, join_words, list_first, plural, show
@@ -293,8 +293,8 @@ def scope(inputs: Inputs) -> tuple[str, ...]:
         shares["right"] = (inputs.truth == inputs.labels)[inputs.truth != UNKNOWN]
         values["judged"] = len(shares["right"])
     for name, hits in shares.items():
-        low, high = wilson(int(hits.sum()), len(hits), inputs.settings.confidence)
-        values |= {name: float(hits.mean()), f"{name}_low": float(low), f"{name}_high": float(high)}
+        found = share_columns(name, hits.sum(), len(hits), inputs.settings.confidence)
+        values |= {column: float(value) for column, value in found.items()}
     return inputs.sentences(texts()["scope"]["sentences"], values)
 
 

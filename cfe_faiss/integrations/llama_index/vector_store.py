@@ -237,13 +237,10 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         ValueError
             If the node is not stored and has no embedding, has no class, or the class is not known to the store.
         """
-        query: Any = node
-        own = node.node_id if isinstance(node, BaseNode) else node
-        if isinstance(node, BaseNode):
-            query = own if node.embedding is None else node.embedding
-            if node.embedding is not None and label is None:
-                label = node.metadata.get(self.label_key)
-        hits = adapter.evidence(self._store, query, own, k, label, self._matching(filters))
+        own, embedding = (node.node_id, node.embedding) if isinstance(node, BaseNode) else (node, None)
+        if isinstance(node, BaseNode) and embedding is not None and label is None:
+            label = node.metadata.get(self.label_key)
+        hits = adapter.evidence(self._store, own, embedding, k, label, self._matching(filters))
         nodes = zip(self._nodes(hits), hits.similarity.tolist(), strict=True)
         return [NodeWithScore(node=one, score=score) for one, score in nodes]
 
