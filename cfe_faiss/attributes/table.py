@@ -218,8 +218,8 @@ def as_attributes(features: Any, name: str = "features") -> Attributes:
     """
     if isinstance(features, Attributes):
         return features
-    if isinstance(getattr(features, "attributes", None), Attributes):
-        own: Attributes = features.attributes
+    own = getattr(features, "attributes", None)
+    if isinstance(own, Attributes):
         return own
     kind = type(features).__module__.partition(".")[0]
     if kind == "pandas" and hasattr(features, "columns"):

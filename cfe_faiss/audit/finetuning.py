@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss.audit.intervals import bootstrap_mean
-from cfe_faiss.audit.tables import Bools, Floats, Frame, Ints, data_frame, share
+from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame, share
 from cfe_faiss.base.checks import as_count, as_ids
 from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder
@@ -128,9 +128,8 @@ def fine_tune(  # noqa: PLR0913
     remaining = np.setdiff1d(np.flatnonzero(data.test_mask.cpu().numpy()), evidence)
     truth = data.y.cpu().numpy()[remaining]
 
-    def judge(of: torch.nn.Module) -> Bools:
-        hits: Bools = predict(of, data)[remaining] == truth
-        return hits
+    def judge(of: torch.nn.Module) -> Any:
+        return predict(of, data)[remaining] == truth
 
     def train_copy(on: Any, seed: int) -> torch.nn.Module:
         other = deepcopy(model)
