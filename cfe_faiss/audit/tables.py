@@ -3,7 +3,6 @@
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,6 +20,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 Frame: TypeAlias = "pd.DataFrame"
+_LIMITS = tomllib.loads(files("cfe_faiss.audit").joinpath("limits.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -41,14 +41,9 @@ class TableResult:
         return self.table.copy()
 
 
-@cache
-def _limits() -> dict[str, list[str]]:
-    return tomllib.loads(files("cfe_faiss.audit").joinpath("limits.toml").read_text(encoding="utf-8"))
-
-
 def limits_of(*names: str) -> tuple[str, ...]:
     """Return sentences of limits.toml, which say what the numbers of an audit do not show."""
-    return tuple(sentence for name in names for sentence in _limits()[name])
+    return tuple(sentence for name in names for sentence in _LIMITS[name])
 
 
 def data_frame(data: Any, columns: Iterable[str] | None = None) -> Frame:
