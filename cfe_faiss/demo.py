@@ -4,7 +4,7 @@ import os
 from itertools import chain
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
+from typing import Any, TextIO, TypeAlias
 
 from cfe_faiss.audit.features import class_name, differing_features, format_value
 from cfe_faiss.base.checks import as_count
@@ -13,9 +13,6 @@ from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.files.pictures import write_picture
 from cfe_faiss.finder import EvidenceFinder, PairEvidence
 from cfe_faiss.graph import as_graph
-
-if TYPE_CHECKING:
-    from cfe_faiss.models import TrainingReport
 
 _Row: TypeAlias = tuple[str, str, str]
 
@@ -73,7 +70,7 @@ def run(  # noqa: PLR0913
     evidence = finder.top_pairs(pairs, progress=True)
 
     searched = f"{finder.index.ntotal:,} test nodes" if nodes == "test" else f"all {finder.index.ntotal:,} nodes"
-    output.write(_context(data, report))
+    output.write(_context(data, report.test_accuracy))
     if len(evidence) == 0:
         output.write(f"\nIt puts {searched} in one class, so there is no counterfactual evidence among them.\n")
         return
@@ -84,13 +81,13 @@ def run(  # noqa: PLR0913
     output.write(f"\nA picture of pair 1 and its neighbours: {picture}\n")
 
 
-def _context(data: Any, report: "TrainingReport") -> str:
+def _context(data: Any, test_accuracy: float) -> str:
     n, d = data.x.shape
     edges = as_graph(data.edge_index, n).num_edges // 2
     return _paragraph(
         f"Data set {data.name}: {n:,} nodes, {edges:,} edges, {d:,} features, {len(data.class_names)} classes. "
         f"A graph convolutional network learnt the classes from {int(data.train_mask.sum()):,} training nodes; "
-        f"it is right for {report.test_accuracy:.1%} of the {int(data.test_mask.sum()):,} test nodes."
+        f"it is right for {test_accuracy:.1%} of the {int(data.test_mask.sum()):,} test nodes."
     )
 
 

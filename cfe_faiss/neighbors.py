@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Real
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -238,32 +238,13 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         if self.estimator is not None and not is_classifier(self.estimator):
             raise TypeError(f"estimator must be a classifier, got {self.estimator!r}")
 
-    @overload
-    def kneighbors(
-        self,
-        X: Any = None,
-        labels: ArrayLike | None = None,
-        n_neighbors: int | None = None,
-        return_distance: Literal[True] = True,
-    ) -> tuple[Distances, Indices]: ...
-
-    @overload
-    def kneighbors(
-        self,
-        X: Any = None,
-        labels: ArrayLike | None = None,
-        n_neighbors: int | None = None,
-        *,
-        return_distance: Literal[False],
-    ) -> Indices: ...
-
     def kneighbors(
         self,
         X: Any = None,
         labels: ArrayLike | None = None,
         n_neighbors: int | None = None,
         return_distance: bool = True,
-    ) -> tuple[Distances, Indices] | Indices:
+    ) -> Any:
         """Return the nearest fitted samples of other classes than the query's.
 
         Parameters
@@ -428,7 +409,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         _check_mode(mode)
         return self._graph(*self._within(X, labels, radius), mode)
 
-    def transform(self, X: Any, labels: ArrayLike | None = None) -> Distances:
+    def transform(self, X: Any, labels: ArrayLike | None = None) -> Any:
         """Return the distances to the nearest samples of other classes as features.
 
         Parameters
@@ -454,7 +435,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             raise ValueError("X must be given: kneighbors() searches the fitted samples")
         return self.kneighbors(X, labels)[0]
 
-    def fit_transform(self, X: Any, y: ArrayLike | None = None, **fit_params: Any) -> Distances:
+    def fit_transform(self, X: Any, y: ArrayLike | None = None, **fit_params: Any) -> Any:
         """Fit the samples and return their distances to the nearest samples of other classes.
 
         Parameters
@@ -494,16 +475,13 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             _check_no_labels(labels, 'neighbors="other"')
             codes = np.full(queries.shape[0], len(self.classes_))  # a class without samples
         else:
-            codes = self._encode(self._labels_of(X, labels), queries.shape[0])
+            if labels is None:
+                if self.estimator_ is None:
+                    raise ValueError("labels must be given with X: the predicted class of each query, got None")
+                labels = self.estimator_.predict(X)
+            codes = self._encode(labels, queries.shape[0])
         for rows in _blocks(queries):
             yield _dense(queries[rows]), codes[rows]
-
-    def _labels_of(self, X: Any, labels: ArrayLike | None) -> ArrayLike:
-        if labels is None:
-            if self.estimator_ is None:
-                raise ValueError("labels must be given with X: the predicted class of each query, got None")
-            labels = self.estimator_.predict(X)
-        return labels
 
     def _encode(self, labels: ArrayLike, n: int) -> Indices:
         """Return the position of each label in ``classes_``, or len(classes_) for an unknown label."""

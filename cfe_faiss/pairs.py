@@ -279,11 +279,7 @@ def _find_best_under(compared: _Compared, k: int, progress: str | None) -> Found
     uses = compared.conditions.uses if compared.conditions is not None else None
     if uses is None:
         return _find_best(compared, k, progress)
-
-    def find(number: int, free: Bools) -> Found:
-        return _find_best(compared, number, progress, free)
-
-    return greedy.pairs(find, compared.snapshot, uses, k)
+    return greedy.pairs(lambda number, free: _find_best(compared, number, progress, free), compared.snapshot, uses, k)
 
 
 def _check_where(where: Constraints | None, attributes: Any, graph: Any) -> None:

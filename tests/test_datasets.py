@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer
 
 from cfe_faiss.datasets import NAMES, load, pyg
-from cfe_faiss.datasets.files import FOLDERS
+from cfe_faiss.datasets.files import SOURCES
 from cfe_faiss.datasets.split import split_masks
 
 UNREACHABLE = "http://127.0.0.1:9"
@@ -327,8 +327,8 @@ def test_missing_files_without_a_network(tmp_path, monkeypatch, name):
     root = tmp_path / "root"
     with pytest.raises(FileNotFoundError, match="The download failed") as error:
         load(name, root)
-    source = pyg.SOURCES[name]
-    for part in (*source.files, str(root / FOLDERS[name]), source.origin):
+    source = SOURCES[name]
+    for part in (*source["files"], str(root / source["folder"]), source["origin"]):
         assert part in str(error.value)
     assert not root.exists()
 
@@ -362,7 +362,7 @@ def test_download_keeps_the_raw_files_only(tmp_path, monkeypatch, website):
     shutil.copy(folder / "data/ind.cora.graph", kept)
     before = kept.stat()
     assert load("cora", root).num_nodes == N
-    assert sorted(path.name for path in root.rglob("*") if path.is_file()) == sorted(pyg.SOURCES["cora"].files)
+    assert sorted(path.name for path in root.rglob("*") if path.is_file()) == sorted(SOURCES["cora"]["files"])
     assert sorted(path.name for path in kept.parent.parent.iterdir()) == ["raw"]
     assert (kept.stat().st_ino, kept.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     shutil.rmtree(folder / "data")

@@ -218,8 +218,8 @@ def as_attributes(features: Any, name: str = "features") -> Attributes:
     """
     if isinstance(features, Attributes):
         return features
-    if isinstance(getattr(features, "attributes", None), Attributes):
-        own: Attributes = features.attributes
+    own = getattr(features, "attributes", None)
+    if isinstance(own, Attributes):
         return own
     kind = type(features).__module__.partition(".")[0]
     if kind == "pandas" and hasattr(features, "columns"):
@@ -245,6 +245,22 @@ def attributes_of(features: Any, n: int, name: str = "features") -> Attributes:
     if len(attributes.ids) > n:
         raise ValueError(f"{name} must describe the nodes 0..{n - 1}, got {len(attributes.ids)} rows")
     return attributes.take(np.arange(n))
+
+
+def feature_names(data: Any, d: int, name: str = "data") -> list[str]:
+    """Return the d names of ``data.feature_names``, or "feature 0", "feature 1", ... where it has none.
+
+    Raises
+    ------
+    ValueError
+        If there are names, but not d of them; the error calls the data ``name``.
+    """
+    names = getattr(data, "feature_names", None)
+    if names is None:
+        return [f"feature {column}" for column in range(d)]
+    if len(names) != d:
+        raise ValueError(f"{name}.feature_names must hold {d} names, one per feature, got {len(names)}")
+    return [str(column) for column in names]
 
 
 def _attribute(name: str, column: Attribute | NDArray[Any] | _Texts) -> Attribute:
@@ -311,13 +327,9 @@ def _of_data(data: Any, name: str) -> Attributes:
     if matrix.ndim != 2:
         raise ValueError(f"{name}.{field} must have shape (n, d), got {matrix.shape}")
     n, d = matrix.shape
-    names = getattr(data, "feature_names", None)
-    if names is None:
-        names = [f"feature {column}" for column in range(d)]
-    if len(names) != d:
-        raise ValueError(f"{name}.feature_names must hold {d} names, one per feature, got {len(names)}")
-    check_distinct(f"{name} must have distinct column names", [str(column) for column in names])
-    columns = {str(column): _as_float(matrix[:, j]) for j, column in enumerate(names)}
+    names = feature_names(data, d, name)
+    check_distinct(f"{name} must have distinct column names", names)
+    columns = {column: _as_float(matrix[:, j]) for j, column in enumerate(names)}
     sensitive, sensitive_name = getattr(data, "sensitive", None), str(getattr(data, "sensitive_name", "sensitive"))
     if sensitive is not None and sensitive_name not in columns:
         values = as_array(f"{name}.sensitive", sensitive)

@@ -8,6 +8,7 @@ that model (Rao's test), so nothing is permuted.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +63,12 @@ def verdict(statistic: float, p: float, alpha: float) -> str:
     if math.isnan(p):
         return "cannot tell"
     return "no finding" if p > alpha else FINDINGS[0] if statistic > 0 else FINDINGS[1]
+
+
+def judge(line: dict[str, Any], q: float, fdr: float) -> None:
+    """Enter the adjusted p value of a test, its verdict, and whether that is a finding, into its line."""
+    line["q"], line["verdict"] = q, verdict(line["statistic"], q, fdr)
+    line["named"] = line["verdict"] in FINDINGS
 
 
 def basis(X: NDArray[np.float32], *unfavourable: Bools) -> Floats:

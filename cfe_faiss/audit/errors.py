@@ -110,6 +110,6 @@ def error_rate_by_evidence(  # noqa: PLR0913
     columns = {"k": points, "pairs": np.minimum(points, len(pairs)), "nodes": count, "errors": count - hits}
     columns |= {"accuracy": share(hits, count), "low": low, "high": high}
     columns |= dict(zip(("expected", "expected_low", "expected_high"), expected, strict=True))
-    overall = share_columns("overall", right.sum(keepdims=True), np.array([len(right)]), confidence)
-    columns |= {name: bound[0] for name, bound in overall.items()} | {"overall_nodes": len(right)}
+    overall = share_columns("overall", right.sum(), len(right), confidence)
+    columns |= {name: float(bound) for name, bound in overall.items()} | {"overall_nodes": len(right)}
     return data_frame(columns)

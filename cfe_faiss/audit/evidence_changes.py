@@ -50,23 +50,22 @@ def changes_of_neighbours(finder: EvidenceFinder, rows: Ints, models: Models, k:
 
     One exact index is relabelled for each model. The finder's own index is left alone: others may be searching it.
     """
-    first, n = None, len(finder.labels)
-    index = IndexEvidenceFlat(finder.vectors.shape[1])
-    for name, labels in models.items():
-        if first is None:
-            index.add_with_labels(finder.vectors[rows], labels[rows], ids=rows)
-        else:
-            index.relabel(labels[rows], ids=rows)
+    n, index = len(finder.labels), IndexEvidenceFlat(finder.vectors.shape[1])
+
+    def search() -> tuple[Ints, NDArray[np.float32]]:
         D, I = index.search_stored(None, k)
         row, place = np.nonzero(I >= 0)
-        keys, similarity = rows[row] * n + I[row, place], D[row, place]
-        if first is None:
-            first = keys, similarity
-            continue
-        both = np.concatenate([first[0], keys])  # each of the two holds a key once
+        return rows[row] * n + I[row, place], D[row, place]
+
+    (_, baseline), *others = models.items()
+    index.add_with_labels(finder.vectors[rows], baseline[rows], ids=rows)
+    first = search()
+    for name, labels in others:
+        index.relabel(labels[rows], ids=rows)
+        found = search()
+        both = np.concatenate([first[0], found[0]])  # each of the two holds a key once
         union, position, count = np.unique(both, return_index=True, return_counts=True)
-        before = position < len(first[0])
-        similarity = np.concatenate([first[1], similarity])[position]
+        before, similarity = position < len(first[0]), np.concatenate([first[1], found[1]])[position]
         yield name, Changes(*np.divmod(union, n), similarity, before, ~before | (count == 2))
 
 

@@ -11,7 +11,7 @@ from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.evidence import attributes_of
 from cfe_faiss.audit.intervals import clustered_wilson
 from cfe_faiss.audit.tables import Floats, Ints, TableResult, data_frame, limits_of
-from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.checks import as_count, as_names
 from cfe_faiss.finder import EvidenceFinder
 
 _BLOCK = 2**20
@@ -228,9 +228,7 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
     attributes, ids = attributes_of(finder), finder.index.members().ids
     attributes = attributes if len(ids) == len(attributes.ids) else attributes.take(ids)
     labels = finder.labels[ids]
-    if isinstance(names, str):
-        raise TypeError(f"names must be a sequence of names, got {names!r}")
-    changing = list(dict.fromkeys(attributes.known("names", name) for name in names))
+    changing = [attributes.known("names", name) for name in as_names("names", names)]
     if not changing:
         raise ValueError("names must hold one attribute at least, got none")
     rows = np.flatnonzero(~np.any([attribute.missing for attribute in attributes.values()], axis=0))

@@ -179,8 +179,7 @@ def direct_effects(  # noqa: PLR0913
     }
     q = adjusted_p_values([*(line["p"] for line in lines), *further.values()])
     for line, adjusted in zip(lines, q.tolist(), strict=False):
-        line["q"], line["verdict"] = adjusted, direct_test.verdict(line["statistic"], adjusted, fdr)
-        line["named"] = line["verdict"] in direct_test.FINDINGS
+        direct_test.judge(line, adjusted, fdr)
         line["gamma"] = line["gamma"] if line["named"] else np.nan
     return DirectEffects(
         table=data_frame(lines, _COLUMNS),

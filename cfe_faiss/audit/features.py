@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.attributes.table import feature_names
 from cfe_faiss.base.checks import as_count, as_matrix
 from cfe_faiss.finder import frames
 
@@ -94,22 +95,6 @@ def feature_matrix(data: Any) -> NDArray[np.float32]:
     """
     raw = getattr(data, "x_raw", None)
     return as_matrix("data.x", data.x) if raw is None else as_matrix("data.x_raw", raw)
-
-
-def feature_names(data: Any, d: int) -> list[str]:
-    """Return the d names of ``data.feature_names``, or "feature 0", "feature 1", ... where it has none.
-
-    Raises
-    ------
-    ValueError
-        If there are names, but not d of them.
-    """
-    names = getattr(data, "feature_names", None)
-    if names is None:
-        return [f"feature {column}" for column in range(d)]
-    if len(names) != d:
-        raise ValueError(f"data.feature_names must hold {d} names, one per feature, got {len(names)}")
-    return [str(name) for name in names]
 
 
 def class_name(data: Any, label: int) -> str:

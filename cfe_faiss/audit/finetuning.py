@@ -3,22 +3,15 @@
 from collections.abc import Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from cfe_faiss.audit.intervals import bootstrap_mean
-from cfe_faiss.audit.tables import Bools, Floats, Frame, Ints, data_frame
+from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame, share
 from cfe_faiss.base.checks import as_count, as_ids
 from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder
-
-
-class _Pairs(Protocol):
-    @property
-    def source(self) -> Ints: ...
-    @property
-    def target(self) -> Ints: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +43,7 @@ class FineTuning:
 def fine_tune(  # noqa: PLR0913
     finder: EvidenceFinder,
     *,
-    pairs: _Pairs,
+    pairs: Any,
     role: str = "training",
     seeds: Sequence[int] = range(5),
     inplace: bool = False,
@@ -135,9 +128,8 @@ def fine_tune(  # noqa: PLR0913
     remaining = np.setdiff1d(np.flatnonzero(data.test_mask.cpu().numpy()), evidence)
     truth = data.y.cpu().numpy()[remaining]
 
-    def judge(of: torch.nn.Module) -> Bools:
-        hits: Bools = predict(of, data)[remaining] == truth
-        return hits
+    def judge(of: torch.nn.Module) -> Any:
+        return predict(of, data)[remaining] == truth
 
     def train_copy(on: Any, seed: int) -> torch.nn.Module:
         other = deepcopy(model)
@@ -153,16 +145,16 @@ def fine_tune(  # noqa: PLR0913
         model.load_state_dict(tuned[0].state_dict())
         model.eval()
     columns: dict[str, Any] = {"seed": runs, "tuned": len(evidence), "nodes": len(remaining)}
-    columns |= {"before": _share(before[None])[0], "after": _share(after), "control": _share(control)}
-    columns |= {"fixed": (after & ~before).sum(axis=1), "broken": (before & ~after).sum(axis=1)}
     old, new, other = (np.broadcast_to(hits, after.shape).astype(float) for hits in (before, after, control))
     measured = {"before": old, "after": new, "control": other}
+    columns |= {name: share(right.sum(axis=1), len(remaining)) for name, right in measured.items()}
+    columns |= {"fixed": (after & ~before).sum(axis=1), "broken": (before & ~after).sum(axis=1)}
     measured |= {"after - before": new - old, "after - control": new - other}
     lines = [_summary(name, values, confidence) for name, values in measured.items()]
     return FineTuning(data_frame(columns), data_frame(lines))
 
 
-def _nodes(pairs: _Pairs, n: int) -> Ints:
+def _nodes(pairs: Any, n: int) -> Ints:
     """Return the nodes of the pairs, each once, ascending."""
     for name in ("source", "target"):
         if getattr(pairs, name, None) is None:
@@ -187,16 +179,10 @@ def _move_evidence(data: Any, evidence: Ints, role: str) -> Any:
     return tuning
 
 
-def _share(right: Bools) -> Floats:
-    """Return the share of each row, NaN for empty ones."""
-    share: Floats = right.sum(axis=1) / (right.shape[1] or np.nan)
-    return share
-
-
 def _summary(name: str, values: Floats, confidence: float) -> dict[str, Any]:
     """Return one line about values in [-1, 1], (seeds, nodes)."""
     seeds, nodes = values.shape
-    per_seed = values.mean(axis=1) if nodes else np.full(seeds, np.nan)
+    per_seed = share(values.sum(axis=1), nodes)
     bounds = (-1.0, 1.0) if " - " in name else (0.0, 1.0)
     low, high = bootstrap_mean(values.mean(axis=0), confidence, bounds=bounds)
     std = per_seed.std(ddof=1) if seeds > 1 else np.nan

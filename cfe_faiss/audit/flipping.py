@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from cfe_faiss.attributes.table import as_attributes
+from cfe_faiss.attributes.table import as_attributes, feature_names
 from cfe_faiss.audit.evidence import attributes_of
-from cfe_faiss.audit.features import feature_names
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, wilson
 from cfe_faiss.audit.reach import adjacency, independent_batches, measure_hops
@@ -366,9 +365,7 @@ def _targets(run: _Run, values: Sequence[Any] | None) -> Ints:
             raise ValueError(f"values must be given for an attribute of more than 10 values, got {len(run.values)}")
         return np.arange(len(run.values))
     for value in values:
-        if value not in run.values:
-            some = ", ".join(map(str, run.values[:20]))
-            raise ValueError(f"values must be among those that occur ({some}), got {value!r}")
+        check_known("values must be among those that occur", value, run.values)
     if not len(values):
         raise ValueError("values must hold one value at least, got none")
     return np.unique([run.values.index(value) for value in values])

@@ -15,9 +15,8 @@ from cfe_faiss.audit.comparisons import compare_rates, largest_gap
 from cfe_faiss.audit.features import class_name
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, known_groups
 from cfe_faiss.audit.intervals import normal_quantile, share_columns
-from cfe_faiss.audit.tables import Frame, TableResult, data_frame, limits_of
-from cfe_faiss.base.checks import UNKNOWN, as_labels
-from cfe_faiss.base.extras import extra
+from cfe_faiss.audit.tables import Frame, TableResult, data_frame, limits_of, stack
+from cfe_faiss.base.checks import UNKNOWN, as_labels, check_known
 
 _UNKNOWN = "unknown"
 _BELOW_2_PERCENT = 0.02
@@ -144,9 +143,7 @@ class GroupMetrics(TableResult):
         table = self.table[self.table["class"] == selected]
         features = set(table["feature"])
         for name in (sex, race):
-            if name not in features:
-                known = ", ".join(self.names)
-                raise ValueError(f"sex and race must name attributes of the table ({known}), got {name!r}")
+            check_known("sex and race must name attributes of the table", name, self.names)
         crossed = {f"{sex} & {race}": ("sex", "race"), f"{race} & {sex}": ("race", "sex")}
         both = next((name for name in crossed if name in features), None)
         if both is None:
@@ -264,10 +261,8 @@ def group_metrics(  # noqa: PLR0913
         _table(group, block, selected, classes, confidence) for block, selected in blocks.items() for group in groups
     ]
     summaries = [_summary(table, confidence) for table in tables if table["feature"].iloc[0] != "all"]
-    with extra("audit"):
-        import pandas as pd
     return GroupMetrics(
-        table=pd.concat(tables, ignore_index=True),
+        table=stack(tables),
         limits=limits_of("group_metrics"),
         names=tuple(names),
         count=len(attributes.ids),
@@ -463,8 +458,7 @@ def _number_classes(name: str, column: Attribute, names: tuple[str, ...] | None)
         return as_labels(name, numbers.astype(np.int64), len(numbers), unknown=True)
     known = list(names or ())
     for text in column.values:
-        if text not in known:
-            raise ValueError(f"{name} must be among the class names ({', '.join(known)}), got {text!r}")
+        check_known(f"{name} must be among the class names", text, known)
     codes = np.array([*(known.index(text) for text in column.values), UNKNOWN], np.int32)
     return codes[column.codes]
 

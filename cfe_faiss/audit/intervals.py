@@ -1,9 +1,7 @@
 """Confidence intervals that hold their level for few cases: of shares, and of means of bounded scores."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import ndtri, stdtrit
 
 from cfe_faiss.audit.tables import Floats, share
@@ -62,8 +60,8 @@ def wilson(successes: ArrayLike, cases: ArrayLike, confidence: float = 0.95) -> 
     return np.clip(np.minimum(centre - half, p), 0, 1), np.clip(np.maximum(centre + half, p), 0, 1)
 
 
-def share_columns(name: str, successes: NDArray[Any], cases: NDArray[Any], confidence: float) -> dict[str, Floats]:
-    """Return a share and its Wilson interval as columns: the name, with "_low" and with "_high"."""
+def share_columns(name: str, successes: ArrayLike, cases: ArrayLike, confidence: float) -> dict[str, Floats]:
+    """Return shares, or one share, and their Wilson intervals as columns: the name, with "_low" and with "_high"."""
     low, high = wilson(successes, cases, confidence)
     return {name: share(successes, cases), f"{name}_low": low, f"{name}_high": high}
 

@@ -160,8 +160,7 @@ def compare_models(  # noqa: PLR0913
         lines += change_of_rates(models, rows, bad, [Grouping.of_all(len(rows)), *groups], confidence)
         lines += change_of_effects(Samples(finder, rows, bad), models, groups, k)
     for line, q in zip(lines, adjusted_p_values([line["p"] for line in lines]).tolist(), strict=True):
-        line["q"], line["verdict"] = q, direct_test.verdict(line["statistic"], q, fdr)
-        line["named"] = line["verdict"] in direct_test.FINDINGS
+        direct_test.judge(line, q, fdr)
     if threshold is None:
         found = changes_of_neighbours(finder, rows, models, k)
     else:
@@ -278,6 +277,5 @@ def _summary(
     columns: _Columns = {"n": n, "changed": changed, "changed_share": changed / n, "judged": judged}
     refused = (0, 0) if bad is None else (int(np.isin(own, bad).sum()), n)
     for key, (hits, cases) in {"unfavourable": refused, "accuracy": (int((own == truth).sum()), judged)}.items():
-        shares = share_columns(key, np.array([hits]), np.array([cases]), confidence)
-        columns |= {column: float(values[0]) for column, values in shares.items()}
+        columns |= {column: float(value) for column, value in share_columns(key, hits, cases, confidence).items()}
     return columns

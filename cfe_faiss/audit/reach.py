@@ -8,6 +8,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components, dijkstra
 
+from cfe_faiss.audit.tables import data_frame
 from cfe_faiss.graph import as_graph
 
 Csr: TypeAlias = scipy.sparse.csr_array
@@ -48,7 +49,7 @@ def measure_hops(unknown_at: Callable[[int], NDArray[np.bool_]], joined: Csr) ->
     hops, seen_end = 0, False
     for node in _probes(joined):
         reached = unknown_at(node)
-        distance = _distances(joined, node)
+        distance = dijkstra(joined, indices=np.array([node]), unweighted=True)[0]
         if not reached[node] or np.isinf(distance[reached]).any():
             return None
         hops = max(hops, int(distance[reached].max()))
@@ -66,15 +67,13 @@ def independent_batches(nodes: NDArray[np.int64], joined: Csr, hops: int | None)
         return [nodes[place : place + 1] for place in range(len(nodes))]
     if hops == 0:
         return [nodes] if len(nodes) else []
-    whole = hops >= n  # all of a connected component
-    colour = _place_in_group(connected_components(joined)[1][nodes]) if whole else _colours(nodes, joined, hops)
+    if hops >= n:  # all of a connected component
+        component = data_frame({"component": connected_components(joined)[1][nodes]})
+        colour = component.groupby("component").cumcount().to_numpy()
+    else:
+        colour = _colours(nodes, joined, hops)
     order = np.argsort(colour, kind="stable")
     return np.split(nodes[order], np.flatnonzero(np.diff(colour[order])) + 1) if len(nodes) else []
-
-
-def _distances(joined: Csr, node: int) -> NDArray[np.float64]:
-    distances: NDArray[np.float64] = dijkstra(joined, indices=np.array([node]), unweighted=True)[0]
-    return distances
 
 
 def _probes(joined: Csr) -> list[int]:
@@ -107,12 +106,3 @@ def _colours(nodes: NDArray[np.int64], joined: Csr, hops: int) -> NDArray[np.int
             gaps = np.flatnonzero(taken != np.arange(len(taken)))
             colour[begin + row] = gaps[0] if len(gaps) else len(taken)
     return colour
-
-
-def _place_in_group(group: NDArray[Any]) -> NDArray[np.int64]:
-    """Return for each item the number of earlier items of its group."""
-    order = np.argsort(group, kind="stable")
-    _, starts, sizes = np.unique(group[order], return_index=True, return_counts=True)
-    place = np.empty(len(group), np.int64)
-    place[order] = np.arange(len(group)) - np.repeat(starts, sizes)
-    return place

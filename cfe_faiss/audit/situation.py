@@ -141,8 +141,8 @@ def situation_test(  # noqa: PLR0913
         **fields,
         **asdict(test),
         verdict=verdict(test.statistic, test.p_value, alpha),
-        share_carriers=_mean(people.unfavourable[carries]),
-        share_others=_mean(people.unfavourable[~carries]),
+        share_carriers=float(share(people.unfavourable[carries].sum(), carries.sum())),
+        share_others=float(share(people.unfavourable[~carries].sum(), (~carries).sum())),
         k=k,
         threshold=threshold,
         flagged=int(judged["flagged"].sum()),
@@ -200,7 +200,3 @@ def _flags(carries: Bools, unfavourable: Bools, k: int, threshold: float) -> Boo
     difference = shares[0] - shares[1]
     flags: Bools = difference[~np.isnan(difference)] >= threshold - _ROUNDING
     return flags
-
-
-def _mean(values: Bools) -> float:
-    return float(values.mean()) if len(values) else np.nan

@@ -1,9 +1,8 @@
 """Tables and results of the audits, and names of their array types."""
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,6 +20,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 Frame: TypeAlias = "pd.DataFrame"
+_LIMITS = tomllib.loads(files("cfe_faiss.audit").joinpath("limits.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -41,14 +41,9 @@ class TableResult:
         return self.table.copy()
 
 
-@cache
-def _limits() -> dict[str, list[str]]:
-    return tomllib.loads(files("cfe_faiss.audit").joinpath("limits.toml").read_text(encoding="utf-8"))
-
-
 def limits_of(*names: str) -> tuple[str, ...]:
     """Return sentences of limits.toml, which say what the numbers of an audit do not show."""
-    return tuple(sentence for name in names for sentence in _limits()[name])
+    return tuple(sentence for name in names for sentence in _LIMITS[name])
 
 
 def data_frame(data: Any, columns: Iterable[str] | None = None) -> Frame:
@@ -58,8 +53,8 @@ def data_frame(data: Any, columns: Iterable[str] | None = None) -> Frame:
     return pd.DataFrame(data, columns=None if columns is None else [*columns])
 
 
-def stack(blocks: Iterable[Mapping[str, Any]], columns: Iterable[str] = ()) -> Frame:
-    """Return one DataFrame of blocks of columns, in order. Without blocks it is empty and has ``columns``."""
+def stack(blocks: Iterable[Any], columns: Iterable[str] = ()) -> Frame:
+    """Return one DataFrame of blocks of columns, or of DataFrames, in order; without blocks an empty one."""
     frames = [data_frame(block) for block in blocks]
     if not frames:
         return data_frame([], columns)

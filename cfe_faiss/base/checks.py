@@ -175,8 +175,8 @@ def as_names(name: str, values: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(str, values)))
 
 
-def check_distinct(expectation: str, names: Sequence[str]) -> None:
-    """Raise ValueError with the violated expectation if a name occurs twice."""
+def check_distinct(expectation: str, names: Sequence[Any]) -> None:
+    """Raise ValueError with the violated expectation if a name or a number occurs twice."""
     if len(set(names)) < len(names):
         twice = Counter(names).most_common(1)[0][0]
         raise ValueError(f"{expectation}, got {twice!r} more than once")

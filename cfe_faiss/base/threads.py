@@ -144,12 +144,11 @@ def _after_fork_in_child() -> None:
     _apply_limits()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(
-        before=_native.before_fork,
-        after_in_parent=_native.after_fork_in_parent,
-        after_in_child=_after_fork_in_child,
-    )
+os.register_at_fork(
+    before=_native.before_fork,
+    after_in_parent=_native.after_fork_in_parent,
+    after_in_child=_after_fork_in_child,
+)
 
 
 def product(X: NDArray[Any], Y: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:

@@ -40,7 +40,7 @@ def show_versions() -> None:
             "available": ", ".join(_native.available_levels()),
             "CFE_SIMD": os.environ.get("CFE_SIMD") or "not set",
         },
-        "Dependencies": {name: _find_version(name) for name in _dependencies()},
+        "Dependencies": {name: find_version(name) or "not installed" for name in _dependencies()},
         "Threads": threads,
     }
     for title, fields in sections.items():
@@ -65,8 +65,9 @@ def _dependencies() -> list[str]:
     return list(dict.fromkeys(re.split(r"[^\w.-]", requirement)[0] for requirement in used))
 
 
-def _find_version(name: str) -> str:
+def find_version(name: str) -> str:
+    """Return the version of a package; empty if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
-        return "not installed"
+        return ""

@@ -48,15 +48,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status or 0
 
 
-def _run(arguments: argparse.Namespace) -> int | None:
+def _run(arguments: argparse.Namespace) -> Any:
     """Run a command with the format of its text files; input warnings become lines on standard error."""
     module, _, function = arguments.run.rpartition(".")
     run = getattr(import_module(f"cfe_faiss.cli.{module}"), function)
     with warnings.catch_warnings(), text_format(arguments.encoding, arguments.decimal):
         warnings.simplefilter("always", InputWarning)
         warnings.showwarning = _show_warning
-        status: int | None = run(arguments)
-        return status
+        return run(arguments)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

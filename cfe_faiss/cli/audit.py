@@ -4,18 +4,18 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cfe_faiss import audit
 from cfe_faiss.attributes.table import Attributes, as_attributes
-from cfe_faiss.audit.groups import VALUES_AS_THEY_ARE
+from cfe_faiss.audit.groups import VALUES_AS_THEY_ARE, Bins
 from cfe_faiss.cli.case import Case, class_number, compare, read_case
 from cfe_faiss.cli.output import announce, write, write_frame
 from cfe_faiss.cli.own import Names, check_labels
 from cfe_faiss.cli.parser import call
-from cfe_faiss.cli.search import check_nprobe
+from cfe_faiss.cli.search import open_index
 from cfe_faiss.datasets import load
 from cfe_faiss.datasets.own.classes import read_classes, read_labels
 from cfe_faiss.datasets.own.graph import read_ids
@@ -23,10 +23,6 @@ from cfe_faiss.files.format import read_index
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.pairs import global_evidence
-
-if TYPE_CHECKING:
-    from cfe_faiss.audit.groups import Bins
-
 
 _OF_SCORES = ("feature", "value", "score", "expected", "difference", "nodes")
 _OF_GROUPS = ("class", "feature", "value", "count", "rate", "ratio", "ratio_low", "ratio_high", "verdict", "fpr", "fnr")
@@ -44,9 +40,9 @@ def run_consistency(arguments: argparse.Namespace) -> None:
 
 def _write_by_group(function: Callable[..., Any], arguments: argparse.Namespace, main: Sequence[str] = ()) -> None:
     """Write the table of an audit by groups."""
-    index = read_index(arguments.index)
-    check_nprobe(index, arguments.nprobe)
-    case = _read_known(arguments)
+    index = open_index(arguments)
+    known = arguments.dataset is not None or arguments.features is not None
+    case = read_case(arguments, predict=False, encode=False) if known else None  # the nodes' attributes and ids
     groups: dict[str, Any] = {"intersections": arguments.cross}
     if case is not None and arguments.bins is not None:
         groups["bins"] = _bins(arguments.bins)
@@ -64,8 +60,7 @@ def _write_by_group(function: Callable[..., Any], arguments: argparse.Namespace,
 
 def run_errors(arguments: argparse.Namespace) -> None:
     """Write the accuracy within the global evidence."""
-    index = read_index(arguments.index)
-    check_nprobe(index, arguments.nprobe)
+    index = open_index(arguments)
     curve = call(
         audit.error_rate_by_evidence,
         arguments,
@@ -111,14 +106,7 @@ def _truth(arguments: argparse.Namespace, index: EvidenceIndex) -> Any:
     return classes.y
 
 
-def _read_known(arguments: argparse.Namespace) -> Case | None:
-    """Return the nodes' attributes and ids; None without a data set and a table."""
-    if arguments.dataset is None and arguments.features is None:
-        return None
-    return read_case(arguments, predict=False, encode=False)
-
-
-def _check_effect(bins: "Bins", attributes: Attributes, arguments: argparse.Namespace) -> None:
+def _check_effect(bins: Bins, attributes: Attributes, arguments: argparse.Namespace) -> None:
     """Raise ValueError if no chosen column has the bins."""
     asked = list(attributes) if arguments.columns is None else [*arguments.columns]
     asked += [name for names in arguments.cross for name in names]
@@ -132,7 +120,7 @@ def _check_effect(bins: "Bins", attributes: Attributes, arguments: argparse.Name
         raise ValueError(f"--bins has no effect: no column has more than {VALUES_AS_THEY_ARE} different numbers")
 
 
-def _bins(texts: list[str]) -> "Bins":
+def _bins(texts: list[str]) -> Bins:
     """Return the bins of "4", "TIME=0,30" (edges) or "AGE=5" (number of bins)."""
     try:
         if len(texts) == 1 and "=" not in texts[0]:
@@ -171,7 +159,6 @@ def _write_overall(case: Case, nodes: Any, arguments: argparse.Namespace) -> Non
     known = nodes[y[nodes] >= 0]
     if not len(known):
         raise ValueError("--truth must hold the class of one of the nodes at least, got none")
-    assert case.predicted is not None
     found = evaluate(case.predicted[known], SimpleNamespace(y=y[known]), np.ones(len(known), bool))
     measures = {"nodes": found.n, "accuracy": found.accuracy, "f1": found.f1, "auc": found.auc}
     write({name: np.array([value]) for name, value in measures.items()}, arguments.format)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.base.checks import as_count, as_labels, did_you_mean
+from cfe_faiss.base.checks import as_count, as_labels, check_known
 from cfe_faiss.cli import own
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.datasets import load
@@ -40,7 +40,7 @@ class Case:
     """
 
     data: Any
-    predicted: NDArray[Any] | None
+    predicted: Any
     attributes: Any
     ids: Ids
     model: Any = None
@@ -49,7 +49,6 @@ class Case:
     @property
     def labels(self) -> NDArray[np.int32]:
         """The predicted classes, (n,)."""
-        assert self.predicted is not None
         return as_labels("predictions", labels_of(self.predicted), len(self.ids))
 
     def nodes(self, text: str | None) -> NDArray[np.int64]:
@@ -89,11 +88,10 @@ def class_number(names: Sequence[str], option: str, text: str) -> int:
     ValueError
         If there is no such class.
     """
-    if text in names:
-        return list(names).index(text)
-    if text.isdecimal() and int(text) < len(names):
+    if text not in names and text.isdecimal() and int(text) < len(names):
         return int(text)
-    raise ValueError(f"{option} must be a class ({', '.join(names[:20])}), got {text!r}{did_you_mean(text, names)}")
+    check_known(f"{option} must be a class", text, names)
+    return list(names).index(text)
 
 
 def read_case(arguments: argparse.Namespace, *needed: str, predict: bool = True, encode: bool = True) -> Case:
@@ -145,7 +143,6 @@ def _of_files(arguments: argparse.Namespace, needed: tuple[str, ...], *, predict
 def table_finder(arguments: argparse.Namespace, case: Case, nodes: NDArray[np.int64]) -> EvidenceFinder:
     """Return the finder of a table without a graph, see :meth:`cfe_faiss.EvidenceFinder.from_table`."""
     data, known = case.data, np.array([*case.data.class_names, None], object)
-    assert case.predicted is not None
     scale = not arguments.as_is and is_table(arguments.features)
     return EvidenceFinder.from_table(
         as_attributes(case.attributes),

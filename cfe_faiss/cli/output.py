@@ -70,7 +70,9 @@ def write(columns: Columns, style: str | None) -> None:
         if n > _ROWS_ON_A_TERMINAL:
             note(f"the first {_ROWS_ON_A_TERMINAL:,} of {n:,} rows; --csv or --json writes all of them")
     else:
-        _write_aligned(columns)
+        widths = [_width(name, values) for name, values in columns.items()]
+        sys.stdout.write(_align(tuple(columns), widths))
+        sys.stdout.writelines(_align(row, widths) for row in _rows(columns, _show))
 
 
 def write_frame(frame: "pd.DataFrame", style: str | None, main: Sequence[str] = ()) -> None:
@@ -87,12 +89,6 @@ def _values(series: "pd.Series[Any]") -> NDArray[Any]:
     plain = isinstance(series.dtype, np.dtype) and series.dtype.kind in "iufb"
     values: NDArray[Any] = series.to_numpy() if plain else series.astype(object).where(series.notna(), None).to_numpy()
     return values
-
-
-def _write_aligned(columns: Columns) -> None:
-    widths = [_width(name, values) for name, values in columns.items()]
-    sys.stdout.write(_align(tuple(columns), widths))
-    sys.stdout.writelines(_align(row, widths) for row in _rows(columns, _show))
 
 
 def _rows(columns: Columns, fields: Callable[[str, NDArray[Any]], list[Any]]) -> Iterator[tuple[Any, ...]]:

@@ -39,7 +39,6 @@ def run_audit(arguments: argparse.Namespace) -> int:
         raise FileNotFoundError(f"{arguments.out.parent}: there is no such folder to write the report in")
     check_outputs(report_files(arguments.out), own.inputs(arguments), overwrite=arguments.overwrite)
     case = read_case(arguments)
-    assert case.predicted is not None
     attributes = as_attributes(case.attributes)
     names = list(case.data.class_names)
     favourable = arguments.favourable

@@ -29,14 +29,13 @@ _PAIRS_AT_ONCE = 1 << 16
 
 def run_local(arguments: argparse.Namespace) -> None:
     """Write the evidence of some nodes."""
-    index = read_index(arguments.index)
+    index = open_index(arguments)
     names = Names.read(arguments, index)
     known = index.members()
     # Without ids the search multiplies every pair once.
     asked = names.find(arguments.nodes, index)
     nodes = known.ids if asked is None else asked
     known.find(nodes, name="nodes")
-    check_nprobe(index, arguments.nprobe)
     conditions = _conditions(arguments, index, names)
     if conditions is not None:
         if arguments.recall is not None or arguments.nprobe is not None:
@@ -56,9 +55,8 @@ def run_local(arguments: argparse.Namespace) -> None:
 
 def run_global(arguments: argparse.Namespace) -> None:
     """Write the most similar pairs."""
-    index = read_index(arguments.index)
+    index = open_index(arguments)
     names = Names.read(arguments, index)
-    check_nprobe(index, arguments.nprobe)
     conditions = _conditions(arguments, index, names)
     pairs: Pairs | PairEvidence
     options = {"exact": not arguments.approximate, "per_node": arguments.per_node}
@@ -82,7 +80,9 @@ def _columns(
 ) -> Columns:
     """Return ids, other columns, similarities and classes of the two sides of pairs."""
     ids = {side: names.nodes(nodes) for side, nodes in sides.items()}
-    labels = {f"{side}_label": names.labels(_labels(index, nodes)) for side, nodes in sides.items()}
+    known = index.members()
+    places = {side: np.searchsorted(known.ids, nodes) for side, nodes in sides.items()}
+    labels = {f"{side}_label": names.labels(known.labels[own]) for side, own in places.items()}
     source, target = sides.values()
     return {**ids, **others, "similarity": _similarity(index, source, target, found), **labels}
 
@@ -98,15 +98,12 @@ def _conditions(
     return finder, constraints(arguments, attributes, list(names.classes))
 
 
-def check_nprobe(index: EvidenceIndex, nprobe: int | None) -> None:
-    """Raise ValueError if ``nprobe`` is given and has no effect."""
-    if nprobe is not None and not index.has_lists:
+def open_index(arguments: argparse.Namespace) -> EvidenceIndex:
+    """Return the index of the options; ValueError if ``--nprobe`` is given and has no effect on it."""
+    index = read_index(arguments.index)
+    if arguments.nprobe is not None and not index.has_lists:
         raise ValueError("--nprobe has no effect with an exact index, which has no lists")
-
-
-def _labels(index: EvidenceIndex, ids: NDArray[np.int64]) -> NDArray[np.int32]:
-    known = index.members()
-    return known.labels[np.searchsorted(known.ids, ids)]
+    return index
 
 
 def _similarity(

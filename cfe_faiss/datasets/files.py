@@ -1,18 +1,15 @@
 """Files of the data sets, and the error for missing ones."""
 
 import os
-from collections.abc import Sequence
+import tomllib
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-FOLDERS = {
-    "german": "nifty/german",
-    "bail": "nifty/bail",
-    "cora": "planetoid/Cora/raw",
-    "pubmed": "planetoid/PubMed/raw",
-    "facebook": "FacebookPagePage/raw",
-    "amazon": "AmazonProducts/raw",
-}
-"""Folder of the files of each data set below the root."""
+SOURCES: dict[str, dict[str, Any]] = tomllib.loads(
+    files("cfe_faiss.datasets").joinpath("sources.toml").read_text(encoding="utf-8")
+)
+"""The data sets that need files, by name; ``folder`` is below the root."""
 
 
 def root_folder(root: str | os.PathLike[str] | None) -> Path:
@@ -22,19 +19,21 @@ def root_folder(root: str | os.PathLike[str] | None) -> Path:
 
 def files_of(name: str | None, root: str | os.PathLike[str] | None) -> list[Path]:
     """Return the files that the folder of a data set holds; none for one without a folder."""
-    folder = root_folder(root) / FOLDERS[name] if name in FOLDERS else None
+    folder = root_folder(root) / SOURCES[name]["folder"] if name in SOURCES else None
     return list(folder.iterdir()) if folder is not None and folder.is_dir() else []
 
 
-def missing_files(folder: Path, files: Sequence[str]) -> list[str]:
-    """Return the ``files`` that are missing in ``folder``."""
-    return [file for file in files if not (folder / file).is_file()]
+def missing_files(name: str, root: Path) -> list[str]:
+    """Return the files of a data set that its folder lacks."""
+    source = SOURCES[name]
+    return [file for file in source["files"] if not (root / source["folder"] / file).is_file()]
 
 
-def not_found(name: str, folder: Path, files: Sequence[str], origin: str, reason: str = "") -> FileNotFoundError:
+def not_found(name: str, root: Path, reason: str = "") -> FileNotFoundError:
     """Return the error for missing files: names, folder, origin, and why they were not downloaded."""
-    lacking = ", ".join(missing_files(folder, files))
+    source, lacking = SOURCES[name], ", ".join(missing_files(name, root))
     return FileNotFoundError(
-        f"{name!r} needs the files {', '.join(files)} in the folder {folder}; not there: {lacking}. {reason}"
-        f"They come from {origin}. Put them there; root or the environment variable CFE_DATA says where to look."
+        f"{name!r} needs the files {', '.join(source['files'])} in the folder {root / source['folder']}; not there: "
+        f"{lacking}. {reason}They come from {source['origin']}. Put them there; root or the environment variable "
+        "CFE_DATA says where to look."
     )

@@ -1,6 +1,5 @@
 """Graphs of table rows: NIFTY's German and Bail from their files, and scikit-learn's breast-cancer patients."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from sklearn.preprocessing import minmax_scale, scale
 
 from cfe_faiss.base.checks import as_matrix
 from cfe_faiss.base.extras import extra
-from cfe_faiss.datasets.files import FOLDERS, missing_files, not_found
+from cfe_faiss.datasets.files import SOURCES, missing_files, not_found
 
 with extra("gnn"):
     import pandas as pd
@@ -24,52 +23,29 @@ NEIGHBOURS = 5
 """Patients that each patient is joined to; the union of these pairs is the graph."""
 
 
-@dataclass(frozen=True)
-class Table:
-    """What NIFTY's loader does with the columns of one table; a positive ``label`` is class 1."""
-
-    label: str
-    sensitive: str
-    class_names: tuple[str, str]
-    dropped: tuple[str, ...] = ()
-
-
-TABLES = {
-    "german": Table(
-        label="GoodCustomer",
-        sensitive="Gender",
-        class_names=("bad customer", "good customer"),
-        dropped=("PurposeOfLoan", "OtherLoansAtStore"),
-    ),
-    "bail": Table(label="RECID", sensitive="WHITE", class_names=("no recidivism", "recidivism")),
-}
 _CODES = {"Male": 0, "Female": 1}
 
 
 def nifty(name: str, root: Path) -> Data:
     """Read German or Bail; everything that :func:`cfe_faiss.datasets.load` documents but the masks."""
-    table = TABLES[name]
-    folder = root / FOLDERS[name]
-    files = (f"{name}.csv", f"{name}_edges.txt")
-    if missing_files(folder, files):
-        raise not_found(name, folder, files, f"NIFTY, https://github.com/chirag126/nifty, folder dataset/{name}")
-    frame = pd.read_csv(folder / files[0])
-    lacking = {table.label, table.sensitive}.difference(frame.columns)
+    if missing_files(name, root):
+        raise not_found(name, root)
+    source = SOURCES[name]
+    label, sensitive = source["label"], source["sensitive"]
+    table, edges = (root / source["folder"] / file for file in source["files"])
+    frame = pd.read_csv(table)
+    lacking = {label, sensitive}.difference(frame.columns)
     if lacking:
-        raise ValueError(f"{folder / files[0]} must have the columns {sorted(lacking)}, got {list(frame.columns)}")
-    features = frame.drop(columns=[table.label, *table.dropped], errors="ignore")
-    if not pd.api.types.is_numeric_dtype(features[table.sensitive]):
-        features[table.sensitive] = features[table.sensitive].map(_CODES)
-    data = _graph(
-        as_matrix(str(folder / files[0]), features.to_numpy()),
-        minmax_scale,
-        _read_edges(folder / files[1], len(frame)),
-        frame[table.label].to_numpy() > 0,
-    )
+        raise ValueError(f"{table} must have the columns {sorted(lacking)}, got {list(frame.columns)}")
+    features = frame.drop(columns=[label, *source["dropped"]], errors="ignore")
+    if not pd.api.types.is_numeric_dtype(features[sensitive]):
+        features[sensitive] = features[sensitive].map(_CODES)
+    x = as_matrix(str(table), features.to_numpy())
+    data = _graph(x, minmax_scale, _read_edges(edges, len(frame)), frame[label].to_numpy() > 0)
     data.feature_names = list(features.columns)
-    data.class_names = list(table.class_names)
-    data.sensitive = torch.tensor(features[table.sensitive].to_numpy(), dtype=torch.int64)
-    data.sensitive_name = table.sensitive
+    data.class_names = list(source["class_names"])
+    data.sensitive = torch.tensor(features[sensitive].to_numpy(), dtype=torch.int64)
+    data.sensitive_name = sensitive
     return data
 
 

@@ -59,8 +59,11 @@ def write(index: EvidenceIndex, file: BinaryIO, source: Source) -> None:
         if "centroids" in arrays:
             arrays["list_checksums"] = snapshot.native.checksums().reshape(-1, 2)
         faiss.write_index(stock, faiss.PyCallbackIOWriter(file.write))  # FAISS's own writer ignores a full disk
-        _append_footer(file, kind_of(index), parameters, arrays)
-        _check_written(file, source)
+        try:
+            _append_footer(file, kind_of(index), parameters, arrays)
+            read_structure(file, source)
+        except DamageError as error:
+            raise ValueError(f"the index is not as evidence indexes must be: {error}") from error
 
 
 def read(
@@ -214,10 +217,7 @@ def _as_bytes(array: NDArray[Any]) -> memoryview:
 
 def _append_footer(file: BinaryIO, kind: str, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
     size = file.seek(0, os.SEEK_END)
-    try:
-        structure = read_payload(kind, file, size, parameters["metric"]).start
-    except DamageError as error:
-        raise ValueError(f"the index is not as evidence indexes must be: {error}") from error
+    structure = read_payload(kind, file, size, parameters["metric"]).start
     checksums = {"crc32": checksum(file, size=size), "structure_crc32": checksum(file, size=structure)}
     file.seek(size)
     sections = []
@@ -246,10 +246,3 @@ def _append_footer(file: BinaryIO, kind: str, parameters: dict[str, Any], arrays
     start = file.tell()
     file.write(encoded)
     file.write(_TRAILER.pack(start, len(encoded), zlib.crc32(encoded), _MAGIC))
-
-
-def _check_written(file: BinaryIO, source: Source) -> None:
-    try:
-        read_structure(file, source)
-    except DamageError as error:
-        raise ValueError(f"the index is not as evidence indexes must be: {error}") from error

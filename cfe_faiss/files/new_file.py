@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from cfe_faiss.files.lock import HAS_LOCKS, lock
+from cfe_faiss.files.lock import lock
 from cfe_faiss.files.outputs import check_owner
 
 _FILES = Path("/proc/self/fd")
@@ -37,7 +37,7 @@ def new_file(target: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
     """
     check_owner(target, overwrite=overwrite)
     _remove_stale(target)
-    name = _temporary_name(target)
+    name = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     file, has_name = _open_unnamed(target), False
     if file is None:
         file, has_name = _open_named(name, target), True
@@ -52,10 +52,6 @@ def new_file(target: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
         sync_folder(target.parent)
     finally:
         name.unlink(missing_ok=True)
-
-
-def _temporary_name(target: Path) -> Path:
-    return target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
 
 
 def _open_unnamed(target: Path) -> BinaryIO | None:
@@ -95,8 +91,6 @@ def _open_locked(descriptor: int) -> BinaryIO:
 
 def _remove_stale(target: Path) -> None:
     """Remove temporary files of writers whose process has ended: their locks are free."""
-    if not HAS_LOCKS:
-        return
     pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.tmp")
     with suppress(OSError):
         for path in list(target.parent.iterdir()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import faiss
 import numpy as np
@@ -81,7 +81,7 @@ def deserialize_index(data: NDArray[np.uint8] | bytes | bytearray | memoryview) 
 
 def read_bytes(data: bytes, source: str) -> EvidenceIndex:
     """Return an evidence index from the bytes of a file; ``source`` is their name in errors."""
-    return footer.read(io.BytesIO(data), source, _read_stock)
+    return footer.read(io.BytesIO(data), source, lambda file, _: faiss.read_index(faiss.PyCallbackIOReader(file.read)))
 
 
 def clone_index(index: EvidenceIndex) -> EvidenceIndex:
@@ -133,7 +133,3 @@ def _as_bytes(data: Any) -> NDArray[np.uint8]:
         got = f"{data.dtype} of shape {data.shape}" if isinstance(data, np.ndarray) else type(data).__name__
         raise TypeError(f"data must be bytes or a uint8 array of shape (n,), got {got}")
     return data
-
-
-def _read_stock(file: BinaryIO, cls: Any) -> Any:
-    return faiss.read_index(faiss.PyCallbackIOReader(file.read))

@@ -22,10 +22,12 @@ def is_stream(target: Any, method: str) -> bool:
 
 def write_all(data: NDArray[np.uint8], target: Any) -> None:
     """Write all bytes to a stream; raise OSError if it takes fewer."""
-    write = _writing(target) if isinstance(target, faiss.IOWriter) else target.write
     left = data.data
     while left:
-        count = write(left)
+        if isinstance(target, faiss.IOWriter):
+            count = target(faiss.swig_ptr(np.frombuffer(left, np.uint8)), 1, len(left))
+        else:
+            count = target.write(left)
         if not count:
             raise OSError(f"{target!r} took {len(data) - len(left)} of {len(data)} bytes")
         left = left[count:]
@@ -33,14 +35,11 @@ def write_all(data: NDArray[np.uint8], target: Any) -> None:
 
 def read_all(source: Any) -> bytes:
     """Return all bytes of a stream, from its position to its end."""
-    read = _reading(source) if isinstance(source, faiss.IOReader) else source.read
-    return b"".join(iter(lambda: read(_BLOCK), b""))
-
-
-def _writing(writer: Any) -> Any:
-    return lambda data: writer(faiss.swig_ptr(np.frombuffer(data, np.uint8)), 1, len(data))
-
-
-def _reading(reader: Any) -> Any:
     block = np.empty(_BLOCK, np.uint8)
-    return lambda size: block[: reader(faiss.swig_ptr(block), 1, size)].tobytes()
+
+    def read() -> Any:
+        if isinstance(source, faiss.IOReader):
+            return block[: source(faiss.swig_ptr(block), 1, _BLOCK)].tobytes()
+        return source.read(_BLOCK)
+
+    return b"".join(iter(read, b""))

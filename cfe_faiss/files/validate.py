@@ -20,27 +20,12 @@ _MAX_LABEL = np.iinfo(np.int32).max
 
 _FLAT, _PQ = "EvidenceFlat", "EvidenceIVFPQ"
 _KEYS = {"label_keys": "|u1", "label_ends": "<i8", "label_codes": "<i4"}
-_LISTS = {
-    "labels": "<i4",
-    **_KEYS,
-    "centroids": "<f4",
-    "references": "<i4",
-    "reference_starts": "<i8",
-    "route_means": "<f4",
-    "route_filled": "|u1",
-    "route_labels": "<i4",
-    "route_starts": "<i8",
-    "route_lists": "<i8",
-    "route_entry_means": "<f4",
-    "route_entry_filled": "|u1",
-    "region_means": "<f4",
-    "region_starts": "<i8",
-    "region_lists": "<i8",
-    "list_checksums": "<u4",
-    "calibrations": "<f8",
-    "calibration_starts": "<i8",
-    "calibration_classes": "<f8",
-}
+_CALIBRATIONS = {"calibrations": "<f8", "calibration_starts": "<i8", "calibration_classes": "<f8"}
+_LISTS = {"labels": "<i4", **_KEYS, "list_checksums": "<u4", **_CALIBRATIONS}
+_LISTS |= dict.fromkeys(("centroids", "route_means", "route_entry_means", "region_means"), "<f4")
+_LISTS |= dict.fromkeys(("references", "route_labels"), "<i4")
+_LISTS |= dict.fromkeys(("route_filled", "route_entry_filled"), "|u1")
+_LISTS |= dict.fromkeys(("reference_starts", "route_starts", "route_lists", "region_starts", "region_lists"), "<i8")
 _SECTIONS = {
     _FLAT: {"labels": "<i4", **_KEYS},
     "EvidenceIVF": _LISTS,
@@ -58,20 +43,12 @@ _PARAMETERS: dict[str, dict[str, type]] = {
 }
 SINCE_VERSION = {
     "list_checksums": 3,
-    **dict.fromkeys(("choice", "calibrations", "calibration_starts", "calibration_classes"), 4),
+    **dict.fromkeys(("choice", *_CALIBRATIONS), 4),
     **dict.fromkeys(_KEYS, 5),
     **dict.fromkeys(_METRIC, 6),
 }
 """Sections and parameters that files of earlier versions do not have."""
-ON_OPENING = (
-    *_KEYS,
-    "centroids",
-    "reference_starts",
-    "list_checksums",
-    "calibrations",
-    "calibration_starts",
-    "calibration_classes",
-)
+ON_OPENING = (*_KEYS, "centroids", "reference_starts", "list_checksums", *_CALIBRATIONS)
 """Sections that are checked when a file is opened; the others grow with the vectors, and wait until they are used."""
 VECTORS = ("vectors",)
 """Sections that are checked with the payload's own vectors: in a mapped file not at all."""
@@ -204,7 +181,7 @@ def check_calibrations(arrays: Arrays, nlist: int) -> None:
     """Raise DamageError unless the calibrations are valid for an index with ``nlist`` lists in all partitions."""
     if "calibrations" not in arrays:
         return
-    made, starts, classes = (arrays[name] for name in ("calibrations", "calibration_starts", "calibration_classes"))
+    made, starts, classes = (arrays[name] for name in _CALIBRATIONS)
     k, recall, batched, other = made.T
     label, nprobe, reached = classes.T
     lists = np.concatenate([other, nprobe])

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from html import escape
 from importlib.metadata import version
+from importlib.resources import files
+from string import Template
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,21 +23,6 @@ if TYPE_CHECKING:
 
 _MOST_LINES, _MOST_NAMES, _MOST_LETTERS = 40, 60, 32
 """Lines, names of attributes that agree, and letters of a cell on one page, at most."""
-_PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="cfe-faiss {version}">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{title}</title><style>
-body {{ font: 10pt/1.4 Helvetica, Arial, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; }}
-table {{ border-collapse: collapse; width: 100%; }}
-th, td {{ border-bottom: 1px solid #d5dae0; padding: .2rem .8rem .2rem 0; text-align: left !important;
-  overflow-wrap: anywhere; }}
-tbody th {{ font-weight: 400; }}
-@page {{ size: A4; margin: 14mm; }}
-@media print {{ body {{ font-size: 8.5pt; margin: 0; max-width: none; padding: 0; }} }}
-</style></head><body>
-{body}
-</body></html>
-"""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -72,7 +59,8 @@ class Case:
 
     def to_html(self) -> str:
         """Return the page as HTML, with every text escaped; it loads nothing and runs no script."""
-        return _PAGE.format(version=version("cfe-faiss"), title=escape(self.title), body=self._repr_html_())
+        page = Template(files("cfe_faiss.finder").joinpath("case.html").read_text(encoding="utf-8"))
+        return page.substitute(version=version("cfe-faiss"), title=escape(self.title), body=self._repr_html_())
 
     @property
     def _shown(self) -> "pd.DataFrame":

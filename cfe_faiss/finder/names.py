@@ -1,13 +1,12 @@
 """Users' names of rows and classes, and their numbers."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import as_ids, as_nodes, check_known, did_you_mean, to_host
+from cfe_faiss.base.checks import as_ids, as_nodes, check_distinct, check_known, did_you_mean, to_host
 
 
 def as_row_ids(argument: str, values: Any, n: int) -> NDArray[Any]:
@@ -26,9 +25,7 @@ def as_row_ids(argument: str, values: Any, n: int) -> NDArray[Any]:
         raise ValueError(f"{argument} must hold an id for every row, got none in row {missing[0]}")
     are_integers = all(isinstance(value, int) and not isinstance(value, bool) for value in listed)
     ids = np.array(listed, np.int64) if are_integers else np.array([*map(str, listed), None], object)[:-1]
-    twice = [value for value, count in Counter(ids.tolist()).items() if count > 1]
-    if twice:
-        raise ValueError(f"{argument} must hold each id once, got {twice[0]!r} again")
+    check_distinct(f"{argument} must hold each id once", ids.tolist())
     return ids
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.classes import Predictions, as_predictions
 from cfe_faiss.attributes.columns import DUPLICATE, PROXY, Proxy, Removed, association
 from cfe_faiss.attributes.table import Attributes, as_attributes
-from cfe_faiss.base.checks import as_dense, as_unit_rows, check_known, did_you_mean
+from cfe_faiss.base.checks import as_dense, as_unit_rows, check_distinct, check_known, did_you_mean
 from cfe_faiss.base.extras import extra
 from cfe_faiss.datasets.own.classes import sort_names
 from cfe_faiss.datasets.own.encoding import MOST_VALUES
@@ -114,8 +114,7 @@ def as_frame(frame: Any) -> "tuple[pd.DataFrame, NDArray[Any] | None]":
             f"frame must be a table of pandas, polars or PyArrow, or the path of one, got {type(frame).__name__}"
         )
     table.columns = [str(name) for name in table.columns]
-    if not table.columns.is_unique:
-        raise ValueError(f"frame must have distinct column names, got {table.columns[table.columns.duplicated()][0]!r}")
+    check_distinct("frame must have distinct column names", list(table.columns))
     if not len(table):
         raise ValueError("frame must have rows, got none")
     return table, index

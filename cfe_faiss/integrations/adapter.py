@@ -55,10 +55,10 @@ def take_hits(hits: Hits, places: Sequence[int]) -> Hits:
 
 
 def evidence(
-    store: EvidenceStore, query: Any, own: str | None, k: int, label: Any, where: Any, *, with_vectors: bool = False
+    store: EvidenceStore, own: Any, embedding: Any, k: int, label: Any, where: Any, *, with_vectors: bool = False
 ) -> Hits:
-    """Return the evidence of a query without the document ``own``, which may be stored with another class."""
-    xq = query if isinstance(query, str) else np.asarray(query, np.float32)
+    """Return the evidence of an embedding, or without one of a stored document, and without the document ``own``."""
+    xq = own if embedding is None else np.asarray(embedding, np.float32)
     hits = store.evidence(xq, as_count("k", k) + 1, label, where, with_vectors=with_vectors)
     return take_hits(hits, [i for i, id_ in enumerate(hits.ids) if id_ != own][:k])
 

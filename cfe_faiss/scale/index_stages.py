@@ -77,7 +77,7 @@ def shard(task: Task) -> Mapping[str, Any]:
     ids = np.concatenate(rows)
     labels = as_labels("labels", np.asarray(task.inputs["labels"].array()[ids]), len(ids), unknown=True)
     index = empty_index(np.array(task.read("train", 0, "centroids"))[None])
-    append_rows(index, _vectors_of(task, ids), labels, ids, np.concatenate(lists))
+    append_rows(index, (_vectors_of(task, ids), labels, ids), np.concatenate(lists))
     write_index(index, task.new(_shard_path(task.folder, task.block)), overwrite=True)
     return {"vectors": len(ids)}
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,6 @@ from cfe_faiss.base.extras import extra
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.regular import open_regular
 from cfe_faiss.scale.manifest import Manifest, digest_of, path_of_stage, size_fault
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _BLOCK = 1 << 24  # bytes in one write, about
 
@@ -141,8 +138,8 @@ class Task:
             with new_file(self.new(self.path(self.stage, self.block, f"{name}.npy")), overwrite=True) as file:
                 np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
 
-    def write_table(self, schema: "pa.Schema", batches: "Iterable[pa.RecordBatch]") -> int:
-        """Write batches as the Parquet file of this task; return the number of rows."""
+    def write_table(self, schema: Any, batches: Iterable[Any]) -> int:
+        """Write batches of Arrow with this schema as the Parquet file of this task; return the number of rows."""
         with extra("store"):
             import pyarrow.parquet as pq
         path, rows = self.new(self.path(self.stage, self.block, "parquet")), 0

@@ -262,9 +262,8 @@ class Job:
 
     def _run_stage(self, stage: Stage, manifest: Manifest, executor: Executor, memory: int, progress: bool) -> None:
         left = [block for block in range(stage.blocks) if (stage.name, block) not in manifest.finished]
-        share = share_of(executor, len(left))
-        own_memory = memory // share.neighbors
-        call = partial(perform, str(self.directory), stage.name, stage.run, own_memory, share.threads)
+        threads, neighbours = share_of(executor, len(left))
+        call = partial(perform, str(self.directory), stage.name, stage.run, memory // neighbours, threads)
         hidden = None if progress else True  # None: hidden unless standard error is a terminal
         with tqdm(total=stage.blocks, initial=stage.blocks - len(left), desc=stage.name, disable=hidden) as bar:
 
@@ -272,7 +271,7 @@ class Job:
                 manifest.enter(finished)
                 bar.update()
 
-            run_stage(stage.name, call, left, executor, enter, share.threads)
+            run_stage(stage.name, call, left, executor, enter, threads)
 
     def _executor(self, name: str, workers: int | None, address: str | None) -> Executor:
         if name == "local":

@@ -12,7 +12,7 @@ from cfe_faiss.index.protocol import EvidenceSearcher
 from cfe_faiss.rows.metric import Metric
 from cfe_faiss.scale.ray import connect
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
-from cfe_faiss.search.query import Certified, Effort, Query, Ranges, Results
+from cfe_faiss.search.query import Effort, Query
 
 _RESTARTS = 0.2  # seconds until the next call of a replica that died
 
@@ -66,22 +66,19 @@ class ServedEvidenceIndex(EvidenceSearcher):
         """How vectors are compared, as of the sharded index."""
         return self._metric
 
-    def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
+    def answer(self, query: Query, effort: Effort, progress: bool = False) -> Any:
         """Return the results of ``ShardedEvidenceIndex.answer``; TimeoutError if no process answers in time."""
         _refuse_progress(progress)
-        found: Results = self._ask("answer", query, effort)
-        return found
+        return self._ask("answer", query, effort)
 
-    def answer_range(self, query: Query) -> Ranges:
+    def answer_range(self, query: Query) -> Any:
         """Return the results of ``ShardedEvidenceIndex.answer_range``."""
-        found: Ranges = self._ask("answer_range", query)
-        return found
+        return self._ask("answer_range", query)
 
-    def answer_certified(self, query: Query, effort: Effort, progress: bool = False) -> Certified:
+    def answer_certified(self, query: Query, effort: Effort, progress: bool = False) -> Any:
         """Return the results of ``ShardedEvidenceIndex.answer_certified``."""
         _refuse_progress(progress)
-        found: Certified = self._ask("answer_certified", query, effort)
-        return found
+        return self._ask("answer_certified", query, effort)
 
     def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[Any, float]:
         """Return the results of ``ShardedEvidenceIndex.recall_by_class``."""

@@ -359,7 +359,7 @@ def write_shards(index: IndexEvidenceIVF, path: str | PathLike[str], shards: int
                 part = empty_index(snapshot.centroids, **{name: getattr(index, name) for name in PARAMETERS})
                 part.nprobe = index.nprobe
                 part.take_label_keys(index.label_keys)
-                append_rows(part, X, snapshot.labels[rows], ids, lists[rows])
+                append_rows(part, (X, snapshot.labels[rows], ids), lists[rows])
                 write_index(part, file)
         with new_file(folder / MANIFEST, overwrite=True) as manifest:
             manifest.write(manifest_of(paths))
@@ -374,14 +374,9 @@ def empty_index(centroids: NDArray[np.float32], **parameters: Any) -> IndexEvide
     return index
 
 
-def append_rows(
-    index: IndexEvidenceIVF,
-    X: NDArray[np.float32],
-    labels: NDArray[np.int32],
-    ids: NDArray[np.int64],
-    lists: NDArray[np.int32],
-) -> None:
+def append_rows(index: IndexEvidenceIVF, rows: Rows, lists: NDArray[np.int32]) -> None:
     """Append vectors, as stored, to given lists of an index of one partition."""
+    X, labels, ids = rows
     vectors = np.ascontiguousarray(X)
     with index.changing() as transaction:
         transaction.append(vectors.view(np.uint8), labels, ids, lists[None], vectors=vectors)
@@ -482,7 +477,7 @@ class NewVectors:
                 self.file.seek(first * self.record.itemsize)
                 cast(Any, self.file).readinto(records.view(np.uint8))
                 labels, ids, lists = (np.ascontiguousarray(records[name]) for name in ("label", "id", "list"))
-                append_rows(index, records["x"], labels, ids, lists)
+                append_rows(index, (records["x"], labels, ids), lists)
 
 
 def _homes(shards: Shards, centroids: NDArray[np.float32]) -> NDArray[np.intp]:

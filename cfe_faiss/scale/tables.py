@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,32 +10,27 @@ from numpy.typing import NDArray
 from cfe_faiss.base.extras import extra
 from cfe_faiss.search.exact import Found, Threshold
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _ROWS = 1 << 17  # nodes, or pairs, in a batch
 
 
-def evidence_schema() -> "pa.Schema":
-    """Return the columns of evidence: node, evidence, rank (from 1), similarity."""
+def evidence_schema() -> Any:
+    """Return the Arrow schema of evidence: node, evidence, rank (from 1), similarity."""
     return _schema(node="int64", evidence="int64", rank="int32", similarity="float32")
 
 
-def pairs_schema() -> "pa.Schema":
-    """Return the columns of pairs: source, target, similarity."""
+def pairs_schema() -> Any:
+    """Return the Arrow schema of pairs: source, target, similarity."""
     return _schema(source="int64", target="int64", similarity="float32")
 
 
-def _schema(**columns: str) -> "pa.Schema":
+def _schema(**columns: str) -> Any:
     with extra("store"):
         import pyarrow as pa
     return pa.schema([(name, getattr(pa, kind)()) for name, kind in columns.items()])
 
 
-def evidence_batches(
-    ids: NDArray[np.int64], D: NDArray[np.float32], I: NDArray[np.int64]
-) -> Iterator["pa.RecordBatch"]:
-    """Yield the results of nodes, (n,), D and I, (n, k), without padding, in ascending order of the nodes."""
+def evidence_batches(ids: NDArray[np.int64], D: NDArray[np.float32], I: NDArray[np.int64]) -> Iterator[Any]:
+    """Yield batches of the results of nodes, (n,), D and I, (n, k), without padding, by ascending node."""
     order, schema = np.argsort(ids, kind="stable"), evidence_schema()
     for first in range(0, len(order), _ROWS):
         nodes = order[first : first + _ROWS]
@@ -43,12 +38,12 @@ def evidence_batches(
         yield _batch(schema, ids[nodes][row], I[nodes][row, rank], (rank + 1).astype(np.int32), D[nodes][row, rank])
 
 
-def pairs_batch(pairs: Found) -> "pa.RecordBatch":
-    """Return pairs, (n,) each of source, target and similarity, in their order."""
+def pairs_batch(pairs: Found) -> Any:
+    """Return a batch of pairs, (n,) each of source, target and similarity, in their order."""
     return _batch(pairs_schema(), *pairs)
 
 
-def _batch(schema: "pa.Schema", *columns: NDArray[Any]) -> "pa.RecordBatch":
+def _batch(schema: Any, *columns: NDArray[Any]) -> Any:
     import pyarrow as pa
 
     return pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=schema)

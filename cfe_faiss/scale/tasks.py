@@ -90,29 +90,16 @@ class Executor(Protocol):
         """End all workers, including busy ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Resources of each task of a stage.
+def share_of(executor: Executor, tasks: int) -> tuple[int, int]:
+    """Return the threads of each task, and the number of tasks that share the memory of a machine.
 
-    Attributes
-    ----------
-    threads
-        Threads of the task.
-    neighbors
-        Tasks that share the memory of a machine, including this one.
+    A task has as many threads as possible while all tasks, or all workers, run at once.
     """
-
-    threads: int
-    neighbors: int
-
-
-def share_of(executor: Executor, tasks: int) -> Share:
-    """Return the resources of each task: as many threads as possible while all tasks, or all workers, run at once."""
     machines, at_once = executor.machines, min(tasks, executor.workers)
     counts = range(max(machines), 1, -1)
     threads = next((number for number in counts if sum(cores // number for cores in machines) >= at_once), 1)
     on_one = max(max(machines) // threads, -(-at_once // len(machines)))
-    return Share(threads, max(1, min(at_once, on_one)))
+    return threads, max(1, min(at_once, on_one))
 
 
 # --- running a stage --------------------------------------------------------------------------------------------------
@@ -334,19 +321,12 @@ def perform(folder: str, stage: str, run: Run, memory: int, threads: int, block:
     """Run one task in a worker process; return its record for the manifest."""
     use_threads(threads)
     task, start, cpu_start = Task.of(Path(folder), memory, stage, block), time.monotonic(), time.process_time()
-    _reset_peak()
+    with suppress(OSError):  # restarts the system's measurement of the peak memory, where it can be restarted
+        Path("/proc/self/clear_refs").write_text("5")
     result = dict(run(task) or {})
     files = tuple(WrittenFile.of(task.folder, path) for path in task.written)
     seconds, cpu_seconds = time.monotonic() - start, time.process_time() - cpu_start
     return Finished(stage, block, files, result, seconds, cpu_seconds, _peak())
-
-
-def _reset_peak() -> None:
-    """Restart the system's measurement of this process's peak memory, where it can be restarted."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return
 
 
 def _peak() -> int:

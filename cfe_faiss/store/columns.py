@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from enum import IntEnum
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,20 +21,23 @@ GONE = -2
 MISSING: Any = type("Missing", (), {"__repr__": lambda _: "no value"})()
 """Value of a key that a row does not have."""
 
-NO_VALUE, NULL, BOOLEAN, NUMBER, TEXT, LIST, MAPPING, DATETIME, ZONED, DATE, TIME, DURATION, BYTES = range(13)
+Kind = IntEnum(
+    "Kind", "NO_VALUE NULL BOOLEAN NUMBER TEXT LIST MAPPING DATETIME ZONED DATE TIME DURATION BYTES", start=0
+)
+"""Kinds of values, in the order of ``KINDS``."""
 KINDS: tuple[str, ...] = ("no value", "None", "True and False", "numbers", "texts", "lists", "mappings", "datetimes")
 KINDS += ("datetimes with a time zone", "dates", "times", "durations", "bytes")
-ORDERED = (NUMBER, TEXT, DATETIME, ZONED, DATE, TIME, DURATION, BYTES)
-_KIND_OF = {bool: BOOLEAN, int: NUMBER, float: NUMBER, Decimal: NUMBER, str: TEXT, list: LIST, dict: MAPPING}
-_KIND_OF |= {datetime: DATETIME, date: DATE, time: TIME, timedelta: DURATION, bytes: BYTES}
-_KIND_OF |= {type(None): NULL, type(MISSING): NO_VALUE}
+ORDERED = (Kind.NUMBER, Kind.TEXT, Kind.DATETIME, Kind.ZONED, Kind.DATE, Kind.TIME, Kind.DURATION, Kind.BYTES)
+_KIND_OF = {type(MISSING): Kind.NO_VALUE, type(None): Kind.NULL, bool: Kind.BOOLEAN, list: Kind.LIST}
+_KIND_OF |= dict.fromkeys((int, float, Decimal), Kind.NUMBER) | {str: Kind.TEXT, dict: Kind.MAPPING}
+_KIND_OF |= {datetime: Kind.DATETIME, date: Kind.DATE, time: Kind.TIME, timedelta: Kind.DURATION, bytes: Kind.BYTES}
 _OWN_KEYS = frozenset(_KIND_OF) - {bool, list, dict}
 
 
-def kind_of(value: Any) -> int:
-    """Return the position of a value's kind in ``KINDS``."""
+def kind_of(value: Any) -> Kind:
+    """Return the kind of a value."""
     kind = _KIND_OF[type(value)]
-    return ZONED if kind == DATETIME and value.tzinfo is not None else kind
+    return Kind.ZONED if kind is Kind.DATETIME and value.tzinfo is not None else kind
 
 
 def key_of(value: Any) -> Any:
@@ -92,7 +96,7 @@ class Values:
     @property
     def numbers(self) -> NDArray[Any]:
         """Numbers as float64, or as objects if float64 does not represent them all; NaN for other values, (m,)."""
-        new = [value if kind_of(value) == NUMBER else math.nan for value in self.values[len(self._numbers) :]]
+        new = [value if kind_of(value) is Kind.NUMBER else math.nan for value in self.values[len(self._numbers) :]]
         if new:
             exact = all(map(float_holds, new))
             self._numbers = np.concatenate([self._numbers, np.array(new, np.float64 if exact else object)])

@@ -98,7 +98,9 @@ def write(path: str | os.PathLike[str], contents: Contents, *, overwrite: bool, 
         finally:
             kept = _read_file_names(folder)
             parts = old | {entry.name for entry in folder.iterdir() if _is_part(entry)}
-            _remove(folder, parts - kept if kept else set(names.values()))
+            for name in parts - kept if kept else names.values():
+                with contextlib.suppress(OSError):
+                    (folder / name).unlink()
 
 
 def read(path: str | os.PathLike[str], mmap: bool) -> tuple[Any, Table, int]:
@@ -309,9 +311,3 @@ def _read_file_names(folder: Path) -> set[str]:
     with contextlib.suppress(OSError, ValueError):
         return {file["name"] for file in _read_manifest(folder)["files"].values()}
     return set()
-
-
-def _remove(folder: Path, names: set[str]) -> None:
-    for name in names:
-        with contextlib.suppress(OSError):
-            (folder / name).unlink()

@@ -12,7 +12,7 @@ or a mask, ids, or a function of a row's metadata.
 """
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from copy import deepcopy
 from functools import reduce
 from typing import Any
@@ -20,20 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.store.columns import (
-    GONE,
-    KINDS,
-    LIST,
-    NO_VALUE,
-    NULL,
-    NUMBER,
-    ORDERED,
-    TEXT,
-    Column,
-    float_holds,
-    key_of,
-    kind_of,
-)
+from cfe_faiss.store.columns import GONE, KINDS, ORDERED, Column, Kind, float_holds, key_of, kind_of
 from cfe_faiss.store.table import DOCUMENT, ID, LABEL, Table
 from cfe_faiss.store.values import as_list, copy_metadata, plain_value
 
@@ -170,9 +157,9 @@ def _find_values(said: str, values: list[Any], column: Column) -> Mask:
 
 
 def _find_contents(said: str, wanted: Any, column: Column) -> Mask:
-    key, kinds, values = key_of(wanted), {LIST}, column.dictionary.values
+    key, kinds, values = key_of(wanted), {Kind.LIST}, column.dictionary.values
     if isinstance(wanted, str):
-        kinds.add(TEXT)
+        kinds.add(Kind.TEXT)
     _check_kinds(said, kinds, column)
 
     def contains(held: Any) -> bool:
@@ -190,7 +177,7 @@ def _find_ordered(said: str, compare: Callable[[Any, Any], Any], bound: Any, col
         )
     _check_kinds(said, {kind}, column)
     chosen: Mask = dictionary.kinds == kind
-    if kind != NUMBER:
+    if kind != Kind.NUMBER:
         return _rows_with(column, (code for code in _codes(chosen) if compare(dictionary.values[code], bound)))
     chosen &= (dictionary.numbers == dictionary.numbers) & (bound == bound)  # NaN is in no order
     numbers = dictionary.numbers[chosen]
@@ -210,12 +197,12 @@ def _rows_with(column: Column, codes: Iterable[int]) -> Mask:
     return chosen[column.codes]
 
 
-def _check_kinds(said: str, asked: set[int], column: Column) -> None:
+def _check_kinds(said: str, asked: Set[int], column: Column) -> None:
     """Raise TypeError if a key has values, none of them of a kind that the filter compares with."""
-    asked = asked - {NULL}
-    held = column.kinds - {NO_VALUE, NULL}
+    asked = asked - {Kind.NULL}
+    held = column.kinds - {Kind.NO_VALUE, Kind.NULL}
     if asked and held and not asked & held:
-        hint = "; use $contains to ask for an element" if held == {LIST} else ""
+        hint = "; use $contains to ask for an element" if held == {Kind.LIST} else ""
         raise TypeError(f"{said} compares with {_name_kinds(asked)}, but the key holds {_name_kinds(held)}{hint}")
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.id_map import unknown_labels
 from cfe_faiss.rows.metric import flipped
 from cfe_faiss.rows.snapshot import Snapshot
@@ -24,24 +25,20 @@ def search(index: Any, table: Table, X: NDArray[np.float32], k: int, mask: Mask 
     return _search_exactly(index, table, query, mask)
 
 
-def evidence(index: Any, table: Table, query: Query, mask: Mask | None, effort: Effort) -> Results:
+def evidence(index: Any, table: Table, query: Query, mask: Mask | None, effort: Effort) -> Any:
     """Return the evidence of a query about unit vectors with class numbers: similarities D and keys I, -1 for none."""
     if mask is not None or index.ntotal != len(table):
         return _search_exactly(index, table, query, mask)
-    nprobe, recall, exact, memory = effort[:4]
-    found: Results
     if query.rules is not None:
-        found = index.answer(query, effort)
-    else:  # which has a fast path for one query
-        found = index.search_evidence(query.X, query.labels, query.k, nprobe, recall=recall, exact=exact, memory=memory)
-    return found
+        return index.answer(query, effort)
+    nprobe, recall, exact, memory = effort[:4]  # search_evidence has a fast path for one query
+    return index.search_evidence(query.X, query.labels, query.k, nprobe, recall=recall, exact=exact, memory=memory)
 
 
-def _search_exactly(index: Any, table: Table, query: Query, mask: Mask | None) -> Results:
+def _search_exactly(index: EvidenceIndex, table: Table, query: Query, mask: Mask | None) -> Results:
     with index.reading() as snapshot:
         queries = query.bind(snapshot).with_allowed(_allowed(snapshot, table, mask))
-        found: Results = index.answer_on(snapshot, queries, Effort(exact=True))
-        return found
+        return index.answer_on(snapshot, queries, Effort(exact=True))
 
 
 def vectors_of(index: Any, keys: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +33,6 @@ from cfe_faiss.store.values import (
     check_labels,
     check_metadata,
 )
-
-if TYPE_CHECKING:
-    from cfe_faiss.store.tables import ColumnNames
 
 
 class EvidenceStore:
@@ -629,9 +626,7 @@ class EvidenceStore:
     # --- tables -----------------------------------------------------------------------------------------------------
 
     @classmethod
-    def from_arrow(
-        cls, table: Any, *, index: EvidenceIndex | str | None = None, **columns: Unpack[ColumnNames]
-    ) -> Self:
+    def from_arrow(cls, table: Any, *, index: EvidenceIndex | str | None = None, **columns: str) -> Self:
         """Return a store of the rows of a table.
 
         Parameters
@@ -660,7 +655,7 @@ class EvidenceStore:
         store.add(*rows)
         return store
 
-    def upsert_table(self, table: Any, **columns: Unpack[ColumnNames]) -> None:
+    def upsert_table(self, table: Any, **columns: str) -> None:
         """Add the rows of a table, in place of stored rows with the same ids.
 
         Parameters and errors as in :meth:`from_arrow`; nothing is changed after an error.

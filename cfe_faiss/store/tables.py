@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import chain
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -21,16 +21,8 @@ with extra("store"):
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
 
-class ColumnNames(TypedDict, total=False):
-    """Names of the columns of a table; by default the names of the fields."""
-
-    id: str
-    vector: str
-    label: str
-    document: str
-
-
-_NAMES: ColumnNames = {"id": "id", "vector": "vector", "label": "label", "document": "document"}
+_NAMES = {"id": "id", "vector": "vector", "label": "label", "document": "document"}
+"""Default name of the column of each field."""
 
 
 def matrix(name: str, values: Any, d: int) -> NDArray[Any]:
@@ -61,7 +53,7 @@ def length_of(name: str, column: Any) -> int:
     return int(lengths[0])
 
 
-def rows_of(table: Any, **columns: Unpack[ColumnNames]) -> tuple[Any, Any, Any, list[Metadata], Any]:
+def rows_of(table: Any, **columns: str) -> tuple[Any, Any, Any, list[Metadata], Any]:
     """Return ids, vectors, labels, metadata and documents of a table."""
     unknown = columns.keys() - _NAMES.keys()
     if unknown:

@@ -13,7 +13,7 @@ import scale_calls
 
 from cfe_faiss.scale import tasks
 from cfe_faiss.scale.manifest import Finished
-from cfe_faiss.scale.tasks import Call, JobError, LocalExecutor, Share, run_stage, share_of
+from cfe_faiss.scale.tasks import Call, JobError, LocalExecutor, run_stage, share_of
 
 
 @pytest.fixture
@@ -89,24 +89,24 @@ class Machines:
 @pytest.mark.parametrize(
     ("machines", "workers", "tasks", "expected"),
     [
-        ([8], 8, 100, Share(1, 8)),
-        ([8], 8, 1, Share(8, 1)),
-        ([8], 2, 100, Share(4, 2)),
-        ([8], 3, 100, Share(2, 3)),
-        ([2], 5, 5, Share(1, 5)),
-        ([16, 16], 32, 1, Share(16, 1)),
-        ([16, 16], 32, 4, Share(8, 2)),
-        ([16, 4], 20, 2, Share(8, 2)),
-        ([16, 4], 20, 20, Share(1, 16)),
-        ([16, 16], 4, 100, Share(8, 2)),
+        ([8], 8, 100, (1, 8)),
+        ([8], 8, 1, (8, 1)),
+        ([8], 2, 100, (4, 2)),
+        ([8], 3, 100, (2, 3)),
+        ([2], 5, 5, (1, 5)),
+        ([16, 16], 32, 1, (16, 1)),
+        ([16, 16], 32, 4, (8, 2)),
+        ([16, 4], 20, 2, (8, 2)),
+        ([16, 4], 20, 20, (1, 16)),
+        ([16, 16], 4, 100, (8, 2)),
     ],
 )
-def test_few_tasks_use_all_cores(machines: list[int], workers: int, tasks: int, expected: Share) -> None:
-    share = share_of(Machines(machines, workers), tasks)
-    assert share == expected
+def test_few_tasks_use_all_cores(machines: list[int], workers: int, tasks: int, expected: tuple[int, int]) -> None:
+    threads, neighbours = share_of(Machines(machines, workers), tasks)
+    assert (threads, neighbours) == expected
     at_once = min(tasks, workers)
     if at_once <= sum(machines):
-        assert sum(cores // share.threads for cores in machines) >= at_once
+        assert sum(cores // threads for cores in machines) >= at_once
 
 
 def test_a_task_for_which_no_worker_is_free_ends_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -78,8 +78,7 @@ class Condition:
     min_cases: int = FEWEST_CASES
 
     def __post_init__(self) -> None:
-        if self.metric not in METRICS:
-            raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {self.metric!r}")
+        check_known("metric must be one of", self.metric, METRICS)
         if self.at_least is self.at_most is None:
             raise ValueError(f"a condition on {self.metric} must have at_least or at_most, got neither")
         numbers = [
@@ -195,14 +194,15 @@ def as_conditions(require: str | Condition | Sequence[str | Condition]) -> tuple
 
 
 def check_all(
-    conditions: Sequence[Condition], measures: Sequence[Measure], sensitive: Iterable[str]
+    conditions: Sequence[Condition], measures: Sequence[Measure], sensitive: Sequence[str]
 ) -> tuple[Check, ...]:
     """Return one check for each condition and group. A condition without a group gets one check, too."""
-    chosen = set(sensitive)
     checks: list[Check] = []
     for condition in conditions:
         nothing = Measure(condition.metric, condition.attribute, "no group", math.nan, 0, unjudged="no such group")
-        about = [measure for measure in measures if _is_about(condition, measure, chosen)] or [nothing]
+        attributes = {None, *sensitive} if condition.attribute is None else {condition.attribute}
+        of_metric = (measure for measure in measures if measure.metric == condition.metric)
+        about = [measure for measure in of_metric if measure.attribute in attributes] or [nothing]
         bounds = {measure.group: measure.value for measure in about}
         checks += [_check(condition, measure, bounds) for measure in about if measure.group not in condition.models]
     return tuple(checks)
@@ -212,22 +212,14 @@ def check_conditions(conditions: Sequence[Condition], inputs: Inputs) -> None:
     """Raise ValueError if a condition is about something that a report of these inputs does not measure."""
     known = inputs.attributes_and_pairs
     for condition in conditions:
-        if condition.attribute is not None and condition.attribute not in known:
-            raise ValueError(
-                "require must be about sensitive attributes or two of them crossed "
-                f"({join_words(known) if known else 'none'}), got {condition.attribute!r}"
-            )
+        if condition.attribute is not None:
+            check_known("require must be about sensitive attributes or two of them crossed", condition.attribute, known)
         needs = (need for need in texts()["metrics"][condition.metric]["needs"] if not inputs.has(need))
         lacking = [_TRUTH if need == "truth" else need for need in needs]
         if lacking:
             raise ValueError(f"a condition on {condition.metric} must come with {join_words(lacking)}, got none")
         for name in condition.models:
             check_known("require must name models that are compared", name, inputs.models or ())
-
-
-def _is_about(condition: Condition, measure: Measure, sensitive: set[str]) -> bool:
-    about = {None, *sensitive} if condition.attribute is None else {condition.attribute}
-    return measure.metric == condition.metric and measure.attribute in about
 
 
 def _check(condition: Condition, measure: Measure, models: Mapping[str, float]) -> Check:

@@ -106,6 +106,10 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
             sections.append(MAKERS[name](inputs) if name in MAKERS else inputs.section(name))
     measures = [measure for section in sections for measure in section.measures]
     results = check_all(conditions, measures, inputs.attributes_and_pairs)
+    rows = [
+        asdict(check) | {"condition": str(check.condition), "attribute": check.attribute or inputs.everyone}
+        for check in sorted(results, key=lambda check: OUTCOMES.index(check.outcome))
+    ]
     known = facts(inputs)
     # The command names output files: equal audits have equal ids in all folders.
     hashed = known | {COMMAND: ""}, [asdict(section) for section in sections]
@@ -121,13 +125,5 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
         scope=scope(inputs),
         sections=tuple(sections),
         results=results,
-        checks=_checks(inputs, results),
+        checks=inputs.table("conditions", rows),
     )
-
-
-def _checks(inputs: Inputs, results: Sequence[Check]) -> Table:
-    rows = [
-        asdict(check) | {"condition": str(check.condition), "attribute": check.attribute or inputs.everyone}
-        for check in sorted(results, key=lambda check: OUTCOMES.index(check.outcome))
-    ]
-    return inputs.table("conditions", rows)

@@ -12,14 +12,9 @@ from dataclasses import dataclass, replace
 from functools import cache, wraps
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from cfe_faiss.audit.reporting.formats import number, plural, show
-
-Kind: TypeAlias = Literal[
-    "text", "long", "side", "count", "share", "score", "signed", "points", "number", "p-value", "similarity", "flag"
-]
-"""Kind of the values of a column, see :func:`cfe_faiss.audit.reporting.formats.written`."""
 
 STYLES = 6
 """Number of classes that look different in a drawing."""
@@ -73,7 +68,7 @@ class Column:
     title
         Its heading on the page.
     kind
-        Kind of its values.
+        Kind of its values: "text", "long", "flag", or a kind of :func:`cfe_faiss.audit.reporting.formats.number`.
     interval
         Keys of the bounds of its confidence interval.
     n
@@ -86,7 +81,7 @@ class Column:
 
     key: str
     title: str
-    kind: Kind = "text"
+    kind: str = "text"
     interval: tuple[str, str] | None = None
     n: str | None = None
     plot: Plot | None = None

@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -18,18 +17,14 @@ from xml.etree import ElementTree as ET
 from cfe_faiss.audit.reporting import figures
 from cfe_faiss.audit.reporting.content import FORMAT, Content
 from cfe_faiss.audit.reporting.document import Table
-from cfe_faiss.audit.reporting.formats import interval, is_undefined, show, show_value
+from cfe_faiss.audit.reporting.formats import is_undefined, show
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.tables import csv_text
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import MARK, REPORT_COLUMNS, check_outputs
 
 with extra("audit"):
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
-
-_FILTERS = show, show_value, interval, figures.axis, figures.strip, figures.neighbourhood, figures.mark
-"""Functions that the templates call by their names."""
 
 
 def report_files(path: Path) -> tuple[Path, ...]:
@@ -61,20 +56,11 @@ def write_all(
 
 def page(content: Content) -> str:
     """Return the page. Every text in it is escaped, and browsers are told to run no script and no other style."""
-    style = template("figure.css") + template("report.css")
+    style = figures.template("figure.css") + figures.template("report.css")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
-    loader = FunctionLoader(template)
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, loader=loader, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters.update({function.__name__: function for function in _FILTERS})
-    return environment.get_template("report.html.j2").render(report=content, policy=policy, style=Markup(style))
-
-
-def template(name: str) -> str:
-    """Return a file of the folder templates."""
-    return files("cfe_faiss.audit.reporting").joinpath("templates", name).read_text(encoding="utf-8")
+    html = figures.environment().get_template("report.html.j2")
+    return html.render(report=content, policy=policy, style=Markup(style))
 
 
 def numbers(content: Content) -> dict[str, Any]:

@@ -4,10 +4,8 @@ import hashlib
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from itertools import combinations
 from typing import Any, TypeVar
 
@@ -19,11 +17,12 @@ from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.evidence import attributes_of, sensitive_of
 from cfe_faiss.audit.evidence_changes import Models
 from cfe_faiss.audit.groups import Bins
-from cfe_faiss.audit.intervals import wilson
+from cfe_faiss.audit.intervals import normal_quantile, share_columns
 from cfe_faiss.audit.model_comparison import as_models
 from cfe_faiss.audit.reporting.document import Wording, texts
 from cfe_faiss.audit.reporting.formats import group_name, join_words, list_first, plural, show
-from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
+from cfe_faiss.base.checks import UNKNOWN, as_count
+from cfe_faiss.base.versions import find_version
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.graph import Graph
 
@@ -79,8 +78,7 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("k", "pairs", "cases"):
             as_count(name, getattr(self, name))
-        if not 0 < as_number("confidence", self.confidence, 0, 1) < 1:
-            raise ValueError(f"confidence must lie strictly between 0 and 1, got {self.confidence!r}")
+        normal_quantile(self.confidence)  # checks it
         if self.cases > self.pairs:
             raise ValueError(f"cases must be at most pairs, got cases={self.cases}, pairs={self.pairs}")
 
@@ -295,8 +293,8 @@ def scope(inputs: Inputs) -> tuple[str, ...]:
         shares["right"] = (inputs.truth == inputs.labels)[inputs.truth != UNKNOWN]
         values["judged"] = len(shares["right"])
     for name, hits in shares.items():
-        low, high = wilson(int(hits.sum()), len(hits), inputs.settings.confidence)
-        values |= {name: float(hits.mean()), f"{name}_low": float(low), f"{name}_high": float(high)}
+        found = share_columns(name, hits.sum(), len(hits), inputs.settings.confidence)
+        values |= {column: float(value) for column, value in found.items()}
     return inputs.sentences(texts()["scope"]["sentences"], values)
 
 
@@ -349,11 +347,8 @@ def _connections(finder: EvidenceFinder, graph: Graph) -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that affect the numbers."""
-    found = {"Python": platform.python_version()}
-    for name in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+    found = {name: find_version(name) for name in _PACKAGES}
+    return {"Python": platform.python_version()} | {name: text for name, text in found.items() if text}
 
 
 def digest(*arrays: NDArray[Any]) -> str:

@@ -1,6 +1,5 @@
 """Vectors from attributes: standardised numbers and one-hot texts."""
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -8,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute, Attributes
+from cfe_faiss.base.checks import check_distinct
 
 MOST_VALUES = 100
 """Largest number of different texts in a category; beyond it, a column holds names or remarks."""
@@ -77,9 +77,7 @@ def encode(attributes: Attributes, *, as_is: bool = False) -> Encoding:
     """
     blocks = [(attribute.name, *block) for attribute in attributes.values() for block in _blocks(attribute)]
     names = tuple(name for _, some, _ in blocks for name in some)
-    name, count = Counter(names).most_common(1)[0] if names else ("", 0)
-    if count > 1:
-        raise ValueError(f"attributes must give columns of different names, got {name!r} more than once")
+    check_distinct("attributes must give columns of different names", names)
     none = np.empty((len(attributes.ids), 0))
     raw = np.column_stack([none, *(values for *_, values in blocks)]).astype(np.float32)
     x = raw if as_is else np.column_stack([none, *(_scale(values) for *_, values in blocks)]).astype(np.float32)

@@ -274,16 +274,15 @@ class EvidenceDocumentStore:
         """
         if top_k == 0:
             return []
-        asked: Any = query
-        own: Any = query.id if isinstance(query, Document) else query
+        own, embedding = (query, None) if isinstance(query, str | Document) else (None, query)
         if isinstance(query, Document):
-            asked = own if query.embedding is None else query.embedding
-            if query.embedding is not None and label is None:
+            own, embedding = query.id, query.embedding
+            if embedding is not None and label is None:
                 label = query.meta.get(self.label_key)
-        if isinstance(asked, str) and self._store.count({"$id": {"$eq": asked}, **_WITHOUT}):
-            raise ValueError(f"document {asked!r} must have an embedding")
+        if embedding is None and self._store.count({"$id": {"$eq": own}, **_WITHOUT}):
+            raise ValueError(f"document {own!r} must have an embedding")
         where = self._search_filter(filters)
-        hits = evidence(self._store, asked, own, top_k, label, where, with_vectors=return_embedding)
+        hits = evidence(self._store, own, embedding, top_k, label, where, with_vectors=return_embedding)
         return documents_of(hits, self.label_key)
 
     # --- asynchronously -----------------------------------------------------------------------------------------------

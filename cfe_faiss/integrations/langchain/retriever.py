@@ -1,7 +1,7 @@
 """LangChain's retriever of documents, with evidence as a further kind of search."""
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from cfe_faiss.base.extras import extra
 
@@ -10,9 +10,6 @@ with extra("langchain"):
     from langchain_core.documents import Document
     from langchain_core.vectorstores import VectorStoreRetriever
     from pydantic import model_validator
-
-if TYPE_CHECKING:
-    from cfe_faiss.integrations.langchain.vector_store import EvidenceVectorStore
 
 
 class EvidenceRetriever(VectorStoreRetriever):
@@ -54,27 +51,24 @@ class EvidenceRetriever(VectorStoreRetriever):
     ) -> list[Document]:
         if self.search_type != "evidence":
             return super()._get_relevant_documents(query, run_manager=run_manager, **kwargs)
-        document, options = self._query(query, kwargs)
-        return self._evidence_store.evidence_search(document, **options)
+        store, document, options = self._query(query, kwargs)
+        return store.evidence_search(document, **options)
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **kwargs: Any
     ) -> list[Document]:
         if self.search_type != "evidence":
             return await super()._aget_relevant_documents(query, run_manager=run_manager, **kwargs)
-        document, options = self._query(query, kwargs)
-        return await self._evidence_store.aevidence_search(document, **options)
+        store, document, options = self._query(query, kwargs)
+        return await store.aevidence_search(document, **options)
 
-    @property
-    def _evidence_store(self) -> "EvidenceVectorStore":
-        return cast("EvidenceVectorStore", self.vectorstore)
-
-    def _query(self, text: str, given: dict[str, Any]) -> tuple[Document, dict[str, Any]]:
-        """Return a text with its class as a document, and the arguments of the search."""
+    def _query(self, text: str, given: dict[str, Any]) -> tuple[Any, Document, dict[str, Any]]:
+        """Return the vector store, a text with its class as a document, and the arguments of the search."""
+        store: Any = self.vectorstore
         options = self.search_kwargs | given
         label = options.pop("label", None)
         if label is None:
             if self.classifier is None:
                 raise ValueError("evidence of a text needs its class: give the retriever a classifier, or label=")
             label = self.classifier(text)
-        return Document(page_content=text, metadata={self._evidence_store.label_key: label}), options
+        return store, Document(page_content=text, metadata={store.label_key: label}), options

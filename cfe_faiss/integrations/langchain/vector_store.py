@@ -247,8 +247,7 @@ class EvidenceVectorStore(VectorStore):
 
     def _search(self, embedding: Sequence[float], k: int, wanted: Filter, *, with_vectors: bool = False) -> Hits:
         vector, store = _as_array(embedding), self._store_of(len(embedding))
-        hits: Hits = store.search(vector, k, _where(wanted, self.label_key, store), with_vectors=with_vectors)
-        return hits
+        return store.search(vector, k, _where(wanted, self.label_key, store), with_vectors=with_vectors)
 
     def _add_scores(self, hits: Hits) -> Scored:
         return list(zip(_documents_of(hits, self.label_key), hits.similarity.tolist(), strict=True))

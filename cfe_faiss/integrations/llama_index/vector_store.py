@@ -7,16 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from cfe_faiss.base.extras import extra
-from cfe_faiss.integrations.adapter import (
-    checked_store,
-    diversify,
-    evidence,
-    in_thread,
-    join_filters,
-    put,
-    refuse,
-    rows_of,
-)
+from cfe_faiss.integrations import adapter
 from cfe_faiss.integrations.llama_index.filters import condition
 from cfe_faiss.integrations.llama_index.nodes import REF_DOC_ID, to_node, to_row
 from cfe_faiss.store import EvidenceStore, Hits, Rows
@@ -93,7 +84,7 @@ class EvidenceVectorStore(BasePydanticVectorStore):
             raise TypeError(f"store must be a cfe_faiss.EvidenceStore, got {type(store).__name__}")
         super().__init__(stores_text=True)
         self.label_key = label_key
-        self._store = checked_store(store)
+        self._store = adapter.checked_store(store)
 
     @classmethod
     def class_name(cls) -> str:
@@ -121,7 +112,7 @@ class EvidenceVectorStore(BasePydanticVectorStore):
             If a node has no embedding or one of another dimension, an id occurs twice, or metadata or a class cannot
             be stored. Nothing is stored then.
         """
-        refuse("add", kwargs)
+        adapter.refuse("add", kwargs)
         if not nodes:
             return []
         for node in nodes:
@@ -131,11 +122,11 @@ class EvidenceVectorStore(BasePydanticVectorStore):
                     f"the embedding of node {node.node_id!r} must have {self._store.d} numbers, got {found}"
                 )
         vectors = [node.get_embedding() for node in nodes]
-        return put(self._store.upsert, map(to_row, nodes), vectors, self.label_key)
+        return adapter.put(self._store.upsert, map(to_row, nodes), vectors, self.label_key)
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
         """Delete all nodes that were made from a document."""
-        refuse("delete", delete_kwargs)
+        adapter.refuse("delete", delete_kwargs)
         self._store.delete(where={REF_DOC_ID: {"$eq": ref_doc_id}})
 
     def delete_nodes(
@@ -148,8 +139,8 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         ValueError
             If neither is given: :meth:`clear` deletes all nodes.
         """
-        refuse("delete_nodes", delete_kwargs)
-        where = join_filters(_among("$id", node_ids), self._matching(filters))
+        adapter.refuse("delete_nodes", delete_kwargs)
+        where = adapter.join_filters(_among("$id", node_ids), self._matching(filters))
         if where is None:
             raise ValueError("delete_nodes needs node_ids or filters; clear deletes all nodes")
         self._store.delete(where=where)
@@ -167,7 +158,9 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         """
         if node_ids is not None and filters is None:
             return self._nodes(self._store.get(list(dict.fromkeys(node_ids)), skip_missing=True))
-        return self._nodes(self._store.get(where=join_filters(_among("$id", node_ids), self._matching(filters))))
+        return self._nodes(
+            self._store.get(where=adapter.join_filters(_among("$id", node_ids), self._matching(filters)))
+        )
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Return the most similar nodes, in the modes DEFAULT and MMR.
@@ -196,11 +189,11 @@ class EvidenceVectorStore(BasePydanticVectorStore):
             raise ValueError(f"mode of the query must be DEFAULT or MMR, got {query.mode}")
         if not is_mmr and query.mmr_threshold is not None:
             raise ValueError(f"mmr_threshold is for the mode MMR only, got {query.mmr_threshold!r}")
-        refuse("query", kwargs, *(("mmr_threshold", "mmr_prefetch_factor") if is_mmr else ()))
+        adapter.refuse("query", kwargs, *(("mmr_threshold", "mmr_prefetch_factor") if is_mmr else ()))
         factor = kwargs.get("mmr_prefetch_factor", 4.0)
         if not factor >= 1:
             raise ValueError(f"mmr_prefetch_factor must be >= 1, got {factor!r}")
-        where = join_filters(
+        where = adapter.join_filters(
             _among("$id", query.node_ids or None),
             _among(REF_DOC_ID, query.doc_ids or None),
             self._matching(query.filters),
@@ -209,7 +202,7 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         hits = self._store.search(xq, max(k, int(k * factor)) if is_mmr else k, where, with_vectors=is_mmr)
         if is_mmr:
             threshold = kwargs.get("mmr_threshold", query.mmr_threshold)
-            hits = diversify(hits, k, 0.5 if threshold is None else threshold)
+            hits = adapter.diversify(hits, k, 0.5 if threshold is None else threshold)
         return VectorStoreQueryResult(nodes=self._nodes(hits), similarities=hits.similarity.tolist(), ids=hits.ids)
 
     def evidence(
@@ -244,13 +237,10 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         ValueError
             If the node is not stored and has no embedding, has no class, or the class is not known to the store.
         """
-        query: Any = node
-        own = node.node_id if isinstance(node, BaseNode) else node
-        if isinstance(node, BaseNode):
-            query = own if node.embedding is None else node.embedding
-            if node.embedding is not None and label is None:
-                label = node.metadata.get(self.label_key)
-        hits = evidence(self._store, query, own, k, label, self._matching(filters))
+        own, embedding = (node.node_id, node.embedding) if isinstance(node, BaseNode) else (node, None)
+        if isinstance(node, BaseNode) and embedding is not None and label is None:
+            label = node.metadata.get(self.label_key)
+        hits = adapter.evidence(self._store, own, embedding, k, label, self._matching(filters))
         nodes = zip(self._nodes(hits), hits.similarity.tolist(), strict=True)
         return [NodeWithScore(node=one, score=score) for one, score in nodes]
 
@@ -258,7 +248,7 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         return None if filters is None else condition(filters, {**_REF_DOC_FIELDS, self.label_key: "$label"})
 
     def _nodes(self, found: Hits | Rows) -> list[BaseNode]:
-        return list(map(to_node, rows_of(found, self.label_key)))
+        return list(map(to_node, adapter.rows_of(found, self.label_key)))
 
     # --- on disk ------------------------------------------------------------------------------------------------------
 
@@ -303,13 +293,13 @@ class EvidenceVectorStore(BasePydanticVectorStore):
 
     # --- asynchronously -----------------------------------------------------------------------------------------------
 
-    async_add = in_thread(add)
-    adelete = in_thread(delete)
-    adelete_nodes = in_thread(delete_nodes)
-    aclear = in_thread(clear)
-    aget_nodes = in_thread(get_nodes)
-    aquery = in_thread(query)
-    aevidence = in_thread(evidence)
+    async_add = adapter.in_thread(add)
+    adelete = adapter.in_thread(delete)
+    adelete_nodes = adapter.in_thread(delete_nodes)
+    aclear = adapter.in_thread(clear)
+    aget_nodes = adapter.in_thread(get_nodes)
+    aquery = adapter.in_thread(query)
+    aevidence = adapter.in_thread(evidence)
 
 
 def _among(field: str, values: list[str] | None) -> dict[str, Any] | None:

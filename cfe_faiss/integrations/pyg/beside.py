@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.audit.features import as_node, feature_matrix, feature_names
+from cfe_faiss.attributes.table import feature_names
+from cfe_faiss.audit.features import as_node, feature_matrix
 from cfe_faiss.base.checks import as_array, as_count
 from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder, LocalEvidence

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.audit.features import class_name, feature_matrix, feature_names, format_value, node_name
+from cfe_faiss.attributes.table import feature_names
+from cfe_faiss.audit.features import class_name, feature_matrix, format_value, node_name
 from cfe_faiss.base.checks import as_array
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import format_similarity

@@ -2,16 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch_geometric.data import FeatureStore, GraphStore
 
 from cfe_faiss.base.checks import as_array
-
-if TYPE_CHECKING:
-    from torch_geometric.data import FeatureStore, GraphStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class StoredEdges:
         return self.ends(*part)
 
 
-def stored_features(store: "FeatureStore", *attr: Any, **named_attr: Any) -> StoredFeatures:
+def stored_features(store: FeatureStore, *attr: Any, **named_attr: Any) -> StoredFeatures:
     """Return a tensor of a PyG feature store as ``features`` or ``labels`` of a job.
 
     Parameters
@@ -102,7 +100,7 @@ def stored_features(store: "FeatureStore", *attr: Any, **named_attr: Any) -> Sto
     return StoredFeatures(tuple(int(length) for length in size), rows)
 
 
-def stored_edges(store: "GraphStore", *attr: Any, **named_attr: Any) -> StoredEdges:
+def stored_edges(store: GraphStore, *attr: Any, **named_attr: Any) -> StoredEdges:
     """Return the edges of a PyG graph store, in any layout, as ``edges`` of a job.
 
     Parameters
@@ -147,16 +145,12 @@ def stored_edges(store: "GraphStore", *attr: Any, **named_attr: Any) -> StoredEd
         raise ValueError(f"edges must join nodes of one type, got {asked.edge_type}")
     ends = [as_array("edges", end) for end in store.get_edge_index(asked)]
     if asked.layout.value == "coo":
-        return _of_coo(*ends)
+        if ends[0].shape != ends[1].shape or ends[0].ndim != 1:
+            raise ValueError(f"edges must be two vectors of one length, got shapes {ends[0].shape} and {ends[1].shape}")
+        return StoredEdges((2, len(ends[0])), lambda end, edges: ends[end][edges])
     is_csr = asked.layout.value == "csr"
     pointers, others = ends if is_csr else ends[::-1]
     return _of_rows(pointers, others, 0 if is_csr else 1)
-
-
-def _of_coo(sources: NDArray[Any], targets: NDArray[Any]) -> StoredEdges:
-    if sources.shape != targets.shape or sources.ndim != 1:
-        raise ValueError(f"edges must be two vectors of one length, got shapes {sources.shape} and {targets.shape}")
-    return StoredEdges((2, len(sources)), lambda end, edges: (sources, targets)[end][edges])
 
 
 def _of_rows(pointers: NDArray[Any], others: NDArray[Any], own: int) -> StoredEdges:
@@ -170,7 +164,6 @@ def _of_rows(pointers: NDArray[Any], others: NDArray[Any], own: int) -> StoredEd
         if end != own:
             return others[edges]
         first, stop, _ = edges.indices(len(others))
-        found: NDArray[Any] = np.searchsorted(pointers, np.arange(first, stop), side="right") - 1
-        return found
+        return np.searchsorted(pointers, np.arange(first, stop), side="right") - 1
 
     return StoredEdges((2, len(others)), ends)

@@ -34,7 +34,7 @@ def balance_section(inputs: Inputs) -> Section:
         return inputs.section("balance", missing="no_class")
     first, name_a, name_b = chosen
     of_a = inputs.labels == first
-    left, right = inputs.positions(pairs.source), inputs.positions(pairs.target)
+    left, right = inputs.positions(pairs.found.source), inputs.positions(pairs.found.target)
     used = of_a[left] != of_a[right]
     sides = np.where(of_a[left], [left, right], [right, left])[:, used]
     values: dict[str, Any] = {"a": name_a, "b": name_b, "guide": GUIDE}

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from cfe_faiss.attributes.table import Attributes
-from cfe_faiss.audit import direct_test
-from cfe_faiss.audit.direct_test import pair_counts
+from cfe_faiss.audit.direct_test import judge, pair_counts
 from cfe_faiss.audit.evidence import attributes_of, known_rows
 from cfe_faiss.audit.family import DirectEffects, direct_effects
 from cfe_faiss.audit.groups import known_groups
@@ -91,9 +90,7 @@ def change_rows(inputs: Inputs) -> list[_Row]:
     rows = [] if changes is None else rows_of(changes.table)
     for row in rows:
         if effects is not None and row["p"] is not None:
-            row["q"] = effects.others[change_key(row)]
-            row["verdict"] = direct_test.verdict(row["statistic"], row["q"], effects.fdr)
-            row["named"] = row["verdict"] in direct_test.FINDINGS
+            judge(row, effects.others[change_key(row)], effects.fdr)
         place = inputs.group({"feature": row["attribute"], "value": row["value"]})
         is_rate = row["test"] == "rates"
         row |= {

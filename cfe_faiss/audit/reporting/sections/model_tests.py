@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.audit.exact_pairs import only_in
 from cfe_faiss.audit.flipping import flip
@@ -55,7 +54,9 @@ def flip_section(inputs: Inputs) -> Section:
     # Without a graph a decision depends on one row alone, so both ways are the same.
     ways = {"all at once": inputs.nodes}
     if inputs.has("graph"):
-        ways = {"one at a time": _choose_evenly(inputs.nodes, _FLIPPED_ALONE)} | ways
+        count = len(inputs.nodes)
+        chosen = np.linspace(0, count - 1, min(count, _FLIPPED_ALONE)).astype(np.int64)  # evenly spread
+        ways = {"one at a time": inputs.nodes[chosen]} | ways
     for name in inputs.sensitive:
         columns = _columns(inputs.finder.data, name)
         if columns is None or len(columns or inputs.attributes[name].values) > _VALUES:
@@ -112,8 +113,3 @@ def _describe_flip(inputs: Inputs, name: str, rows: Sequence[Mapping[str, Any]])
 def _direction(line: Mapping[str, Any]) -> str:
     how: str = line["how"]
     return how if line["value"] == "all" else f"{how}, {line['value']} to {line['flipped']}"
-
-
-def _choose_evenly(nodes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return at most ``count`` of the nodes, evenly spread."""
-    return nodes if len(nodes) <= count else nodes[np.linspace(0, len(nodes) - 1, count).astype(np.int64)]

@@ -19,7 +19,11 @@ def models_section(inputs: Inputs) -> Section:
     models = [_model(row) for row in rows_of(changes.models)]
     shown = [models[0] | dict.fromkeys(("changed", "appears", "disappears", "stays")), *models[1:]]
     rates = [row | {"heading": show(row["model"])} for row in tests if row["kind"] == "rates"]
-    pairs = [_pair(row) for row in rows_of(changes.pairs) if row["change"] != "stays"]
+    pairs = [row for row in rows_of(changes.pairs) if row["change"] != "stays"]
+    for row in pairs:
+        row |= {
+            f"decided_{when}": f"{row[f'source_{when}']} and {row[f'target_{when}']}" for when in ("before", "after")
+        }
     told = sum(row["p"] is not None for row in tests)
     values = {"threshold": changes.threshold, "baseline": changes.baseline, "fdr": changes.fdr}
     values |= {"told": told, "count": len(tests), "weak": told < len(tests)}
@@ -46,12 +50,6 @@ def _model(row: _Row) -> _Row:
     selected = {"selected": share, "selected_low": high, "selected_high": low}
     turned = {key: None if value is None else 1 - value for key, value in selected.items()}
     return row | turned | {"attribute": None, "place": row["model"]}
-
-
-def _pair(row: _Row) -> _Row:
-    return row | {
-        f"decided_{when}": f"{row[f'source_{when}']} and {row[f'target_{when}']}" for when in ("before", "after")
-    }
 
 
 def _say_named(inputs: Inputs, tests: Sequence[_Row], values: Mapping[str, Any]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from cfe_faiss.audit.reporting.formats import group_name, join_words, list_first
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.direct_effects import find_effects
 from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.finder import PairEvidence
 from cfe_faiss.graph import Graph
 from cfe_faiss.graph.surroundings import Surroundings, surroundings
 from cfe_faiss.pairs import evidence_pairs
@@ -33,34 +34,27 @@ class Pairs:
 
     Attributes
     ----------
-    source, target
-        Nodes, (p,) int64, most similar first.
+    found
+        The nodes, (p,), most similar first, and their similarities in float32, by which the search ranks them.
     similarity
         In float64, (p,).
-    ranked_by
-        Their similarities in float32, by which the search ranks them, (p,).
     differing
         For each pair the names of the attributes in which the two differ; two missing values are equal.
     total
         Pairs of audited nodes with different predicted classes, under any constraints.
-    missing
-        For each attribute of the constraints the number of nodes without a value, which are in no pair.
     """
 
-    source: NDArray[np.int64]
-    target: NDArray[np.int64]
+    found: PairEvidence
     similarity: NDArray[np.float64]
-    ranked_by: NDArray[np.float32]
     differing: tuple[tuple[str, ...], ...]
     total: int
-    missing: Mapping[str, int]
 
     def __len__(self) -> int:
         return len(self.similarity)
 
     def nodes(self, place: int) -> tuple[int, int]:
         """Return the two nodes of a pair."""
-        return int(self.source[place]), int(self.target[place])
+        return int(self.found.source[place]), int(self.found.target[place])
 
 
 def find_pairs(inputs: Inputs) -> Pairs:
@@ -72,9 +66,7 @@ def find_pairs(inputs: Inputs) -> Pairs:
     differing = tuple(tuple(name for name in table if table[name][pair]) for pair in range(len(found)))
     sizes = np.bincount(inputs.labels[inputs.labels != UNKNOWN]).astype(np.int64)
     total = int(sizes.sum() ** 2 - (sizes**2).sum()) // 2
-    return Pairs(
-        found.source, found.target, found.similarity64(), found.similarity, differing, total, dict(found.missing or {})
-    )
+    return Pairs(found, found.similarity64(), differing, total)
 
 
 @section_of("strongest_case")
@@ -119,7 +111,7 @@ def pairs_section(inputs: Inputs) -> Section:
     if not len(pairs):
         return inputs.section("pairs", missing="no_pairs")
     sensitive = set(inputs.sensitive)
-    missing = (inputs.say("pairs.missing", name=name, count=count) for name, count in pairs.missing.items())
+    missing = (inputs.say("pairs.missing", name=name, count=count) for name, count in pairs.found.missing.items())
     values = {
         "count": len(pairs),
         "total": pairs.total,
@@ -168,7 +160,7 @@ def cases_section(inputs: Inputs) -> Section:
 
 def _ranks(inputs: Inputs, pairs: Pairs, count: int) -> list[str]:
     """Return in words the rank of each of the first pairs among all pairs; pairs of equal similarity share a rank."""
-    first = pairs.ranked_by[:count]
+    first = pairs.found.similarity[:count]
     above, equal, counted = np.zeros(count, np.int64), np.zeros(count, np.int64), 0
     for some in evidence_pairs(inputs.finder.index, float(first[-1])):
         above += (some.similarity[:, None] > first).sum(axis=0)

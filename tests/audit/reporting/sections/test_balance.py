@@ -8,6 +8,7 @@ import cfe_faiss as cfe
 from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
 from cfe_faiss.audit.reporting.sections.balance import balance_section
 from cfe_faiss.audit.reporting.sections.pairs import Pairs, find_pairs
+from cfe_faiss.finder import PairEvidence
 
 SETTINGS = Settings(k=1, pairs=10, cases=1, bins=4, confidence=0.95)
 
@@ -20,7 +21,8 @@ def section(attributes, labels, source, target, favourable=None):
     finder = cfe.EvidenceFinder.from_data(data, labels, features=attributes)
     inputs = check_inputs(finder, [], favourable, SETTINGS)
     sides, near = np.array([source, target]), np.ones(len(source))
-    inputs.results[find_pairs] = Pairs(sides[0], sides[1], near, near.astype(np.float32), ((),) * len(source), 9, {})
+    found = PairEvidence(*sides, near.astype(np.float32), finder.labels)
+    inputs.results[find_pairs] = Pairs(found, near, ((),) * len(source), 9)
     return balance_section(inputs)
 
 

@@ -38,8 +38,8 @@ def brute(inputs):
 def test_pairs_are_the_closest_of_all(inputs, brute):
     pairs = find_pairs(inputs)
     assert pairs.total == len(brute[0])
-    assert pairs.source.tolist() == brute[0][:40].tolist()
-    assert pairs.target.tolist() == brute[1][:40].tolist()
+    assert pairs.found.source.tolist() == brute[0][:40].tolist()
+    assert pairs.found.target.tolist() == brute[1][:40].tolist()
     np.testing.assert_allclose(pairs.similarity, brute[2][:40], atol=1e-9)
 
 
@@ -47,7 +47,7 @@ def test_differing_attributes(inputs):
     pairs = find_pairs(inputs)
     frame = inputs.attributes.to_frame()
     for place in range(len(pairs)):
-        one, two = (frame.loc[nodes[place]] for nodes in (pairs.source, pairs.target))
+        one, two = (frame.loc[nodes[place]] for nodes in (pairs.found.source, pairs.found.target))
         differ = [name for name in frame if not (one[name] == two[name] or (one[name] is None and two[name] is None))]
         assert list(pairs.differing[place]) == differ
     table = pairs_section(inputs).tables[0]
