@@ -260,7 +260,7 @@ def _ks_of(finder: EvidenceFinder) -> KSVectors:
     if source.ks is None:
         if source.settings is None:
             raise ValueError("the finder must be made by from_data, so that the settings of its KS vectors are known")
-        source.ks = KSVectors(source.x, finder.graph, *source.settings)
+        source.ks = KSVectors(source.x, finder.graph, *source.settings, vectors=finder.vectors)
         source.x = None  # the object has a copy
     return source.ks
 

@@ -8,7 +8,7 @@ from interrupts import raises_at
 from numpy.testing import assert_array_equal
 
 import cfe_faiss as cfe
-from cfe_faiss.graph import adjacency, as_graph
+from cfe_faiss.graph import as_graph
 from cfe_faiss.graph.updates import KSVectors
 
 N, D = 12, 3
@@ -106,9 +106,7 @@ def test_every_version_equals_recomputation_bit_for_bit(seed, directed, weighted
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("directed", [False, True])
-def test_many_changed_rows_are_merged_into_the_graph(directed, weighted, monkeypatch):
-    monkeypatch.setattr(adjacency, "_LEAST_ENTRIES", 3)
-    monkeypatch.setattr(adjacency, "_MERGE_FACTOR", 0)
+def test_lists_move_when_many_have_changed(directed, weighted):
     mirrors = [Mirror(seed, directed=directed, weighted=weighted) for seed in range(20)]
     for mirror in [*mirrors] * 4:
         mirror.ks.update(**mirror.change())

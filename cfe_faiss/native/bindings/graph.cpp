@@ -1,9 +1,8 @@
 // Graphs, KS propagation, and unit rows.
-#include "core/graph.h"
-
 #include <nanobind/stl/shared_ptr.h>
 
 #include "bindings/bindings.h"
+#include "core/changing_graph.h"
 #include "core/kernels.h"
 #include "core/propagation.h"
 
@@ -21,11 +20,9 @@ void make_graph(CsrGraph* graph, Ints indptr, Labels indices, int threads, Float
   new (graph) CsrGraph(indptr, indices, weights, threads, call.watch);
 }
 
-void make_part_of_graph(CsrGraph* graph, Ints nodes, Ints indptr, Labels indices, std::size_t num_nodes, int threads,
-                        Floats weights) {
-  check_weights(weights, indices);
-  const LongCall call;
-  new (graph) CsrGraph(nodes, indptr, indices, weights, num_nodes, threads, call.watch);
+nb::tuple as_tuple(GraphBuilder::Csr csr) {
+  return nb::make_tuple(as_array(std::move(csr.indptr)), as_array(std::move(csr.indices)),
+                        as_array(std::move(csr.weights)));
 }
 
 nb::tuple finish_graph(GraphBuilder& builder, int threads) {
@@ -34,8 +31,42 @@ nb::tuple finish_graph(GraphBuilder& builder, int threads) {
     const LongCall call;
     csr = builder.finish(threads, call.watch);
   }
-  return nb::make_tuple(as_array(std::move(csr.indptr)), as_array(std::move(csr.indices)),
-                        as_array(std::move(csr.weights)));
+  return as_tuple(std::move(csr));
+}
+
+nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>> change_graph(ChangingGraph& graph, std::size_t num_nodes,
+                                                               Ints removed_nodes, Lists removed, Lists added,
+                                                               Floats weights) {
+  for (const Lists& edges : {removed, added}) check_length("edges", edges.rows, 2);
+  if (!weights.empty()) check_length("weights", weights.size(), added.columns);
+  std::vector<std::int64_t> changed;
+  {
+    const nb::gil_scoped_release released;
+    changed = graph.change({num_nodes, removed_nodes, removed, added, weights});
+  }
+  return as_array(std::move(changed));
+}
+
+std::size_t count_edges(const ChangingGraph& graph, Ints nodes) {
+  require(all_below(nodes, graph.incoming().size()), "nodes must exist");
+  std::size_t count = 0;
+  for (const std::int64_t v : nodes) count += graph.incoming().count(v);
+  return count;
+}
+
+nb::tuple reach(const ChangingGraph& graph, Ints first, Ints later, int hops, double most, bool outgoing) {
+  Reached reached;
+  {
+    const nb::gil_scoped_release released;
+    reached = graph.reach(first, later, hops, most, outgoing);
+  }
+  return nb::make_tuple(as_array(std::move(reached.nodes)), as_array(std::move(reached.hops)));
+}
+
+std::shared_ptr<CsrGraph> part_of_graph(const ChangingGraph& graph, Ints nodes, int threads) {
+  require(all_below(nodes, graph.incoming().size()), "nodes must exist");
+  const LongCall call;
+  return std::make_shared<CsrGraph>(graph.incoming().some(nodes), threads, call.watch);
 }
 
 void take_step(const Propagation& propagation, Vectors unit, Floats lengths, Matrix<float> aggregate,
@@ -104,15 +135,23 @@ void bind_graph(nb::module_& module) {
   nb::class_<CsrGraph>(module, "CsrGraph")
       .def("__init__", make_graph, "indptr"_a, "indices"_a, "threads"_a, "weights"_a = nb::none(),
            "release"_a = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>())
-      .def("__init__", make_part_of_graph, "nodes"_a, "indptr"_a, "indices"_a, "num_nodes"_a, "threads"_a,
-           "weights"_a = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(),
-           nb::keep_alive<1, 7>());
+      .def_prop_ro("num_edges", &CsrGraph::num_edges);
   nb::class_<GraphBuilder>(module, "GraphBuilder")
       .def(nb::init<std::size_t, bool, bool>(), "num_nodes"_a, "directed"_a, "weighted"_a = false, without_gil)
       .def_prop_ro("num_counted", &GraphBuilder::num_counted, without_gil)
       .def("count", &GraphBuilder::count, "edges"_a, without_gil)
       .def("place", &GraphBuilder::place, "edges"_a, "weights"_a = nb::none(), without_gil)
       .def("finish", finish_graph, "threads"_a);
+  nb::class_<ChangingGraph>(module, "ChangingGraph")
+      .def(nb::init<const CsrGraph&, bool, bool>(), "graph"_a, "directed"_a, "weighted"_a, without_gil)
+      .def_prop_ro("version", &ChangingGraph::version)
+      .def_prop_ro("num_edges", [](const ChangingGraph& graph) { return graph.incoming().num_edges(); })
+      .def("change", change_graph, "num_nodes"_a, "removed_nodes"_a, "removed"_a, "added"_a, "weights"_a = nb::none())
+      .def("roll_back", &ChangingGraph::roll_back, "version"_a)
+      .def("reach", reach, "first"_a, "later"_a, "hops"_a, "most"_a, "outgoing"_a)
+      .def("count", count_edges, "nodes"_a)
+      .def("part", part_of_graph, "nodes"_a, "threads"_a)
+      .def("arrays", [](const ChangingGraph& graph) { return as_tuple(graph.incoming().all()); });
   nb::class_<Propagation>(module, "Propagation")
       .def(nb::init<std::shared_ptr<const CsrGraph>, double, std::size_t, int>(), "graph"_a, "alpha"_a, "memory"_a,
            "threads"_a)
