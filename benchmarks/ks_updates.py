@@ -19,8 +19,8 @@ from common import save
 from numpy.typing import NDArray
 
 import cfe_faiss as cfe
-from cfe_faiss.datasets import load
 from cfe_faiss import _native
+from cfe_faiss.datasets import load
 from cfe_faiss.graph import Graph, as_graph, native_graph
 
 GRAPHS = ("facebook", "bail", "cora")
@@ -61,7 +61,9 @@ def one_update(ks: cfe.KSVectors, graph: Graph, x: Floats, rng: np.random.Genera
         update, back = ({"x": {int(v): some[v] for v in nodes}} for some in (new_x, x))
     first, later = (nodes, nodes[:0]) if kind == "features" else (nodes[:0], nodes)
     lists = _native.ChangingGraph(native_graph(graph), False, False)
-    region, _ = lists.reach(first, later, NUM_LAYERS, np.inf, True)
+    reached = lists.reach(first, later, NUM_LAYERS, np.inf, True)
+    assert reached is not None
+    region = reached[0]
     start = time.perf_counter()
     ks.update(**update)
     spent = time.perf_counter() - start

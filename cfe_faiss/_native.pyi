@@ -31,6 +31,9 @@ def pair_similarities(X: NDArray[np.float32], Y: NDArray[np.float32], result: ND
 def first_not_finite(X: NDArray[np.float32]) -> int:
     """Return the first row of X, (n, d), that is not finite, or -1."""
 
+def compare_rows(X: NDArray[np.float32], Y: NDArray[np.float32], differs: NDArray[np.bool_]) -> None:
+    """Write whether each row of X differs from the same row of Y, (n, d) both, to ``differs``, (n,)."""
+
 def unit_rows(X: NDArray[np.float32], unit: NDArray[np.float32]) -> int:
     """Write the rows of X, (n, d), divided by their norms to ``unit``; zero and unit rows keep their bits.
 
@@ -123,11 +126,11 @@ class ChangingGraph:
 
     def reach(
         self, first: NDArray[np.int64], later: NDArray[np.int64], hops: int, most: float, outgoing: bool
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
         """Return the nodes at most some hops away from ``first``, or one hop fewer from ``later``, and their hops.
 
-        The nodes ascend. All nodes with 0 hops are returned if those before the last hop have more than ``most``
-        neighbours together. Hops lead to neighbours, or with ``outgoing`` to nodes that are neighbours of.
+        The nodes ascend. A hop leads from a node to its neighbours, or with ``outgoing`` to the nodes that it is a
+        neighbour of. Return None if the nodes before the last hop have more than ``most`` neighbours together.
         """
 
     def count(self, nodes: NDArray[np.int64]) -> int:

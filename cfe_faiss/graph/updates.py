@@ -60,7 +60,7 @@ class _State:
 
 
 class _Change(NamedTuple):
-    """A checked change: new features of some nodes, ascending, and edges, sources above targets, (2, m)."""
+    """A checked change: edges, sources above targets, (2, m), and a copy of the new features of ascending nodes."""
 
     num_nodes: int
     removed_nodes: Ints
@@ -274,10 +274,9 @@ class KSVectors:
 
     def _compute(self, state: _State, change: _Change) -> tuple[_State, Ints]:
         """Return the state after a change and the ids whose vectors differ. Until it is set, it can be undone."""
-        n, removed_nodes, rows, features, *edges = change
-        unit = features.copy()
+        n, removed_nodes, rows, unit, *_ = change
         norms = _normalise(unit)
-        linked = self._graph.change(n, removed_nodes, *edges)
+        linked = self._graph.change(n, removed_nodes, change.removed, change.added, change.weights)
         new = _next_state(state, self._graph.version, n, _largest(state, rows, norms))
         self._write(new.norms, rows, norms)
         self._write(new.removed, removed_nodes, np.ones(len(removed_nodes), bool))
@@ -292,11 +291,10 @@ class KSVectors:
             before, after = state.vectors, new.vectors
         else:
             region = steps[-1]
-            before = self._compute_some(new, steps)
-            after = new.vectors[region]
+            before, after = self._compute_some(new, steps)
         old = int(np.searchsorted(region, state.n))
         differs = np.ones(len(region), bool)
-        differs[:old] = (before[:old] != after[:old]).any(axis=1)
+        _native.compare_rows(before[:old], after[:old], differs[:old])
         differs[np.searchsorted(region, removed_nodes)] = False
         return new, region[differs]
 
@@ -307,10 +305,16 @@ class KSVectors:
         """
         graph, count = self._graph, self._num_layers
         most = _FULL * graph.num_edges
-        region, hops = graph.reach(rows, linked, count, most, True)
+        reached = graph.reach(rows, linked, count, most, True)
+        if reached is None:
+            return None
+        region, hops = reached
         steps = [region[hops < count]] * count + [region]
         if not self._stores_layers:
-            read, hops = graph.reach(region, region[:0], count - 1, most, False)
+            reached = graph.reach(region, region[:0], count - 1, most, False)
+            if reached is None:
+                return None
+            read, hops = reached
             steps = [read, *(read[hops <= count - layer] for layer in range(1, count + 1))]
         work = sum(graph.count(of_step) for of_step in steps[1:])
         return None if work > most * count else steps
@@ -359,8 +363,8 @@ class KSVectors:
         _native.Propagation(graph, self._alpha, 0, count).step(unit, lengths, sums, new_unit, new_lengths)
         return new_unit, new_lengths
 
-    def _compute_some(self, state: _State, steps: list[Ints]) -> Floats:
-        """Write the vectors of some rows, and their rows of the stored layers; return the vectors before."""
+    def _compute_some(self, state: _State, steps: list[Ints]) -> tuple[Floats, Floats]:
+        """Write the vectors of some rows, and their rows of the stored layers; return the vectors before and after."""
         n, unit, lengths, rows = state.n, state.units[0], state.lengths[0], steps[0]
         sums = unit[rows] * lengths[rows, None]
         graph = self._part(rows)
@@ -384,8 +388,7 @@ class KSVectors:
                 unit[rows], lengths[rows] = new_unit, new_lengths
         _normalise(sums)
         self._write(state.vectors, steps[-1], sums)
-        before: Floats = self._state.undo[-1][2]
-        return before
+        return self._state.undo[-1][2], sums
 
     def _compute_all(self, state: _State) -> _State:
         """Return a state with all vectors and layers computed, from the rows of layer 0."""

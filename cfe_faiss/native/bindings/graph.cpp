@@ -54,13 +54,14 @@ std::size_t count_edges(const ChangingGraph& graph, Ints nodes) {
   return count;
 }
 
-nb::tuple reach(const ChangingGraph& graph, Ints first, Ints later, int hops, double most, bool outgoing) {
-  Reached reached;
+nb::object reach(const ChangingGraph& graph, Ints first, Ints later, int hops, double most, bool outgoing) {
+  std::optional<Reached> reached;
   {
     const nb::gil_scoped_release released;
     reached = graph.reach(first, later, hops, most, outgoing);
   }
-  return nb::make_tuple(as_array(std::move(reached.nodes)), as_array(std::move(reached.hops)));
+  if (!reached) return nb::none();
+  return nb::make_tuple(as_array(std::move(reached->nodes)), as_array(std::move(reached->hops)));
 }
 
 std::shared_ptr<CsrGraph> part_of_graph(const ChangingGraph& graph, Ints nodes, int threads) {
@@ -124,6 +125,12 @@ std::ptrdiff_t unit_rows(Vectors X, Matrix<float> unit) {
   return kernels().unit_rows(X, unit);
 }
 
+void compare_rows(Vectors X, Vectors Y, std::span<bool> differs) {
+  check_shape("Y", Y, X.rows, X.columns);
+  check_length("differs", differs.size(), X.rows);
+  for (std::size_t row = 0; row < X.rows; ++row) differs[row] = !std::ranges::equal(X[row], Y[row]);
+}
+
 void divide_by_norms(Matrix<float> rows, std::span<double> norms, int threads, const nb::object& release) {
   const LongCall call(nb::none(), release);
   normalise_rows(rows, norms, threads, call.watch);
@@ -163,6 +170,7 @@ void bind_graph(nb::module_& module) {
       .def("gather", gather, "rows"_a, "low"_a, "lengths"_a)
       .def("finish", finish_step, "alpha"_a, "lengths"_a, "aggregate"_a, "new_unit"_a, "new_lengths"_a);
   module.def("first_not_finite", kernels().first_not_finite, "X"_a, without_gil);
+  module.def("compare_rows", compare_rows, "X"_a, "Y"_a, "differs"_a, without_gil);
   module.def("unit_rows", unit_rows, "X"_a, "unit"_a, without_gil);
   module.def("normalise_rows", divide_by_norms, "rows"_a, "norms"_a, "threads"_a, "release"_a = nb::none());
 }

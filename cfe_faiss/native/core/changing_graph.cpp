@@ -7,18 +7,36 @@ namespace cfe {
 namespace {
 
 constexpr std::size_t kSpare = 4;  // room for this fraction of the entries more
+constexpr std::size_t kMany = 16;  // entries for this fraction of the nodes are many
 
 Entry entry(std::size_t node, std::size_t neighbor) {
   return {static_cast<std::int64_t>(node), packed(neighbor, false, 1.0f)};
 }
 
+// Sorts entries; many of them are sorted by node first, in one pass over the numbers of entries of all nodes.
+void sort_entries(std::vector<Entry>& entries, std::size_t num_nodes) {
+  if (entries.size() * kMany < num_nodes) {
+    std::ranges::sort(entries);
+    return;
+  }
+  std::vector<std::int64_t> counts(num_nodes);
+  for (const Entry& one : entries) ++counts[one.node];
+  const std::vector<std::int64_t> starts = offsets(counts);
+  std::vector<std::int64_t> cursor = starts;
+  std::vector<Entry> sorted(entries.size());
+  for (const Entry& one : entries) sorted[cursor[one.node]++] = one;
+  for (std::size_t v = 0; v < num_nodes; ++v)
+    if (counts[v] > 1) std::sort(sorted.begin() + starts[v], sorted.begin() + starts[v + 1]);
+  entries = std::move(sorted);
+}
+
 // The entries of the same edges in the lists of the other ends, without weights.
-std::vector<Entry> reversed(std::span<const Entry> entries) {
+std::vector<Entry> reversed(std::span<const Entry> entries, std::size_t num_nodes) {
   std::vector<Entry> others;
   others.reserve(entries.size());
   for (const auto& [node, edge] : entries)
     others.push_back(entry(static_cast<std::size_t>(neighbor_of(edge)), static_cast<std::size_t>(node)));
-  std::ranges::sort(others);
+  sort_entries(others, num_nodes);
   return others;
 }
 
@@ -84,41 +102,53 @@ SomeLists NeighborLists::some(std::span<const std::int64_t> nodes) const {
   return some;
 }
 
-void NeighborLists::append(std::int32_t neighbor, float weight) {
-  entries_->indices.push_back(neighbor);
-  if (weighted_) entries_->weights.push_back(weight);
+// Appends a part of the entries, which has room.
+void NeighborLists::append(std::size_t first, std::size_t stop) {
+  const auto copy = [&](auto& values) {
+    const std::size_t end = values.size();
+    values.resize(end + stop - first);
+    std::copy(values.begin() + first, values.begin() + stop, values.begin() + end);
+  };
+  copy(entries_->indices);
+  if (weighted_) copy(entries_->weights);
 }
 
 // Returns whether the new list differs from the old one; only then it is kept.
 bool NeighborLists::append_list(std::int64_t node, Range old, std::span<const Entry> removed,
                                 std::span<const Entry> added) {
-  const Entries& entries = *entries_;
-  const std::size_t first = entries.indices.size();
+  std::vector<std::int32_t>& indices = entries_->indices;
+  const std::size_t first = indices.size();
   bool differs = !removed.empty();
-  std::size_t i = old.first;
-  const auto is_gone = [&] { return !removed.empty() && neighbor_of(removed.front().edge) == entries.indices[i]; };
-  const auto keep_below = [&](std::int32_t end) {
-    for (; i < old.stop && entries.indices[i] < end; ++i) {
-      if (is_gone())
-        removed = removed.subspan(1);
-      else
-        append(entries.indices[i], weighted_ ? entries.weights[i] : 1.0f);
+  std::size_t next = old.first;  // of the old entries
+  const auto place_of = [&](std::int32_t neighbor) {
+    const auto place = std::lower_bound(indices.begin() + next, indices.begin() + old.stop, neighbor);
+    return static_cast<std::size_t>(place - indices.begin());
+  };
+  // Keeps the old entries up to a neighbour; returns whether the next one is the neighbour itself.
+  const auto keep_below = [&](std::int32_t neighbor) {
+    for (; !removed.empty() && neighbor_of(removed.front().edge) <= neighbor; removed = removed.subspan(1)) {
+      const std::size_t place = place_of(neighbor_of(removed.front().edge));
+      append(next, place);
+      next = place + 1;
     }
+    const std::size_t place = place_of(neighbor);
+    append(next, place);
+    next = place;
+    return next < old.stop && indices[next] == neighbor;
   };
   for (const auto& [_, edge] : added) {
     const std::int32_t neighbor = neighbor_of(edge);
-    keep_below(neighbor);
-    if (i < old.stop && entries.indices[i] == neighbor && !is_gone()) {
-      if (weighted_)
-        refuse("add_edges must hold new edges of a graph with weights, got (", neighbor, ", ", node,
-               "): remove it first");
-      continue;
-    }
-    append(neighbor, weight_of(edge));
+    const bool is_there = keep_below(neighbor);
+    if (is_there && weighted_)
+      refuse("add_edges must hold new edges of a graph with weights, got (", neighbor, ", ", node,
+             "): remove it first");
+    if (is_there) continue;
+    indices.push_back(neighbor);
+    if (weighted_) entries_->weights.push_back(weight_of(edge));
     differs = true;
   }
   keep_below(std::numeric_limits<std::int32_t>::max());
-  if (!differs) entries_->indices.resize(first);
+  if (!differs) indices.resize(first);
   return differs;
 }
 
@@ -179,7 +209,7 @@ std::vector<Entry> ChangingGraph::removed_entries(const GraphChange& change) con
     for (const std::int32_t u : incoming()[v]) entries.push_back(entry(v, u));
     for (const std::int32_t u : outgoing()[v]) entries.push_back(entry(u, v));
   }
-  std::ranges::sort(entries);
+  sort_entries(entries, incoming().size());
   const auto repeated = std::ranges::unique(entries);
   entries.erase(repeated.begin(), repeated.end());
   return entries;
@@ -195,7 +225,7 @@ std::vector<Entry> ChangingGraph::added_entries(const GraphChange& change) const
     entries.push_back({target, packed(source, false, weight)});
     if (!directed_) entries.push_back({source, packed(target, true, weight)});
   }
-  std::ranges::sort(entries);
+  sort_entries(entries, change.num_nodes);
   std::vector<std::uint64_t> edges;
   for (std::span<const Entry> rest(entries); !rest.empty();) {
     const std::int64_t node = rest.front().node;
@@ -217,7 +247,8 @@ std::vector<std::int64_t> ChangingGraph::change(const GraphChange& change) {
           "nodes must exist");
   const std::vector<Entry> removed = removed_entries(change), added = added_entries(change);
   lists_.front().prepare(change.num_nodes, removed, added);
-  if (directed_) lists_.back().prepare(change.num_nodes, reversed(removed), reversed(added));
+  if (directed_)
+    lists_.back().prepare(change.num_nodes, reversed(removed, change.num_nodes), reversed(added, change.num_nodes));
   std::vector<std::int64_t> changed = incoming().changed();
   for (NeighborLists& lists : lists_) lists.exchange();
   ++version_;
@@ -231,8 +262,8 @@ void ChangingGraph::roll_back(std::int64_t version) {
   version_ = version;
 }
 
-Reached ChangingGraph::reach(std::span<const std::int64_t> first, std::span<const std::int64_t> later, int hops,
-                             double most, bool is_outgoing) const {
+std::optional<Reached> ChangingGraph::reach(std::span<const std::int64_t> first, std::span<const std::int64_t> later,
+                                            int hops, double most, bool is_outgoing) const {
   const NeighborLists& lists = is_outgoing ? outgoing() : incoming();
   require(all_below(first, lists.size()) && all_below(later, lists.size()), "nodes must exist");
   std::vector<std::int32_t> hops_to(lists.size(), -1);
@@ -247,10 +278,7 @@ Reached ChangingGraph::reach(std::span<const std::int64_t> first, std::span<cons
   for (const std::int64_t v : first) add(v, 0);
   std::size_t next = 0;
   for (std::int32_t hop = 1; hop <= hops; ++hop) {
-    if (edges > most) {
-      std::ranges::fill(hops_to, 0);
-      break;
-    }
+    if (edges > most) return {};
     for (const std::size_t stop = found.size(); next < stop; ++next)
       for (const std::int32_t u : lists[found[next]]) add(u, hop);
     for (const std::int64_t v : hop == 1 ? later : later.first(0)) add(v, 1);

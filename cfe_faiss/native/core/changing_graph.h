@@ -1,6 +1,8 @@
 // A graph that changes: the lists of some nodes are replaced, and the last change can be undone.
 #pragma once
 
+#include <optional>
+
 #include "core/common.h"
 #include "core/graph.h"
 
@@ -41,7 +43,7 @@ class NeighborLists {
  private:
   void store(GraphBuilder::Csr csr);
   bool append_list(std::int64_t node, Range old, std::span<const Entry> removed, std::span<const Entry> added);
-  void append(std::int32_t neighbor, float weight);
+  void append(std::size_t first, std::size_t stop);
 
   std::vector<Range> lists_;
   std::shared_ptr<Entries> entries_;  // with room, so that they never move
@@ -81,10 +83,10 @@ class ChangingGraph : Fixed {
   // Undoes the last change if it is later than a version.
   void roll_back(std::int64_t version);
 
-  // Nodes at most `hops` steps away from `first`, or one step fewer from `later`. All nodes, with 0 hops, if those
-  // before the last step have more than `most` neighbours together.
-  Reached reach(std::span<const std::int64_t> first, std::span<const std::int64_t> later, int hops, double most,
-                bool outgoing) const;
+  // Nodes at most `hops` steps away from `first`, or one step fewer from `later`; none at all if those before the last
+  // step have more than `most` neighbours together.
+  std::optional<Reached> reach(std::span<const std::int64_t> first, std::span<const std::int64_t> later, int hops,
+                               double most, bool outgoing) const;
 
  private:
   std::vector<Entry> removed_entries(const GraphChange& change) const;
