@@ -133,9 +133,6 @@ class ChangingGraph:
         neighbour of. Return None if the nodes before the last hop have more than ``most`` neighbours together.
         """
 
-    def count(self, nodes: NDArray[np.int64]) -> int:
-        """Return how many neighbours some nodes have together."""
-
     def part(self, nodes: NDArray[np.int64], threads: int) -> CsrGraph:
         """Return the neighbour lists of some nodes as they are now, for :class:`Propagation`."""
 

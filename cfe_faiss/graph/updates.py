@@ -281,43 +281,45 @@ class KSVectors:
         self._write(new.norms, rows, norms)
         self._write(new.removed, removed_nodes, np.ones(len(removed_nodes), bool))
         self._write(new.units[0], rows, unit)
-        steps = None
+        plan = None
         is_complete = len(state.sums) > 0 or not self._stores_layers or self._num_layers == 0
         if new.largest == state.largest and is_complete:
             self._write(new.lengths[0], rows, _divide(norms, new.largest))
-            steps = self._rows_of_steps(rows, linked)
-        if steps is None:
+            plan = self._plan(rows, linked)
+        if plan is None:
             region, new = np.arange(n), self._compute_all(new)
             before, after = state.vectors, new.vectors
         else:
-            region = steps[-1]
-            before, after = self._compute_some(new, steps)
+            region = plan[-1][0]
+            before, after = self._compute_some(new, plan)
         old = int(np.searchsorted(region, state.n))
         differs = np.ones(len(region), bool)
         _native.compare_rows(before[:old], after[:old], differs[:old])
         differs[np.searchsorted(region, removed_nodes)] = False
         return new, region[differs]
 
-    def _rows_of_steps(self, rows: Ints, linked: Ints) -> list[Ints] | None:
-        """Return the rows that each layer is computed for, ascending; None if it is better to compute all.
+    def _plan(self, rows: Ints, linked: Ints) -> list[tuple[Ints, _native.CsrGraph]] | None:
+        """Return the rows that each layer is computed for, ascending, and their lists; None if all rows are better.
 
         ``rows`` have new features and ``linked`` new neighbours.
         """
         graph, count = self._graph, self._num_layers
         most = _FULL * graph.num_edges
-        reached = graph.reach(rows, linked, count, most, True)
-        if reached is None:
+        if (reached := graph.reach(rows, linked, count, most, True)) is None:
             return None
         region, hops = reached
-        steps = [region[hops < count]] * count + [region]
+        inner = self._part(region[hops < count])
+        plan = [inner] * count + [self._part(region)]
         if not self._stores_layers:
-            reached = graph.reach(region, region[:0], count - 1, most, False)
-            if reached is None:
+            if (reached := graph.reach(region, region[:0], count - 1, most, False)) is None:
                 return None
             read, hops = reached
-            steps = [read, *(read[hops <= count - layer] for layer in range(1, count + 1))]
-        work = sum(graph.count(of_step) for of_step in steps[1:])
-        return None if work > most * count else steps
+            plan = [self._part(read[hops <= count - max(layer, 1)]) for layer in range(count)] + plan[-1:]
+        work = sum(part.num_edges for _, part in plan[1:])
+        return None if work > most * count else plan
+
+    def _part(self, rows: Ints) -> tuple[Ints, _native.CsrGraph]:
+        return rows, self._graph.part(rows, threads.num_threads(self._graph.num_edges))
 
     def _check(
         self,
@@ -363,19 +365,17 @@ class KSVectors:
         _native.Propagation(graph, self._alpha, 0, count).step(unit, lengths, sums, new_unit, new_lengths)
         return new_unit, new_lengths
 
-    def _compute_some(self, state: _State, steps: list[Ints]) -> tuple[Floats, Floats]:
+    def _compute_some(self, state: _State, plan: list[tuple[Ints, _native.CsrGraph]]) -> tuple[Floats, Floats]:
         """Write the vectors of some rows, and their rows of the stored layers; return the vectors before and after."""
-        n, unit, lengths, rows = state.n, state.units[0], state.lengths[0], steps[0]
+        n, unit, lengths, rows = state.n, state.units[0], state.lengths[0], plan[0][0]
         sums = unit[rows] * lengths[rows, None]
-        graph = self._part(rows)
-        for layer, of_step in enumerate(steps[1:], 1):
+        for layer, (of_step, graph) in enumerate(plan[1:], 1):
             if self._stores_layers and layer == self._num_layers:
                 self._write(state.sums, rows, sums)
                 sums = state.sums[of_step]
             elif len(of_step) < len(rows):
                 sums = sums[np.searchsorted(rows, of_step)]
-            if len(of_step) != len(rows):
-                rows, graph = of_step, self._part(of_step)
+            rows = of_step
             new_unit, new_lengths = self._step(graph, unit[:n], lengths[:n], sums)
             if layer == self._num_layers:
                 break
@@ -387,7 +387,7 @@ class KSVectors:
                 unit, lengths = np.empty((n, unit.shape[1]), np.float32), np.empty(n, np.float32)
                 unit[rows], lengths[rows] = new_unit, new_lengths
         _normalise(sums)
-        self._write(state.vectors, steps[-1], sums)
+        self._write(state.vectors, rows, sums)
         return self._state.undo[-1][2], sums
 
     def _compute_all(self, state: _State) -> _State:
@@ -395,7 +395,7 @@ class KSVectors:
         unit, lengths = state.units[0][: state.n], _divide(state.norms[: state.n], state.largest)
         units, all_lengths, sums = [state.units[0]], [lengths], state.sums
         vectors = unit * lengths[:, None]
-        graph = self._part(np.arange(state.n))
+        _, graph = self._part(np.arange(state.n))
         for layer in range(1, self._num_layers + 1):
             if self._stores_layers and layer == self._num_layers:
                 sums = vectors.copy()
@@ -405,9 +405,6 @@ class KSVectors:
                 all_lengths.append(lengths)
         _normalise(vectors)
         return replace(state, units=tuple(units), lengths=tuple(all_lengths), sums=sums, vectors=vectors)
-
-    def _part(self, nodes: Ints) -> _native.CsrGraph:
-        return self._graph.part(nodes, threads.num_threads(self._graph.num_edges))
 
 
 def _next_state(state: _State, version: int, n: int, largest: float) -> _State:

@@ -42,26 +42,19 @@ nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>> change_graph(ChangingGraph& gr
   std::vector<std::int64_t> changed;
   {
     const nb::gil_scoped_release released;
-    changed = graph.change({num_nodes, removed_nodes, removed, added, weights});
+    changed = graph.change(num_nodes, removed_nodes, removed, added, weights);
   }
   return as_array(std::move(changed));
 }
 
-std::size_t count_edges(const ChangingGraph& graph, Ints nodes) {
-  require(all_below(nodes, graph.incoming().size()), "nodes must exist");
-  std::size_t count = 0;
-  for (const std::int64_t v : nodes) count += graph.incoming().count(v);
-  return count;
-}
-
 nb::object reach(const ChangingGraph& graph, Ints first, Ints later, int hops, double most, bool outgoing) {
-  std::optional<Reached> reached;
-  {
+  const auto found = [&] {
     const nb::gil_scoped_release released;
-    reached = graph.reach(first, later, hops, most, outgoing);
-  }
+    return graph.reach(first, later, hops, most, outgoing);
+  };
+  auto reached = found();
   if (!reached) return nb::none();
-  return nb::make_tuple(as_array(std::move(reached->nodes)), as_array(std::move(reached->hops)));
+  return nb::make_tuple(as_array(std::move(reached->first)), as_array(std::move(reached->second)));
 }
 
 std::shared_ptr<CsrGraph> part_of_graph(const ChangingGraph& graph, Ints nodes, int threads) {
@@ -156,7 +149,6 @@ void bind_graph(nb::module_& module) {
       .def("change", change_graph, "num_nodes"_a, "removed_nodes"_a, "removed"_a, "added"_a, "weights"_a = nb::none())
       .def("roll_back", &ChangingGraph::roll_back, "version"_a)
       .def("reach", reach, "first"_a, "later"_a, "hops"_a, "most"_a, "outgoing"_a)
-      .def("count", count_edges, "nodes"_a)
       .def("part", part_of_graph, "nodes"_a, "threads"_a)
       .def("arrays", [](const ChangingGraph& graph) { return as_tuple(graph.incoming().all()); });
   nb::class_<Propagation>(module, "Propagation")

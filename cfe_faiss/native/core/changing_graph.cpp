@@ -8,6 +8,7 @@ namespace {
 
 constexpr std::size_t kSpare = 4;  // room for this fraction of the entries more
 constexpr std::size_t kMany = 16;  // entries for this fraction of the nodes are many
+constexpr std::int32_t kNoNode = std::numeric_limits<std::int32_t>::max();
 
 Entry entry(std::size_t node, std::size_t neighbor) {
   return {static_cast<std::int64_t>(node), packed(neighbor, false, 1.0f)};
@@ -51,8 +52,6 @@ GraphBuilder::Csr transposed(const CsrGraph& graph) {
   return result;
 }
 
-std::span<const std::int64_t> all_of(const Matrix<const std::int64_t>& edges) { return {edges.data, edges.size()}; }
-
 // The entries of one node at the front, which are taken away.
 std::span<const Entry> take_node(std::span<const Entry>& entries, std::int64_t node) {
   const auto end = std::ranges::find_if(entries, [node](const Entry& one) { return one.node != node; });
@@ -63,23 +62,20 @@ std::span<const Entry> take_node(std::span<const Entry>& entries, std::int64_t n
 
 }  // namespace
 
-NeighborLists::NeighborLists(GraphBuilder::Csr csr, bool weighted) : weighted_(weighted) { store(std::move(csr)); }
-
 // Replaces all lists, and leaves the vectors their room.
 void NeighborLists::store(GraphBuilder::Csr csr) {
-  num_edges_ = csr.indices.size();
+  size_ = csr.indptr.size() - 1, num_edges_ = csr.indices.size();
   entries_ = std::make_shared<Entries>(Entries{std::move(csr.indices), std::move(csr.weights)});
-  lists_.resize(csr.indptr.size() - 1);
-  for (std::size_t v = 0; v < size(); ++v)
+  lists_.resize(std::max(size_, lists_.size()));
+  for (std::size_t v = 0; v < size_; ++v)
     lists_[v] = {static_cast<std::size_t>(csr.indptr[v]), static_cast<std::size_t>(csr.indptr[v + 1])};
 }
 
 GraphBuilder::Csr NeighborLists::all(std::size_t room) const {
   GraphBuilder::Csr csr{{0}, {}, {}};
-  csr.indptr.reserve(size() + 1);
   csr.indices.reserve(num_edges_ + room);
   if (weighted_) csr.weights.reserve(num_edges_ + room);
-  for (const Range& list : lists_) {
+  for (const Range& list : std::span(lists_).first(size_)) {
     const auto add = [&list](auto& to, const auto& from) {
       to.insert(to.end(), from.begin() + list.first, from.begin() + list.stop);
     };
@@ -92,100 +88,78 @@ GraphBuilder::Csr NeighborLists::all(std::size_t room) const {
 
 SomeLists NeighborLists::some(std::span<const std::int64_t> nodes) const {
   SomeLists some{{nodes.begin(), nodes.end()}, {0}, {}, entries_, size()};
-  some.indptr.reserve(nodes.size() + 1);
-  some.shifts.reserve(nodes.size());
   for (const std::int64_t v : nodes) {
     const std::int64_t before = some.indptr.back();
     some.shifts.push_back(static_cast<std::int64_t>(lists_[v].first) - before);
-    some.indptr.push_back(before + static_cast<std::int64_t>(count(v)));
+    some.indptr.push_back(before + static_cast<std::int64_t>(lists_[v].size()));
   }
   return some;
 }
 
-// Appends a part of the entries, which has room.
-void NeighborLists::append(std::size_t first, std::size_t stop) {
-  const auto copy = [&](auto& values) {
-    const std::size_t end = values.size();
-    values.resize(end + stop - first);
-    std::copy(values.begin() + first, values.begin() + stop, values.begin() + end);
-  };
-  copy(entries_->indices);
-  if (weighted_) copy(entries_->weights);
-}
-
-// Returns whether the new list differs from the old one; only then it is kept.
-bool NeighborLists::append_list(std::int64_t node, Range old, std::span<const Entry> removed,
-                                std::span<const Entry> added) {
+// Appends the new list of a node, for which there is room. Returns whether it differs from the old one.
+bool NeighborLists::merge(std::int64_t node, std::span<const Entry> removed, std::span<const Entry> added) {
   std::vector<std::int32_t>& indices = entries_->indices;
-  const std::size_t first = indices.size();
+  std::vector<float>& weights = entries_->weights;
+  const auto next_of = [](std::span<const Entry> entries) {
+    return entries.empty() ? kNoNode : neighbor_of(entries.front().edge);
+  };
+  std::int32_t gone = next_of(removed), fresh = next_of(added);
   bool differs = !removed.empty();
-  std::size_t next = old.first;  // of the old entries
-  const auto place_of = [&](std::int32_t neighbor) {
-    const auto place = std::lower_bound(indices.begin() + next, indices.begin() + old.stop, neighbor);
-    return static_cast<std::size_t>(place - indices.begin());
-  };
-  // Keeps the old entries up to a neighbour; returns whether the next one is the neighbour itself.
-  const auto keep_below = [&](std::int32_t neighbor) {
-    for (; !removed.empty() && neighbor_of(removed.front().edge) <= neighbor; removed = removed.subspan(1)) {
-      const std::size_t place = place_of(neighbor_of(removed.front().edge));
-      append(next, place);
-      next = place + 1;
+  const auto take_fresh = [&] { fresh = next_of(added = added.subspan(1)); };
+  const auto add_below = [&](std::int32_t end) {
+    for (; fresh < end; take_fresh()) {
+      indices.push_back(fresh);
+      if (weighted_) weights.push_back(weight_of(added.front().edge));
+      differs = true;
     }
-    const std::size_t place = place_of(neighbor);
-    append(next, place);
-    next = place;
-    return next < old.stop && indices[next] == neighbor;
   };
-  for (const auto& [_, edge] : added) {
-    const std::int32_t neighbor = neighbor_of(edge);
-    const bool is_there = keep_below(neighbor);
-    if (is_there && weighted_)
-      refuse("add_edges must hold new edges of a graph with weights, got (", neighbor, ", ", node,
-             "): remove it first");
-    if (is_there) continue;
-    indices.push_back(neighbor);
-    if (weighted_) entries_->weights.push_back(weight_of(edge));
-    differs = true;
+  for (std::size_t i = lists_[node].first; i < lists_[node].stop; ++i) {
+    const std::int32_t old = indices[i];
+    if (fresh < old) add_below(old);
+    if (old == gone) {
+      gone = next_of(removed = removed.subspan(1));
+      continue;
+    }
+    if (old == fresh && weighted_)
+      refuse("add_edges must hold new edges of a graph with weights, got (", old, ", ", node, "): remove it first");
+    if (old == fresh) take_fresh();
+    indices.push_back(old);
+    if (weighted_) weights.push_back(weights[i]);
   }
-  keep_below(std::numeric_limits<std::int32_t>::max());
-  if (!differs) indices.resize(first);
+  add_below(kNoNode);
   return differs;
 }
 
-void NeighborLists::prepare(std::size_t num_nodes, std::span<const Entry> removed, std::span<const Entry> added) {
+std::vector<std::int64_t> NeighborLists::prepare(std::size_t num_nodes, std::span<const Entry> removed,
+                                                 std::span<const Entry> added) {
   others_.clear();
+  lists_.resize(std::max(num_nodes, lists_.size()));
   std::size_t needed = added.size();
+  std::int64_t last = -1;
   for (const auto& entries : {removed, added})
-    for (std::size_t i = 0; i < entries.size(); ++i)
-      if (i == 0 || entries[i].node != entries[i - 1].node) needed += count(entries[i].node);
+    for (const Entry& one : entries)
+      if (std::exchange(last, one.node) != one.node) needed += lists_[one.node].size();
   if (entries_->indices.capacity() - entries_->indices.size() < needed) store(all(num_edges_ / kSpare + needed));
-  if (lists_.capacity() < num_nodes) lists_.reserve(num_nodes + num_nodes / kSpare);
   other_size_ = num_nodes, other_edges_ = num_edges_;
+  std::vector<std::int64_t> changed;
   while (!removed.empty() || !added.empty()) {
-    const std::int64_t node = added.empty() || (!removed.empty() && removed.front().node < added.front().node)
-                                  ? removed.front().node
-                                  : added.front().node;
-    const Range old = count(node) > 0 ? lists_[node] : Range{0, 0};
+    const std::int64_t node = removed.empty() || (!added.empty() && added.front() < removed.front())
+                                  ? added.front().node
+                                  : removed.front().node;
     const std::size_t first = entries_->indices.size();
     const auto gone = take_node(removed, node), fresh = take_node(added, node);
-    if (!append_list(node, old, gone, fresh)) continue;
+    if (!merge(node, gone, fresh)) continue;
     others_.emplace_back(node, Range{first, entries_->indices.size()});
-    other_edges_ += others_.back().second.size() - old.size();
+    other_edges_ += others_.back().second.size() - lists_[node].size();
+    changed.push_back(node);
   }
+  return changed;
 }
 
 void NeighborLists::exchange() {
-  const std::size_t size = std::exchange(other_size_, lists_.size());
-  lists_.resize(std::max(size, lists_.size()));
   for (auto& [node, list] : others_) std::swap(lists_[node], list);
-  lists_.resize(size);
+  std::swap(size_, other_size_);
   std::swap(num_edges_, other_edges_);
-}
-
-std::vector<std::int64_t> NeighborLists::changed() const {
-  std::vector<std::int64_t> nodes;
-  for (const auto& [node, _] : others_) nodes.push_back(node);
-  return nodes;
 }
 
 ChangingGraph::ChangingGraph(const CsrGraph& graph, bool directed, bool weighted) : directed_(directed) {
@@ -196,16 +170,17 @@ ChangingGraph::ChangingGraph(const CsrGraph& graph, bool directed, bool weighted
 }
 
 // The entries of removed edges and nodes, ascending, each once.
-std::vector<Entry> ChangingGraph::removed_entries(const GraphChange& change) const {
+std::vector<Entry> ChangingGraph::removed_entries(std::span<const std::int64_t> nodes,
+                                                  const Matrix<const std::int64_t>& edges) const {
   std::vector<Entry> entries;
-  for (std::size_t e = 0; e < change.removed.columns; ++e) {
-    const std::int64_t source = change.removed[0][e], target = change.removed[1][e];
+  for (std::size_t e = 0; e < edges.columns; ++e) {
+    const std::int64_t source = edges[0][e], target = edges[1][e];
     if (!std::ranges::binary_search(incoming()[target], source))
       refuse("remove_edges must hold edges of the graph, got (", source, ", ", target, ")");
     entries.push_back(entry(target, source));
     if (!directed_) entries.push_back(entry(source, target));
   }
-  for (const std::int64_t v : change.removed_nodes) {
+  for (const std::int64_t v : nodes) {
     for (const std::int32_t u : incoming()[v]) entries.push_back(entry(v, u));
     for (const std::int32_t u : outgoing()[v]) entries.push_back(entry(u, v));
   }
@@ -216,23 +191,24 @@ std::vector<Entry> ChangingGraph::removed_entries(const GraphChange& change) con
 }
 
 // The entries of added edges, ascending, merged as in a new graph.
-std::vector<Entry> ChangingGraph::added_entries(const GraphChange& change) const {
+std::vector<Entry> ChangingGraph::added_entries(std::size_t num_nodes, const Matrix<const std::int64_t>& edges,
+                                                std::span<const float> weights) const {
   std::vector<Entry> entries, merged;
-  for (std::size_t e = 0; e < change.added.columns; ++e) {
-    const std::int64_t source = change.added[0][e], target = change.added[1][e];
-    const float weight = change.weights.empty() ? 1.0f : change.weights[e];
+  for (std::size_t e = 0; e < edges.columns; ++e) {
+    const std::int64_t source = edges[0][e], target = edges[1][e];
+    const float weight = weights.empty() ? 1.0f : weights[e];
     if (source == target || weight == 0.0f) continue;
     entries.push_back({target, packed(source, false, weight)});
     if (!directed_) entries.push_back({source, packed(target, true, weight)});
   }
-  sort_entries(entries, change.num_nodes);
-  std::vector<std::uint64_t> edges;
+  sort_entries(entries, num_nodes);
+  std::vector<std::uint64_t> of_node;
   for (std::span<const Entry> rest(entries); !rest.empty();) {
     const std::int64_t node = rest.front().node;
-    edges.clear();
-    for (const Entry& one : take_node(rest, node)) edges.push_back(one.edge);
-    edges.resize(merge_edges(edges));
-    for (const std::uint64_t edge : edges) {
+    of_node.clear();
+    for (const Entry& one : take_node(rest, node)) of_node.push_back(one.edge);
+    of_node.resize(merge_edges(of_node));
+    for (const std::uint64_t edge : of_node) {
       if (!is_weight(weight_of(edge))) refuse("weights must be positive and finite, got ", weight_of(edge));
       merged.push_back({node, edge});
     }
@@ -240,16 +216,21 @@ std::vector<Entry> ChangingGraph::added_entries(const GraphChange& change) const
   return merged;
 }
 
-std::vector<std::int64_t> ChangingGraph::change(const GraphChange& change) {
-  require(change.num_nodes >= incoming().size(), "nodes must not become fewer");
-  require(all_below(change.removed_nodes, incoming().size()) && all_below(all_of(change.removed), incoming().size()) &&
-              all_below(all_of(change.added), change.num_nodes),
+std::vector<std::int64_t> ChangingGraph::change(std::size_t num_nodes, std::span<const std::int64_t> removed_nodes,
+                                                const Matrix<const std::int64_t>& removed,
+                                                const Matrix<const std::int64_t>& added,
+                                                std::span<const float> weights) {
+  const std::size_t before = incoming().size();
+  const auto are_below = [](const Matrix<const std::int64_t>& edges, std::size_t end) {
+    return all_below(std::span(edges.data, edges.size()), end);
+  };
+  require(num_nodes >= before && all_below(removed_nodes, before) && are_below(removed, before) &&
+              are_below(added, num_nodes),
           "nodes must exist");
-  const std::vector<Entry> removed = removed_entries(change), added = added_entries(change);
-  lists_.front().prepare(change.num_nodes, removed, added);
-  if (directed_)
-    lists_.back().prepare(change.num_nodes, reversed(removed, change.num_nodes), reversed(added, change.num_nodes));
-  std::vector<std::int64_t> changed = incoming().changed();
+  const std::vector<Entry> gone = removed_entries(removed_nodes, removed);
+  const std::vector<Entry> fresh = added_entries(num_nodes, added, weights);
+  std::vector<std::int64_t> changed = lists_.front().prepare(num_nodes, gone, fresh);
+  if (directed_) lists_.back().prepare(num_nodes, reversed(gone, num_nodes), reversed(fresh, num_nodes));
   for (NeighborLists& lists : lists_) lists.exchange();
   ++version_;
   return changed;
@@ -262,8 +243,9 @@ void ChangingGraph::roll_back(std::int64_t version) {
   version_ = version;
 }
 
-std::optional<Reached> ChangingGraph::reach(std::span<const std::int64_t> first, std::span<const std::int64_t> later,
-                                            int hops, double most, bool is_outgoing) const {
+std::optional<std::pair<std::vector<std::int64_t>, std::vector<std::int32_t>>> ChangingGraph::reach(
+    std::span<const std::int64_t> first, std::span<const std::int64_t> later, int hops, double most,
+    bool is_outgoing) const {
   const NeighborLists& lists = is_outgoing ? outgoing() : incoming();
   require(all_below(first, lists.size()) && all_below(later, lists.size()), "nodes must exist");
   std::vector<std::int32_t> hops_to(lists.size(), -1);
@@ -273,7 +255,7 @@ std::optional<Reached> ChangingGraph::reach(std::span<const std::int64_t> first,
     if (hops_to[v] >= 0) return;
     hops_to[v] = hop;
     found.push_back(v);
-    edges += static_cast<double>(lists.count(v));
+    edges += static_cast<double>(lists[v].size());
   };
   for (const std::int64_t v : first) add(v, 0);
   std::size_t next = 0;
@@ -283,13 +265,10 @@ std::optional<Reached> ChangingGraph::reach(std::span<const std::int64_t> first,
       for (const std::int32_t u : lists[found[next]]) add(u, hop);
     for (const std::int64_t v : hop == 1 ? later : later.first(0)) add(v, 1);
   }
-  Reached reached;
-  for (std::size_t v = 0; v < lists.size(); ++v) {
-    if (hops_to[v] < 0) continue;
-    reached.nodes.push_back(static_cast<std::int64_t>(v));
-    reached.hops.push_back(hops_to[v]);
-  }
-  return reached;
+  std::ranges::copy_if(std::views::iota(std::int64_t{0}, std::int64_t(lists.size())), found.begin(),
+                       [&](std::int64_t v) { return hops_to[v] >= 0; });
+  std::erase(hops_to, -1);
+  return std::pair(std::move(found), std::move(hops_to));
 }
 
 }  // namespace cfe
