@@ -28,7 +28,7 @@ void for_each_node(std::span<const std::int64_t> indptr, int threads, const Task
 }
 
 // Consecutive nodes of a graph, numbered from 0 on: the neighbours of v are indices[first(v)] to indices[stop(v) - 1].
-// Without weights the last three are empty.
+// Without weights `weights`, `largest` and `totals` are empty.
 struct Nodes {
   std::span<const std::int64_t> indptr;
   std::span<const std::int32_t> indices;
