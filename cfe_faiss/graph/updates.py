@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss import _native
 from cfe_faiss.base import threads
-from cfe_faiss.base.checks import as_array, as_count, as_dense, as_ids, as_matrix, as_number
+from cfe_faiss.base.checks import as_array, as_count, as_dense, as_ids, as_matrix, as_number, to_host
 from cfe_faiss.graph import Graph, as_graph, native_graph
 from cfe_faiss.graph.edges import as_weights
 
@@ -464,9 +464,15 @@ def _nodes(name: str, values: Any, removed: NDArray[np.bool_]) -> Ints:
     return nodes
 
 
-def _edges(name: str, edges: Any, removed: NDArray[np.bool_]) -> Ints:
-    """Return edges, sources above targets, (2, m)."""
-    array = as_array(name, np.empty((2, 0), np.int64) if edges is None else edges)
+def as_edges(name: str, edges: Any) -> NDArray[Any]:
+    """Return edges, sources above targets, as an array of any type, (2, m); none for None."""
+    array = np.empty((2, 0), np.int64) if edges is None else np.asarray(to_host(edges))
     if array.ndim != 2 or len(array) != 2:
         raise ValueError(f"{name} must have shape (2, m), got {array.shape}")
+    return array
+
+
+def _edges(name: str, edges: Any, removed: NDArray[np.bool_]) -> Ints:
+    """Return edges of nodes that exist, sources above targets, (2, m)."""
+    array = as_edges(name, None if edges is None else as_array(name, edges))
     return _nodes(name, array.ravel(), removed).reshape(2, -1)
