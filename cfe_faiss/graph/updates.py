@@ -116,9 +116,9 @@ class KSVectors:
 
     Notes
     -----
-    The last step is taken for the nodes at most ``num_layers`` hops from a change, and each step before for those at
-    most ``num_layers`` - 1 hops away. All rows change if the largest norm of a feature row changes, since lengths are
-    divided by it. An update needs temporary memory for the rows of these nodes. One thread at a time may use an object.
+    The last step is taken for the nodes at most ``num_layers`` hops from a change, and each step before for the nodes
+    at most ``num_layers`` - 1 hops away. All rows change if the largest norm of a feature row changes, since lengths
+    are divided by it. An update needs temporary memory for these rows. One thread at a time may use an object.
 
     Examples
     --------
@@ -430,7 +430,7 @@ def _grow(array: NDArray[Any], n: int) -> NDArray[Any]:
     """Return an array of at least n rows, with the same first rows and zeros after them."""
     if len(array) >= n:
         return array
-    grown = np.zeros((n + n // _SPARE if len(array) else n, *array.shape[1:]), array.dtype)
+    grown = np.zeros((n + n // _SPARE, *array.shape[1:]), array.dtype)
     grown[: len(array)] = array
     return grown
 
@@ -438,7 +438,7 @@ def _grow(array: NDArray[Any], n: int) -> NDArray[Any]:
 def _largest(state: _State, rows: Ints, norms: NDArray[np.float64]) -> float:
     """Return the largest norm after a change of some rows."""
     old = rows[rows < state.n]
-    if state.n and state.norms[old].max(initial=0) < state.largest:
+    if state.norms[old].max(initial=0) < state.largest:
         return max(state.largest, float(norms.max(initial=0)))
     unchanged = np.delete(state.norms[: state.n], old)
     return float(max(unchanged.max(initial=0), norms.max(initial=0)))

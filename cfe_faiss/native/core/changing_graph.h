@@ -16,7 +16,7 @@ struct Entry {
   auto operator<=>(const Entry&) const = default;
 };
 
-// Neighbour lists of all nodes. They lie in one array, in any order, and later lists follow earlier ones.
+// Neighbour lists of all nodes. One array holds them in any order, and later lists follow earlier ones.
 class NeighborLists {
  public:
   NeighborLists(GraphBuilder::Csr csr, bool weighted) : weighted_(weighted) { store(std::move(csr)); }
@@ -34,7 +34,7 @@ class NeighborLists {
   // nodes whose lists differ. Throws std::invalid_argument if an added entry with a weight exists.
   std::vector<std::int64_t> prepare(std::size_t num_nodes, std::span<const Entry> removed,
                                     std::span<const Entry> added);
-  // Exchanges the prepared lists and those in place: this applies or undoes a change. Nothing can fail.
+  // Exchanges the prepared lists and the lists in place: this applies or undoes a change. Nothing can fail.
   void exchange();
 
  private:
@@ -45,7 +45,7 @@ class NeighborLists {
   std::shared_ptr<Entries> entries_;  // with room, so that they never move
   bool weighted_;
   std::size_t size_, num_edges_;
-  std::vector<std::pair<std::int64_t, Range>> others_;  // the prepared lists, or those that they have replaced
+  std::vector<std::pair<std::int64_t, Range>> others_;  // prepared lists, or the lists that they have replaced
   std::size_t other_size_ = 0, other_edges_ = 0;
 };
 
@@ -58,7 +58,7 @@ class ChangingGraph : Fixed {
   const NeighborLists& outgoing() const { return lists_.back(); }
   std::int64_t version() const { return version_; }
 
-  // Removes edges, sources above targets, (2, m), and nodes, then adds edges; those with weight 0 are left out. The
+  // Removes edges, sources above targets, (2, m), and nodes, then adds edges; edges of weight 0 are left out. The
   // version becomes the next one. Returns the nodes whose lists differ. Throws std::invalid_argument, without a change,
   // if a node or an edge to remove does not exist, or if an edge with a weight exists already.
   std::vector<std::int64_t> change(std::size_t num_nodes, std::span<const std::int64_t> removed_nodes,
@@ -68,7 +68,7 @@ class ChangingGraph : Fixed {
   void roll_back(std::int64_t version);
 
   // The nodes at most `hops` steps away from `first`, or one step fewer from `later`, ascending, and the steps to each;
-  // nothing if those before the last step have more than `most` neighbours together.
+  // nothing if the nodes before the last step have more than `most` neighbours together.
   std::optional<std::pair<std::vector<std::int64_t>, std::vector<std::int32_t>>> reach(
       std::span<const std::int64_t> first, std::span<const std::int64_t> later, int hops, double most,
       bool is_outgoing) const;
