@@ -296,7 +296,7 @@ class KSVectors:
         differs = np.ones(len(region), bool)
         _native.compare_rows(before[:old], after[:old], differs[:old])
         differs[np.searchsorted(region, removed_nodes)] = False
-        return new, region[differs]
+        return new, region[differs].view(np.int64)  # NumPy has two 64-bit integer types; this one prints without dtype
 
     def _plan(self, rows: Ints, linked: Ints) -> list[tuple[Ints, _native.CsrGraph]] | None:
         """Return the rows that each layer is computed for, ascending, and their lists; None if all rows are better.
