@@ -19,9 +19,9 @@ from common import save
 from numpy.typing import NDArray
 
 import cfe_faiss as cfe
+from cfe_faiss import _native
 from cfe_faiss.datasets import load
-from cfe_faiss.graph import Graph, as_graph
-from cfe_faiss.graph.adjacency import Adjacency, Links
+from cfe_faiss.graph import Graph, as_graph, native_graph
 
 GRAPHS = ("facebook", "bail", "cora")
 SIZES = (1, 10, 100, 1000)
@@ -45,7 +45,8 @@ def draw(rng: np.random.Generator, graph: Graph, size: int, kind: str) -> tuple[
         edges = np.stack([graph.indices[ends].astype(np.int64), owners])
         return {"remove_edges": edges}, {"add_edges": edges}, np.unique(edges)
     edges = rng.integers(0, graph.num_nodes, (2, size))
-    present = Adjacency.of(graph).holds(Links(edges[1], edges[0]))
+    owners = np.repeat(np.arange(graph.num_nodes), np.diff(graph.indptr))
+    present = np.isin(edges[1] * graph.num_nodes + edges[0], owners * graph.num_nodes + graph.indices)
     edges = edges[:, (edges[0] != edges[1]) & ~present]
     return {"add_edges": edges}, {"remove_edges": edges}, np.unique(edges)
 
@@ -59,7 +60,10 @@ def one_update(ks: cfe.KSVectors, graph: Graph, x: Floats, rng: np.random.Genera
         new_x[nodes] = x[rng.choice(len(x), size)]
         update, back = ({"x": {int(v): some[v] for v in nodes}} for some in (new_x, x))
     first, later = (nodes, nodes[:0]) if kind == "features" else (nodes[:0], nodes)
-    region = Adjacency.of(graph).reach(first, later, NUM_LAYERS)
+    lists = _native.ChangingGraph(native_graph(graph), False, False)
+    reached = lists.reach(first, later, NUM_LAYERS, np.inf, True)
+    assert reached is not None
+    region = reached[0]
     start = time.perf_counter()
     ks.update(**update)
     spent = time.perf_counter() - start

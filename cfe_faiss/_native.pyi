@@ -31,6 +31,9 @@ def pair_similarities(X: NDArray[np.float32], Y: NDArray[np.float32], result: ND
 def first_not_finite(X: NDArray[np.float32]) -> int:
     """Return the first row of X, (n, d), that is not finite, or -1."""
 
+def compare_rows(X: NDArray[np.float32], Y: NDArray[np.float32], differs: NDArray[np.bool_]) -> None:
+    """Write whether each row of X differs from the same row of Y, (n, d) both, to ``differs``, (n,)."""
+
 def unit_rows(X: NDArray[np.float32], unit: NDArray[np.float32]) -> int:
     """Write the rows of X, (n, d), divided by their norms to ``unit``; zero and unit rows keep their bits.
 
@@ -52,8 +55,6 @@ class CsrGraph:
 
     Parameters
     ----------
-    nodes, num_nodes
-        For some nodes of a graph with ``num_nodes``: their numbers, (m,). The other arrays have their neighbours.
     indptr, indices
         The neighbours of v are ``indices[indptr[v]:indptr[v + 1]]``: ascending, without v itself.
     threads
@@ -69,7 +70,6 @@ class CsrGraph:
         If the arrays do not describe a graph.
     """
 
-    @overload
     def __init__(
         self,
         indptr: NDArray[np.int64],
@@ -78,16 +78,66 @@ class CsrGraph:
         weights: NDArray[np.float32] | None = None,
         release: Callable[[], object] | None = None,
     ) -> None: ...
-    @overload
-    def __init__(
+    @property
+    def num_edges(self) -> int: ...
+
+class ChangingGraph:
+    """A copy of a graph, whose neighbour lists change. Its last change can be undone.
+
+    Parameters
+    ----------
+    graph
+        The graph.
+    directed
+        Whether the nodes that a node is a neighbour of differ from its neighbours.
+    weighted
+        Whether edges have weights.
+    """
+
+    def __init__(self, graph: CsrGraph, directed: bool, weighted: bool) -> None: ...
+    @property
+    def version(self) -> int:
+        """Number of changes so far."""
+
+    @property
+    def num_edges(self) -> int:
+        """Number of entries of all neighbour lists."""
+
+    def change(
         self,
-        nodes: NDArray[np.int64],
-        indptr: NDArray[np.int64],
-        indices: NDArray[np.int32],
         num_nodes: int,
-        threads: int,
+        removed_nodes: NDArray[np.int64],
+        removed: NDArray[np.int64],
+        added: NDArray[np.int64],
         weights: NDArray[np.float32] | None = None,
-    ) -> None: ...
+    ) -> NDArray[np.int64]:
+        """Remove edges, sources above targets, (2, m), and all edges of some nodes, then add edges, all or none.
+
+        Return the nodes whose lists differ, ascending. There are ``num_nodes`` then.
+
+        Raises
+        ------
+        ValueError
+            If an edge to remove does not exist, or one to add exists in a graph with weights.
+        """
+
+    def roll_back(self, version: int) -> None:
+        """Undo the last change if it made a later version."""
+
+    def reach(
+        self, first: NDArray[np.int64], later: NDArray[np.int64], hops: int, most: float, outgoing: bool
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
+        """Return the nodes at most some hops away from ``first``, or one hop fewer from ``later``, and their hops.
+
+        The nodes ascend. A hop leads from a node to its neighbours, or with ``outgoing`` to the nodes that it is a
+        neighbour of. Return None if the nodes before the last hop have more than ``most`` neighbours together.
+        """
+
+    def part(self, nodes: NDArray[np.int64], threads: int) -> CsrGraph:
+        """Return the neighbour lists of some nodes as they are now, for :class:`Propagation`."""
+
+    def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+        """Return indptr, indices and weights of all nodes; no weights if edges have none."""
 
 class GraphBuilder:
     """Makes a graph from blocks of edges: each of them is counted, then each is placed, then all are merged.

@@ -18,7 +18,7 @@ from cfe_faiss.finder.names import as_row_ids, row_numbers
 from cfe_faiss.finder.table import call_on_table, class_texts
 from cfe_faiss.graph.edges import is_torch_sparse, parts_for_the_model
 from cfe_faiss.graph.node_types import is_heterogeneous
-from cfe_faiss.graph.updates import KSVectors, features_of_nodes
+from cfe_faiss.graph.updates import KSVectors, as_edges, features_of_nodes
 from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 
 if TYPE_CHECKING:
@@ -207,10 +207,8 @@ def _check(finder: EvidenceFinder, changes: Changes) -> _Rows:
 
 def _edges(name: str, given: Any, ids: NDArray[Any] | None, n: int) -> Ints:
     """Return edges of users' ids as edges of rows, (2, m)."""
-    edges = np.empty((2, 0), np.int64) if given is None else np.asarray(to_host(given))
-    if edges.ndim != 2 or len(edges) != 2:
-        raise ValueError(f"{name} must have shape (2, m), got {edges.shape}")
-    return row_numbers(name, edges.ravel(), ids, n).reshape(2, -1) if edges.size else np.empty((2, 0), np.int64)
+    edges = as_edges(name, given)
+    return row_numbers(name, edges.ravel(), ids, n).reshape(2, -1) if edges.size else edges.astype(np.int64)
 
 
 def _ids_after(finder: EvidenceFinder, new: Any, n: int) -> NDArray[Any] | None:
@@ -260,7 +258,7 @@ def _ks_of(finder: EvidenceFinder) -> KSVectors:
     if source.ks is None:
         if source.settings is None:
             raise ValueError("the finder must be made by from_data, so that the settings of its KS vectors are known")
-        source.ks = KSVectors(source.x, finder.graph, *source.settings)
+        source.ks = KSVectors(source.x, finder.graph, *source.settings, vectors=finder.vectors)
         source.x = None  # the object has a copy
     return source.ks
 

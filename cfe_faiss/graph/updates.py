@@ -11,66 +11,64 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss import _native
 from cfe_faiss.base import threads
-from cfe_faiss.base.checks import as_array, as_count, as_dense, as_ids, as_matrix, as_number
-from cfe_faiss.graph import Graph, as_graph
-from cfe_faiss.graph.adjacency import Adjacency, Ints, Links, among
+from cfe_faiss.base.checks import as_array, as_count, as_dense, as_ids, as_matrix, as_number, to_host
+from cfe_faiss.graph import Graph, as_graph, native_graph
 from cfe_faiss.graph.edges import as_weights
-from cfe_faiss.graph.ks import Propagation
 
 _SPARE = 8  # matrices that must grow get room for this fraction of their rows more
 _FULL = 0.75  # share of the work of all rows above which all are computed
-_READING = 15  # reading a neighbour from a list that is gathered takes as long as this number of its dimensions
 
 Floats = NDArray[np.float32]
-_NO_LINKS = Links(np.empty(0, np.int64), np.empty(0, np.int64))
+Ints = NDArray[np.int64]
 _NO_CHANGES = dict.fromkeys(("add_edges", "remove_edges", "x", "add_nodes", "remove_nodes", "edge_weight"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _State:
-    """Graph, features and vectors of one version.
+    """Features and vectors of one version.
 
     Attributes
     ----------
-    incoming, outgoing
-        N(v) of each node, and the nodes whose lists hold it.
+    n
+        Number of nodes, removed ones included.
+    version
+        Version of the graph.
     largest
         The largest norm of a feature row, by which all lengths are divided.
     norms, removed
         Norm of each node's features, and whether the node was removed, (capacity,).
     units, lengths
         For each stored layer the unit rows, (capacity, d), and the lengths, (capacity,), of x^l; layer 0 first.
+    sums
+        If layers are stored, the sums x^0 + ... + x^(L-1), (capacity, d). Empty before the first full computation.
     vectors
         The KS vectors, (capacity, d).
     undo
         Rows that an unfinished update has replaced: the array, the row numbers and the old values.
     """
 
-    incoming: Adjacency
-    outgoing: Adjacency
+    n: int
+    version: int
     largest: float
     norms: NDArray[np.float64]
     removed: NDArray[np.bool_]
     units: tuple[Floats, ...]
     lengths: tuple[Floats, ...]
+    sums: Floats
     vectors: Floats
     undo: tuple[tuple[NDArray[Any], Ints, NDArray[Any]], ...] = ()
 
-    @property
-    def n(self) -> int:
-        """Number of nodes, removed ones included."""
-        return self.incoming.num_nodes
-
 
 class _Change(NamedTuple):
-    """A checked change: new features of some nodes, ascending, and entries of neighbour lists, both ways."""
+    """A checked change: edges, sources above targets, (2, m), and a copy of the new features of ascending nodes."""
 
     num_nodes: int
     removed_nodes: Ints
     rows: Ints
     features: Floats
-    removed: Links
-    added: Links
+    removed: Ints
+    added: Ints
+    weights: Floats | None
 
 
 class PreparedUpdate(NamedTuple):
@@ -105,8 +103,11 @@ class KSVectors:
     x, edge_index, num_layers, alpha, edge_weight, directed
         As in :func:`cfe_faiss.ks_vectors`.
     store_layers
-        Whether to keep the rows of every step: ``num_layers`` + 1 matrices of 4 * n * d bytes. False: two matrices.
-        An update then reads the surroundings of ``2 * num_layers`` hops instead of ``num_layers``.
+        Whether to keep the rows of every step and their sum: ``num_layers`` + 2 matrices of 4 * n * d bytes. False: two
+        matrices. An update then reads the surroundings of ``2 * num_layers`` hops instead of ``num_layers``.
+    vectors
+        The KS vectors for these arguments, (n, d), if they are known. If layers are stored, the first update computes
+        all of them.
 
     Raises
     ------
@@ -115,9 +116,9 @@ class KSVectors:
 
     Notes
     -----
-    An update of rows R costs what ``num_layers`` steps cost for the nodes of R and their edges. R are the nodes at most
-    ``num_layers`` hops from a change. All rows change if the largest norm of a feature row changes, since lengths are
-    divided by it. An update needs temporary memory for R and their neighbours. One thread at a time may use an object.
+    The last step is taken for the nodes at most ``num_layers`` hops from a change, and each step before for the nodes
+    at most ``num_layers`` - 1 hops away. All rows change if the largest norm of a feature row changes, since lengths
+    are divided by it. An update needs temporary memory for these rows. One thread at a time may use an object.
 
     Examples
     --------
@@ -130,7 +131,7 @@ class KSVectors:
            [0.105, 0.994]], dtype=float32)
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         x: Any,
         edge_index: Any,
@@ -140,6 +141,7 @@ class KSVectors:
         edge_weight: ArrayLike | bool | None = None,
         directed: bool = False,
         store_layers: bool = True,
+        vectors: ArrayLike | None = None,
     ) -> None:
         self._num_layers = as_count("num_layers", num_layers, 0)
         self._alpha = as_number("alpha", alpha, 0.0, 1.0)
@@ -148,15 +150,27 @@ class KSVectors:
         n, d = features.shape
         if n == 0:
             raise ValueError(f"x must have shape (n, d) with n, d >= 1, got {features.shape}")
-        graph = as_graph(edge_index, n, edge_weight=edge_weight, directed=directed)
-        adjacency = Adjacency.of(graph)
-        # All features are zero at first, then x replaces them.
-        rows, zeros = np.zeros((2, n, d), np.float32), np.zeros(n, np.float32)
-        norms, removed = np.zeros(n), np.zeros(n, bool)
-        self._state = _State(
-            adjacency, adjacency.transposed(), 0.0, norms, removed, (rows[0],), (zeros,), vectors=rows[1]
-        )
-        self._change(self._state, _Change(n, _NO_LINKS.nodes, np.arange(n), features, _NO_LINKS, _NO_LINKS))
+        self._set_graph(as_graph(edge_index, n, edge_weight=edge_weight, directed=directed))
+        unit = features.copy()
+        norms = _normalise(unit)
+        largest = float(norms.max())
+        known = np.empty((0, d), np.float32) if vectors is None else as_matrix("vectors", vectors, d).copy()
+        if vectors is not None and len(known) != n:
+            raise ValueError(f"vectors must have shape ({n}, {d}), got {known.shape}")
+        lengths = (_divide(norms, largest),)
+        state = _State(n, 0, largest, norms, np.zeros(n, bool), (unit,), lengths, known[:0], known)
+        self._state = self._compute_all(state) if vectors is None else state
+
+    def _set_graph(self, graph: Graph) -> None:
+        self._is_directed, self._is_weighted = graph.directed, graph.weights is not None
+        self._graph = _native.ChangingGraph(native_graph(graph), self._is_directed, self._is_weighted)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_state": replace(self._settle(), version=0), "_graph": self.graph}
+
+    def __setstate__(self, values: dict[str, Any]) -> None:
+        vars(self).update(values)
+        self._set_graph(values["_graph"])
 
     @property
     def vectors(self) -> Floats:
@@ -168,9 +182,13 @@ class KSVectors:
 
     @property
     def graph(self) -> Graph:
-        """The current graph; removed nodes are in it, without edges. O(number of edges) after a change."""
-        incoming = self._settle().incoming
-        return incoming.to_graph()
+        """The current graph; removed nodes are in it, without edges. O(number of edges)."""
+        self._settle()
+        return self._current_graph()
+
+    def _current_graph(self) -> Graph:
+        indptr, indices, weights = self._graph.arrays()
+        return Graph(indptr.view(np.int64), indices, weights if self._is_weighted else None, self._is_directed)
 
     @property
     def removed(self) -> Ints:
@@ -227,19 +245,21 @@ class KSVectors:
             or a value is NaN or infinite.
         """
         state = self._settle()
-        change = _check(state, add_edges, remove_edges, x, add_nodes, remove_nodes, edge_weight)
-        return self._change(state, change)
+        change = self._check(state, add_edges, remove_edges, x, add_nodes, remove_nodes, edge_weight)
+        self._state, changed = self._compute(state, change)
+        return changed
 
     def prepare(self, **changes: Any) -> PreparedUpdate:
         """Compute the :meth:`update` with these arguments. Unless it is completed, the next use undoes it."""
         state = self._settle()
-        new, changed = self._compute(state, _check(state, **{**_NO_CHANGES, **changes}))
+        new, changed = self._compute(state, self._check(state, **{**_NO_CHANGES, **changes}))
         complete = self.__dict__.__setitem__, ("_state", new)
-        return PreparedUpdate(changed, new.vectors[: new.n], new.incoming.to_graph(), complete)
+        return PreparedUpdate(changed, new.vectors[: new.n], self._current_graph(), complete)
 
     def _settle(self) -> _State:
         """Return the current state. Undo an update that was interrupted first; repeating this does no harm."""
         state = self._state
+        self._graph.roll_back(state.version)
         if state.undo:
             for array, rows, values in state.undo:
                 array[rows] = values
@@ -252,72 +272,111 @@ class KSVectors:
         self._state = replace(state, undo=(*state.undo, (array, rows, array[rows])))
         array[rows] = values
 
-    def _change(self, state: _State, change: _Change) -> Ints:
-        """Apply a change and return the ids whose vectors differ."""
-        self._state, changed = self._compute(state, change)
-        return changed
-
     def _compute(self, state: _State, change: _Change) -> tuple[_State, Ints]:
         """Return the state after a change and the ids whose vectors differ. Until it is set, it can be undone."""
-        n, rows = change.num_nodes, change.rows
-        unit, norms = change.features.copy(), np.empty(len(rows))
-        _native.normalise_rows(unit, norms, 1)
-        new = _next_state(state, change, _largest(state, rows, norms))
+        n, removed_nodes, rows, unit, *_ = change
+        norms = _normalise(unit)
+        linked = self._graph.change(n, removed_nodes, change.removed, change.added, change.weights)
+        new = _next_state(state, self._graph.version, n, _largest(state, rows, norms))
         self._write(new.norms, rows, norms)
-        self._write(new.removed, change.removed_nodes, np.ones(len(change.removed_nodes), bool))
+        self._write(new.removed, removed_nodes, np.ones(len(removed_nodes), bool))
         self._write(new.units[0], rows, unit)
-        region = np.arange(n)
-        if new.largest == state.largest:
-            linked = np.union1d(change.removed.nodes, change.added.nodes)
-            region = new.outgoing.reach(rows, linked, self._num_layers, _FULL * new.incoming.graph.num_edges)
+        plan = None
+        is_complete = len(state.sums) > 0 or not self._stores_layers or self._num_layers == 0
+        if new.largest == state.largest and is_complete:
             self._write(new.lengths[0], rows, _divide(norms, new.largest))
-        steps = self._rows_of_steps(new, region)
-        if steps is None:
+            plan = self._plan(rows, linked)
+        if plan is None:
             region, new = np.arange(n), self._compute_all(new)
             before, after = state.vectors, new.vectors
         else:
-            before = self._compute_some(new, region, steps)
-            after = new.vectors[region]
+            region = plan[-1][0]
+            before, after = self._compute_some(new, plan)
         old = int(np.searchsorted(region, state.n))
         differs = np.ones(len(region), bool)
-        differs[:old] = (before[:old] != after[:old]).any(axis=1)
-        if len(change.removed_nodes):
-            differs &= ~among(region, change.removed_nodes)
-        return new, region[differs]
+        _native.compare_rows(before[:old], after[:old], differs[:old])
+        differs[np.searchsorted(region, removed_nodes)] = False
+        return new, region[differs].view(np.int64)  # NumPy has two 64-bit integer types; this one prints without dtype
 
-    def _rows_of_steps(self, state: _State, region: Ints) -> list[Ints] | None:
-        """Return the rows that each step computes, for the vectors of a region; None if it is better to compute all."""
-        steps, all_edges = [region] * self._num_layers, state.incoming.graph.num_edges
-        of_lists = _READING / state.vectors.shape[1]
+    def _plan(self, rows: Ints, linked: Ints) -> list[tuple[Ints, _native.CsrGraph]] | None:
+        """Return the rows that each layer is computed for, ascending, and their lists; None if all rows are better.
 
-        def is_large() -> bool:
-            edges = [state.incoming.count(rows) for rows in steps]
-            read = sum(edges[:1] if self._stores_layers else edges)
-            return bool(sum(edges) + of_lists * read > _FULL * self._num_layers * all_edges)
-
-        if len(region) == state.n or is_large():
+        ``rows`` have new features and ``linked`` new neighbours.
+        """
+        graph, count = self._graph, self._num_layers
+        most = _FULL * graph.num_edges
+        if (reached := graph.reach(rows, linked, count, most, True)) is None:
             return None
-        if self._stores_layers:
-            return steps
-        for layer in reversed(range(self._num_layers - 1)):
-            steps[layer] = state.incoming.reach(steps[layer + 1], region[:0], 1, _FULL * all_edges)
-        return None if is_large() else steps
+        region, hops = reached
+        inner = self._part(region[hops < count])
+        plan = [inner] * count + [self._part(region)]
+        if not self._stores_layers:
+            if (reached := graph.reach(region, region[:0], count - 1, most, False)) is None:
+                return None
+            read, hops = reached
+            plan = [self._part(read[hops <= count - max(layer, 1)]) for layer in range(count)] + plan[-1:]
+        work = sum(part.num_edges for _, part in plan[1:])
+        return None if work > most * count else plan
 
-    def _compute_some(self, state: _State, region: Ints, steps: list[Ints]) -> Floats:
-        """Write the vectors of a region, and its rows of the stored layers; return the vectors before."""
-        n, unit, lengths = state.n, state.units[0], state.lengths[0]
-        rows = steps[0] if steps else region
-        aggregate = unit[rows] * lengths[rows, None]
-        lists = state.incoming.take(rows)
-        for layer, of_step in enumerate(steps, 1):
-            if len(of_step) < len(rows):
-                aggregate = aggregate[among(rows, of_step)]
-                rows, lists = of_step, state.incoming.take(of_step)
-            new_unit, new_lengths = np.empty_like(aggregate), np.empty(len(rows), np.float32)
-            count = threads.num_native_threads(2.0 * unit.shape[1] * len(lists.indices))
-            graph = _native.CsrGraph(rows, lists.indptr, lists.indices, n, count, lists.weights)
-            step = _native.Propagation(graph, self._alpha, 0, count)
-            step.step(unit[:n], lengths[:n], aggregate, new_unit, new_lengths)
+    def _part(self, rows: Ints) -> tuple[Ints, _native.CsrGraph]:
+        return rows, self._graph.part(rows, threads.num_threads(self._graph.num_edges))
+
+    def _check(
+        self,
+        state: _State,
+        add_edges: Any,
+        remove_edges: Any,
+        x: Any,
+        add_nodes: Any,
+        remove_nodes: Any,
+        edge_weight: Any,
+    ) -> _Change:
+        """Check the arguments of an update and return the change; the graph checks which edges there are."""
+        before, d = state.n, state.vectors.shape[1]
+        gone = state.removed[:before]
+        removed_nodes = np.unique(_nodes("remove_nodes", [] if remove_nodes is None else remove_nodes, gone))
+        removed = _edges("remove_edges", remove_edges, gone)
+        fresh = np.empty((0, d), np.float32)
+        if add_nodes is not None:
+            fresh = as_matrix("add_nodes", as_dense("add_nodes", add_nodes), d)
+        n = before + len(fresh)
+        gone = np.concatenate([gone, np.zeros(n - before, bool)])
+        gone[removed_nodes] = True
+        changed, given = _nodes("x", list(x or ()), gone[:before]), features_of_nodes(x or {}, d)
+        added = _edges("add_edges", add_edges, gone)
+        weights = None
+        if (edge_weight is not None) != (self._is_weighted and added.size > 0):
+            where = "without add_edges" if self._is_weighted else "for a graph without weights"
+            needed = "given for add_edges of a graph with weights" if edge_weight is None else f"None {where}"
+            raise ValueError(f"edge_weight must be {needed}, got {edge_weight!r}")
+        if edge_weight is not None:
+            weights = np.ascontiguousarray(as_weights("edge_weight", edge_weight, added.shape[1]))
+        ids = np.concatenate([removed_nodes, changed, np.arange(before, n)])
+        values = np.concatenate([np.zeros((len(removed_nodes), d), np.float32), given, fresh]).astype(np.float32)
+        order = np.argsort(ids)
+        return _Change(n, removed_nodes, ids[order], values[order], removed, added, weights)
+
+    def _step(
+        self, graph: _native.CsrGraph, unit: Floats, lengths: Floats, sums: Floats
+    ) -> tuple[Floats, NDArray[np.float32]]:
+        """Return the unit rows and lengths of the next layer for the nodes of a graph, and add it to ``sums``."""
+        new_unit, new_lengths = np.empty_like(sums), np.empty(len(sums), np.float32)
+        count = threads.num_native_threads(2.0 * sums.shape[1] * graph.num_edges)
+        _native.Propagation(graph, self._alpha, 0, count).step(unit, lengths, sums, new_unit, new_lengths)
+        return new_unit, new_lengths
+
+    def _compute_some(self, state: _State, plan: list[tuple[Ints, _native.CsrGraph]]) -> tuple[Floats, Floats]:
+        """Write the vectors of some rows, and their rows of the stored layers; return the vectors before and after."""
+        n, unit, lengths, rows = state.n, state.units[0], state.lengths[0], plan[0][0]
+        sums = unit[rows] * lengths[rows, None]
+        for layer, (of_step, graph) in enumerate(plan[1:], 1):
+            if self._stores_layers and layer == self._num_layers:
+                self._write(state.sums, rows, sums)
+                sums = state.sums[of_step]
+            elif len(of_step) < len(rows):
+                sums = sums[np.searchsorted(rows, of_step)]
+            rows = of_step
+            new_unit, new_lengths = self._step(graph, unit[:n], lengths[:n], sums)
             if layer == self._num_layers:
                 break
             if self._stores_layers:
@@ -327,40 +386,40 @@ class KSVectors:
             else:  # the next step reads these rows only, so the memory pages of other rows stay unused
                 unit, lengths = np.empty((n, unit.shape[1]), np.float32), np.empty(n, np.float32)
                 unit[rows], lengths[rows] = new_unit, new_lengths
-        _native.normalise_rows(aggregate, np.empty(len(aggregate)), threads.num_threads(aggregate.size))
-        self._write(state.vectors, region, aggregate)
-        before: Floats = self._state.undo[-1][2]
-        return before
+        _normalise(sums)
+        self._write(state.vectors, rows, sums)
+        return self._state.undo[-1][2], sums
 
     def _compute_all(self, state: _State) -> _State:
         """Return a state with all vectors and layers computed, from the rows of layer 0."""
-        n, incoming = state.n, Adjacency.of(state.incoming.to_graph())
-        state = replace(state, incoming=incoming, outgoing=state.outgoing if incoming.graph.directed else incoming)
-        unit, lengths = state.units[0][:n], _divide(state.norms[:n], state.largest)
-        units, all_lengths = [state.units[0]], [lengths]
+        unit, lengths = state.units[0][: state.n], _divide(state.norms[: state.n], state.largest)
+        units, all_lengths, sums = [state.units[0]], [lengths], state.sums
         vectors = unit * lengths[:, None]
-        propagation = Propagation(state.incoming.graph, unit.shape[1], self._alpha)
+        _, graph = self._part(np.arange(state.n))
         for layer in range(1, self._num_layers + 1):
-            new_unit = np.empty_like(unit)
-            lengths = propagation.step(unit, lengths, vectors, new_unit)
-            unit = new_unit
-            if layer < self._num_layers and self._stores_layers:
+            if self._stores_layers and layer == self._num_layers:
+                sums = vectors.copy()
+            unit, lengths = self._step(graph, unit, lengths, vectors)
+            if self._stores_layers and layer < self._num_layers:
                 units.append(unit)
                 all_lengths.append(lengths)
-        _native.normalise_rows(vectors, np.empty(n), threads.num_threads(vectors.size))
-        return replace(state, units=tuple(units), lengths=tuple(all_lengths), vectors=vectors)
+        _normalise(vectors)
+        return replace(state, units=tuple(units), lengths=tuple(all_lengths), sums=sums, vectors=vectors)
 
 
-def _next_state(state: _State, change: _Change, largest: float) -> _State:
+def _next_state(state: _State, version: int, n: int, largest: float) -> _State:
     """Return the state after a change, before its rows are written. Arrays that are long enough are shared."""
-    n, incoming, outgoing = change.num_nodes, state.incoming, state.outgoing
-    if change.removed.nodes.size or change.added.nodes.size or n > state.n:
-        is_directed = incoming.graph.directed
-        incoming = incoming.replace(change.removed, change.added, n)
-        outgoing = outgoing.replace(change.removed.reversed(), change.added.reversed(), n) if is_directed else incoming
     units, lengths = (tuple(_grow(array, n) for array in arrays) for arrays in (state.units, state.lengths))
     norms, removed, vectors = (_grow(array, n) for array in (state.norms, state.removed, state.vectors))
-    return _State(incoming, outgoing, largest, norms, removed, units, lengths, vectors)
+    sums = _grow(state.sums, n) if len(state.sums) else state.sums
+    return _State(n, version, largest, norms, removed, units, lengths, sums, vectors)
+
+
+def _normalise(rows: Floats) -> NDArray[np.float64]:
+    """Divide rows by their norms in place; return the norms."""
+    norms = np.empty(len(rows))
+    _native.normalise_rows(rows, norms, threads.num_threads(rows.size))
+    return norms
 
 
 def _divide(norms: NDArray[np.float64], largest: float) -> Floats:
@@ -371,7 +430,7 @@ def _grow(array: NDArray[Any], n: int) -> NDArray[Any]:
     """Return an array of at least n rows, with the same first rows and zeros after them."""
     if len(array) >= n:
         return array
-    grown = np.zeros((n + n // _SPARE if len(array) else n, *array.shape[1:]), array.dtype)
+    grown = np.zeros((n + n // _SPARE, *array.shape[1:]), array.dtype)
     grown[: len(array)] = array
     return grown
 
@@ -379,44 +438,19 @@ def _grow(array: NDArray[Any], n: int) -> NDArray[Any]:
 def _largest(state: _State, rows: Ints, norms: NDArray[np.float64]) -> float:
     """Return the largest norm after a change of some rows."""
     old = rows[rows < state.n]
-    if state.n and state.norms[old].max(initial=0) < state.largest:
+    if state.norms[old].max(initial=0) < state.largest:
         return max(state.largest, float(norms.max(initial=0)))
     unchanged = np.delete(state.norms[: state.n], old)
     return float(max(unchanged.max(initial=0), norms.max(initial=0)))
 
 
-def _check(
-    state: _State, add_edges: Any, remove_edges: Any, x: Any, add_nodes: Any, remove_nodes: Any, edge_weight: Any
-) -> _Change:
-    """Check the arguments of an update and return the change."""
-    d, before = state.vectors.shape[1], state.n
-    removed_nodes = np.unique(
-        _nodes("remove_nodes", [] if remove_nodes is None else remove_nodes, state.removed[:before])
-    )
-    gone = state.removed[:before].copy()
-    gone[removed_nodes] = True
-    fresh = np.empty((0, d), np.float32)
-    if add_nodes is not None:
-        fresh = as_matrix("add_nodes", as_dense("add_nodes", add_nodes), d)
-    changed = _nodes("x", list(x or ()), gone)
-    n = before + len(fresh)
-    ids = np.concatenate([removed_nodes, changed, np.arange(before, n)])
-    given = as_matrix("x", features_of_nodes(x or {}, d), d)
-    values = np.concatenate([np.zeros((len(removed_nodes), d), np.float32), given, fresh])
-    order = np.argsort(ids)
-    removed = _removed_links(state, _edges("remove_edges", remove_edges, state.removed[:before]), removed_nodes)
-    is_gone = np.concatenate([gone, np.zeros(len(fresh), bool)])
-    added = _added_links(state, _edges("add_edges", add_edges, is_gone), edge_weight, removed)
-    return _Change(n, removed_nodes, ids[order], values[order], removed, added)
-
-
 def features_of_nodes(x: Mapping[Any, Any], d: int) -> NDArray[Any]:
     """Return the features, (d,), that a mapping holds for each of r nodes as rows, (r, d), finite in float32."""
-    rows = [as_dense("x", row) for row in x.values()]
+    rows = [row if type(row) is np.ndarray else as_dense("x", row) for row in x.values()]
     for node, row in zip(x, rows, strict=True):
         if row.shape != (d,):
             raise ValueError(f"x must have rows of shape ({d},), got {row.shape} for node {node!r}")
-    values = np.stack(rows) if rows else np.empty((0, d), np.float32)
+    values = np.concatenate(rows).reshape(-1, d) if rows else np.empty((0, d), np.float32)
     as_matrix("x", values, d)  # refuses NaN, also where the vectors do not use the column
     return values
 
@@ -424,46 +458,21 @@ def features_of_nodes(x: Mapping[Any, Any], d: int) -> NDArray[Any]:
 def _nodes(name: str, values: Any, removed: NDArray[np.bool_]) -> Ints:
     """Return node numbers; ValueError if a node does not exist or was removed."""
     nodes = as_ids(name, values, len(removed))
-    if removed[nodes].any():
-        raise ValueError(f"{name} must name nodes of the graph, got {nodes[removed[nodes]][0]}, which was removed")
+    gone = removed[nodes]
+    if gone.any():
+        raise ValueError(f"{name} must name nodes of the graph, got {nodes[gone][0]}, which was removed")
     return nodes
 
 
-def _edges(name: str, edges: Any, removed: NDArray[np.bool_]) -> Ints:
-    """Return edges, sources above targets, (2, m)."""
-    array = as_array(name, np.empty((2, 0), np.int64) if edges is None else edges)
+def as_edges(name: str, edges: Any) -> NDArray[Any]:
+    """Return edges, sources above targets, as an array of any type, (2, m); none for None."""
+    array = np.empty((2, 0), np.int64) if edges is None else np.asarray(to_host(edges))
     if array.ndim != 2 or len(array) != 2:
         raise ValueError(f"{name} must have shape (2, m), got {array.shape}")
+    return array
+
+
+def _edges(name: str, edges: Any, removed: NDArray[np.bool_]) -> Ints:
+    """Return edges of nodes that exist, sources above targets, (2, m)."""
+    array = as_edges(name, None if edges is None else as_array(name, edges))
     return _nodes(name, array.ravel(), removed).reshape(2, -1)
-
-
-def _removed_links(state: _State, edges: Ints, nodes: Ints) -> Links:
-    """Return the entries of edges to remove, and of all edges of removed nodes, each once."""
-    given = Links(edges[1], edges[0])
-    missing = ~state.incoming.holds(given)
-    if missing.any():
-        raise ValueError(f"remove_edges must hold edges of the graph, got {tuple(edges[:, missing][:, 0].tolist())}")
-    own, others = state.incoming.take(nodes).links, state.outgoing.take(nodes).links.reversed()
-    parts = [given, own, others] if state.incoming.graph.directed else [given, given.reversed(), own, others]
-    return Links.of(np.unique(np.concatenate([links.keys for links in parts])))
-
-
-def _added_links(state: _State, edges: Ints, edge_weight: Any, removed: Links) -> Links:
-    """Return the entries of edges to add. Loops are dropped and repeated edges merged, as in a new graph."""
-    is_weighted, is_directed = state.incoming.graph.weights is not None, state.incoming.graph.directed
-    if (edge_weight is not None) != (is_weighted and edges.shape[1] > 0):
-        where = "without add_edges" if is_weighted else "for a graph without weights"
-        needed = "given for add_edges of a graph with weights" if edge_weight is None else f"None {where}"
-        raise ValueError(f"edge_weight must be {needed}, got {edge_weight!r}")
-    if not edges.shape[1]:
-        return _NO_LINKS
-    nodes, local = np.unique(edges, return_inverse=True)
-    weights = as_weights("edge_weight", edge_weight, edges.shape[1]) if is_weighted else None
-    graph = as_graph(local.reshape(2, -1), len(nodes), edge_weight=weights, directed=is_directed)
-    added = Links(np.repeat(nodes, np.diff(graph.indptr)), nodes[graph.indices], graph.weights if is_weighted else None)
-    if is_weighted:
-        again = state.incoming.holds(added) & ~among(added.keys, removed.keys)
-        if again.any():
-            edge = int(added.neighbors[again][0]), int(added.nodes[again][0])
-            raise ValueError(f"add_edges must hold new edges of a graph with weights, got {edge}: remove it first")
-    return added

@@ -1,3 +1,4 @@
+import pickle
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from interrupts import raises_at
 from numpy.testing import assert_array_equal
 
 import cfe_faiss as cfe
-from cfe_faiss.graph import adjacency, as_graph
+from cfe_faiss.graph import as_graph
 from cfe_faiss.graph.updates import KSVectors
 
 N, D = 12, 3
@@ -106,9 +107,7 @@ def test_every_version_equals_recomputation_bit_for_bit(seed, directed, weighted
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("directed", [False, True])
-def test_many_changed_rows_are_merged_into_the_graph(directed, weighted, monkeypatch):
-    monkeypatch.setattr(adjacency, "_LEAST_ENTRIES", 3)
-    monkeypatch.setattr(adjacency, "_MERGE_FACTOR", 0)
+def test_lists_move_when_many_have_changed(directed, weighted):
     mirrors = [Mirror(seed, directed=directed, weighted=weighted) for seed in range(20)]
     for mirror in [*mirrors] * 4:
         mirror.ks.update(**mirror.change())
@@ -223,3 +222,96 @@ def test_an_error_at_any_line_leaves_the_old_or_the_new_version(store_layers, st
             break
         line += step
     assert seen == {True, False}
+
+
+class ManyEdges:
+    """Sorted entries of all neighbour lists, changed beside a KSVectors object by edges with repeats and loops."""
+
+    def __init__(self, seed: int, *, directed: bool, weighted: bool, **options: Any) -> None:
+        self.rng, self.directed, self.weighted = np.random.default_rng(seed), directed, weighted
+        self.x = self.rng.normal(size=(400, D)).astype(np.float32)
+        self.nodes = np.arange(len(self.x))
+        self.entries: dict[tuple[int, int], np.float32] = {}
+        edges, weights = self.link(12_000)
+        self.ks = KSVectors(self.x, edges, 2, edge_weight=weights, directed=directed, **options)
+
+    def link(self, count: int) -> tuple[np.ndarray, list[float] | None]:
+        """Add random edges, merged as in a graph of their own, and return them as given."""
+        edges = self.rng.choice(self.nodes, (2, count))
+        edges = np.hstack([edges, edges[:, : count // 5], edges[::-1, : count // 10]])
+        if self.weighted:
+            is_new = [(t, s) not in self.entries and (s, t) not in self.entries for s, t in edges.T.tolist()]
+            edges = edges[:, is_new]
+        weights = self.rng.integers(0, 9, edges.shape[1]).astype(float).tolist() if self.weighted else None
+        graph = as_graph(edges, len(self.x), edge_weight=weights, directed=self.directed)
+        values = np.ones(graph.num_edges, np.float32) if graph.weights is None else graph.weights
+        owners = np.repeat(np.arange(len(self.x)), np.diff(graph.indptr)).tolist()
+        self.entries = dict(zip(zip(owners, graph.indices.tolist(), strict=True), values, strict=True)) | self.entries
+        return edges, weights
+
+    def change(self, size: int) -> dict[str, Any]:
+        """Change the entries and rows at random, and return the arguments of the same update."""
+        rng, listed = self.rng, list(self.entries)
+        edges = np.array([listed[i] for i in rng.integers(0, len(listed), size)]).T[::-1]  # some of them twice
+        leaving = rng.choice(self.nodes, 2)
+        both = {*zip(*edges.tolist(), strict=True)} if not self.directed else set()
+        out, gone = {*zip(*edges[::-1].tolist(), strict=True)} | both, set(leaving.tolist())
+        self.entries = {e: w for e, w in self.entries.items() if e not in out and not gone & set(e)}
+        self.nodes = np.append(np.setdiff1d(self.nodes, leaving), len(self.x))
+        new = rng.normal(size=(1, D)).astype(np.float32) / 4
+        self.x = np.concatenate([self.x, new])
+        self.x[leaving] = 0
+        row = rng.normal(size=D).astype(np.float32) / 4
+        self.x[self.nodes[0]] = row
+        added, weights = self.link(size)
+        arguments = {"remove_edges": edges, "remove_nodes": leaving, "add_nodes": new, "x": {int(self.nodes[0]): row}}
+        return arguments | {"add_edges": added, "edge_weight": weights}
+
+
+@pytest.mark.parametrize("store_layers", [True, False])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("directed", [False, True])
+def test_sequences_of_small_and_large_changes_of_many_edges(directed, weighted, store_layers):
+    mirror = ManyEdges(5, directed=directed, weighted=weighted, store_layers=store_layers)
+    for size in (1, 5000, 1, 20, 9000, 1):
+        arguments = mirror.change(size)
+        mirror.ks.prepare(**arguments)  # is not completed, so it has no effect
+        mirror.ks.update(**arguments)
+        graph = mirror.ks.graph
+        entries = sorted(mirror.entries)
+        assert_array_equal(np.repeat(np.arange(len(mirror.x)), np.diff(graph.indptr)), [v for v, _ in entries])
+        assert_array_equal(graph.indices, [u for _, u in entries])
+        if weighted:
+            assert_array_equal(graph.weights, [mirror.entries[e] for e in entries])
+        assert_array_equal(mirror.ks.vectors, cfe.ks_vectors(mirror.x, graph, 2))
+
+
+@pytest.mark.parametrize("store_layers", [True, False])
+@pytest.mark.parametrize("num_layers", [0, 1, 3])
+def test_known_vectors_are_not_computed_again(num_layers, store_layers):
+    mirror = Mirror(4, directed=False, weighted=False, num_layers=num_layers)
+    known = mirror.expected()
+    options = {"store_layers": store_layers, "vectors": known}
+    mirror.ks = KSVectors(mirror.x, mirror.edge_index, num_layers, **options)
+    assert_array_equal(mirror.ks.vectors, known)
+    for _ in range(3):
+        before = mirror.ks.vectors.copy()
+        changed = mirror.ks.update(x={5: mirror.x[5] / 2})
+        mirror.x[5] /= 2
+        assert_array_equal(mirror.ks.vectors, mirror.expected())
+        assert_array_equal(changed, np.flatnonzero((mirror.ks.vectors != before).any(axis=1)))
+    assert (known == Mirror(4, directed=False, weighted=False, num_layers=num_layers).expected()).all()
+    with pytest.raises(ValueError, match=r"vectors must have shape \(12, 3\), got \(2, 3\)"):
+        KSVectors(mirror.x, mirror.edge_index, vectors=known[:2])
+
+
+@pytest.mark.parametrize(("directed", "weighted"), [(False, True), (True, False)])
+def test_a_pickled_object_goes_on_alone(directed, weighted):
+    mirror = Mirror(6, directed=directed, weighted=weighted)
+    mirror.ks.update(**mirror.change())
+    mirror.ks.prepare(x={int(mirror.nodes[0]): [0.1, 0.1, 0.1]})
+    before = mirror.ks
+    mirror.ks, vectors = pickle.loads(pickle.dumps(before)), before.vectors.copy()
+    mirror.ks.update(**mirror.change())
+    assert_array_equal(mirror.ks.vectors, mirror.expected())
+    assert_array_equal(before.vectors, vectors)

@@ -184,10 +184,8 @@ def test_some_nodes_take_the_step_of_all(d, weighted):
     all_rows = step(graph, unit, lengths)
     nodes = np.array([3, 4, 17, 39])
     indptr, indices, weights = graph
-    entries = np.concatenate([np.arange(indptr[v], indptr[v + 1]) for v in nodes])
-    own_indptr = np.concatenate([[0], np.cumsum(np.diff(indptr)[nodes])])
-    own_weights = None if weights is None else weights[entries]
-    some = _native.CsrGraph(nodes, own_indptr, indices[entries], len(unit), 1, own_weights)
+    whole = _native.ChangingGraph(_native.CsrGraph(indptr, indices, 1, weights), True, weighted)
+    some = whole.part(nodes, 1)
     aggregate, new_unit, new_lengths = (
         np.ones((4, d), np.float32),
         np.empty((4, d), np.float32),
@@ -200,12 +198,7 @@ def test_some_nodes_take_the_step_of_all(d, weighted):
         _native.Propagation(some, 0.5, 1000, 1).step(unit, lengths, aggregate, new_unit, new_lengths)
 
 
-def test_some_nodes_of_a_graph_are_checked():
-    indptr, indices = np.array([0, 1]), np.array([2], np.int32)
-    _native.CsrGraph(np.array([1]), indptr, indices, 3, 1)
-    with pytest.raises(ValueError, match="for node 2"):
-        _native.CsrGraph(np.array([2]), indptr, indices, 3, 1)
-    with pytest.raises(ValueError, match=r"nodes must lie in 0\.\.2"):
-        _native.CsrGraph(np.array([3]), indptr, indices, 3, 1)
-    with pytest.raises(ValueError, match="nodes must have length 1, got 2"):
-        _native.CsrGraph(np.array([0, 1]), indptr, indices, 3, 1)
+def test_some_nodes_of_a_graph_must_exist():
+    graph = _native.CsrGraph(np.array([0, 1, 1, 1]), np.array([2], np.int32), 1)
+    with pytest.raises(ValueError, match="nodes must exist"):
+        _native.ChangingGraph(graph, True, False).part(np.array([3]), 1)

@@ -1,9 +1,8 @@
 // Graphs, KS propagation, and unit rows.
-#include "core/graph.h"
-
 #include <nanobind/stl/shared_ptr.h>
 
 #include "bindings/bindings.h"
+#include "core/changing_graph.h"
 #include "core/kernels.h"
 #include "core/propagation.h"
 
@@ -21,11 +20,9 @@ void make_graph(CsrGraph* graph, Ints indptr, Labels indices, int threads, Float
   new (graph) CsrGraph(indptr, indices, weights, threads, call.watch);
 }
 
-void make_part_of_graph(CsrGraph* graph, Ints nodes, Ints indptr, Labels indices, std::size_t num_nodes, int threads,
-                        Floats weights) {
-  check_weights(weights, indices);
-  const LongCall call;
-  new (graph) CsrGraph(nodes, indptr, indices, weights, num_nodes, threads, call.watch);
+nb::tuple as_tuple(GraphBuilder::Csr csr) {
+  return nb::make_tuple(as_array(std::move(csr.indptr)), as_array(std::move(csr.indices)),
+                        as_array(std::move(csr.weights)));
 }
 
 nb::tuple finish_graph(GraphBuilder& builder, int threads) {
@@ -34,8 +31,36 @@ nb::tuple finish_graph(GraphBuilder& builder, int threads) {
     const LongCall call;
     csr = builder.finish(threads, call.watch);
   }
-  return nb::make_tuple(as_array(std::move(csr.indptr)), as_array(std::move(csr.indices)),
-                        as_array(std::move(csr.weights)));
+  return as_tuple(std::move(csr));
+}
+
+nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>> change_graph(ChangingGraph& graph, std::size_t num_nodes,
+                                                               Ints removed_nodes, Lists removed, Lists added,
+                                                               Floats weights) {
+  for (const Lists& edges : {removed, added}) check_length("edges", edges.rows, 2);
+  if (!weights.empty()) check_length("weights", weights.size(), added.columns);
+  std::vector<std::int64_t> changed;
+  {
+    const nb::gil_scoped_release released;
+    changed = graph.change(num_nodes, removed_nodes, removed, added, weights);
+  }
+  return as_array(std::move(changed));
+}
+
+nb::object reach(const ChangingGraph& graph, Ints first, Ints later, int hops, double most, bool outgoing) {
+  const auto found = [&] {
+    const nb::gil_scoped_release released;
+    return graph.reach(first, later, hops, most, outgoing);
+  };
+  auto reached = found();
+  if (!reached) return nb::none();
+  return nb::make_tuple(as_array(std::move(reached->first)), as_array(std::move(reached->second)));
+}
+
+std::shared_ptr<CsrGraph> part_of_graph(const ChangingGraph& graph, Ints nodes, int threads) {
+  require(all_below(nodes, graph.incoming().size()), "nodes must exist");
+  const LongCall call;
+  return std::make_shared<CsrGraph>(graph.incoming().some(nodes), threads, call.watch);
 }
 
 void take_step(const Propagation& propagation, Vectors unit, Floats lengths, Matrix<float> aggregate,
@@ -93,6 +118,12 @@ std::ptrdiff_t unit_rows(Vectors X, Matrix<float> unit) {
   return kernels().unit_rows(X, unit);
 }
 
+void compare_rows(Vectors X, Vectors Y, std::span<bool> differs) {
+  check_shape("Y", Y, X.rows, X.columns);
+  check_length("differs", differs.size(), X.rows);
+  for (std::size_t row = 0; row < X.rows; ++row) differs[row] = !std::ranges::equal(X[row], Y[row]);
+}
+
 void divide_by_norms(Matrix<float> rows, std::span<double> norms, int threads, const nb::object& release) {
   const LongCall call(nb::none(), release);
   normalise_rows(rows, norms, threads, call.watch);
@@ -104,15 +135,22 @@ void bind_graph(nb::module_& module) {
   nb::class_<CsrGraph>(module, "CsrGraph")
       .def("__init__", make_graph, "indptr"_a, "indices"_a, "threads"_a, "weights"_a = nb::none(),
            "release"_a = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>())
-      .def("__init__", make_part_of_graph, "nodes"_a, "indptr"_a, "indices"_a, "num_nodes"_a, "threads"_a,
-           "weights"_a = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(),
-           nb::keep_alive<1, 7>());
+      .def_prop_ro("num_edges", &CsrGraph::num_edges);
   nb::class_<GraphBuilder>(module, "GraphBuilder")
       .def(nb::init<std::size_t, bool, bool>(), "num_nodes"_a, "directed"_a, "weighted"_a = false, without_gil)
       .def_prop_ro("num_counted", &GraphBuilder::num_counted, without_gil)
       .def("count", &GraphBuilder::count, "edges"_a, without_gil)
       .def("place", &GraphBuilder::place, "edges"_a, "weights"_a = nb::none(), without_gil)
       .def("finish", finish_graph, "threads"_a);
+  nb::class_<ChangingGraph>(module, "ChangingGraph")
+      .def(nb::init<const CsrGraph&, bool, bool>(), "graph"_a, "directed"_a, "weighted"_a, without_gil)
+      .def_prop_ro("version", &ChangingGraph::version)
+      .def_prop_ro("num_edges", [](const ChangingGraph& graph) { return graph.incoming().num_edges(); })
+      .def("change", change_graph, "num_nodes"_a, "removed_nodes"_a, "removed"_a, "added"_a, "weights"_a = nb::none())
+      .def("roll_back", &ChangingGraph::roll_back, "version"_a)
+      .def("reach", reach, "first"_a, "later"_a, "hops"_a, "most"_a, "outgoing"_a)
+      .def("part", part_of_graph, "nodes"_a, "threads"_a)
+      .def("arrays", [](const ChangingGraph& graph) { return as_tuple(graph.incoming().all()); });
   nb::class_<Propagation>(module, "Propagation")
       .def(nb::init<std::shared_ptr<const CsrGraph>, double, std::size_t, int>(), "graph"_a, "alpha"_a, "memory"_a,
            "threads"_a)
@@ -124,6 +162,7 @@ void bind_graph(nb::module_& module) {
       .def("gather", gather, "rows"_a, "low"_a, "lengths"_a)
       .def("finish", finish_step, "alpha"_a, "lengths"_a, "aggregate"_a, "new_unit"_a, "new_lengths"_a);
   module.def("first_not_finite", kernels().first_not_finite, "X"_a, without_gil);
+  module.def("compare_rows", compare_rows, "X"_a, "Y"_a, "differs"_a, without_gil);
   module.def("unit_rows", unit_rows, "X"_a, "unit"_a, without_gil);
   module.def("normalise_rows", divide_by_norms, "rows"_a, "norms"_a, "threads"_a, "release"_a = nb::none());
 }
