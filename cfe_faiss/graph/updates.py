@@ -39,8 +39,6 @@ class _State:
         Norm of each node's features, and whether the node was removed, (capacity,).
     units, lengths
         For each stored layer the unit rows, (capacity, d), and the lengths, (capacity,), of x^l; layer 0 first.
-    sums
-        If layers are stored, the sums x^0 + ... + x^(L-1), (capacity, d). Empty before the first full computation.
     vectors
         The KS vectors, (capacity, d).
     undo
@@ -54,7 +52,6 @@ class _State:
     removed: NDArray[np.bool_]
     units: tuple[Floats, ...]
     lengths: tuple[Floats, ...]
-    sums: Floats
     vectors: Floats
     undo: tuple[tuple[NDArray[Any], Ints, NDArray[Any]], ...] = ()
 
@@ -103,8 +100,8 @@ class KSVectors:
     x, edge_index, num_layers, alpha, edge_weight, directed
         As in :func:`cfe_faiss.ks_vectors`.
     store_layers
-        Whether to keep the rows of every step and their sum: ``num_layers`` + 2 matrices of 4 * n * d bytes. False: two
-        matrices. An update then reads the surroundings of ``2 * num_layers`` hops instead of ``num_layers``.
+        Whether to keep the rows of every step: ``num_layers`` + 1 matrices of 4 * n * d bytes. False: two matrices. An
+        update then reads the surroundings of ``2 * num_layers`` hops instead of ``num_layers``.
     vectors
         The KS vectors for these arguments, (n, d), if they are known. If layers are stored, the first update computes
         all of them.
@@ -116,9 +113,9 @@ class KSVectors:
 
     Notes
     -----
-    The last step is taken for the nodes at most ``num_layers`` hops from a change, and each step before for the nodes
-    at most ``num_layers`` - 1 hops away. All rows change if the largest norm of a feature row changes, since lengths
-    are divided by it. An update needs temporary memory for these rows. One thread at a time may use an object.
+    Each step is taken for the nodes at most ``num_layers`` hops from a change. All rows change if the largest norm of a
+    feature row changes, since lengths are divided by it. An update needs temporary memory for these rows. One thread at
+    a time may use an object.
 
     Examples
     --------
@@ -158,7 +155,7 @@ class KSVectors:
         if vectors is not None and len(known) != n:
             raise ValueError(f"vectors must have shape ({n}, {d}), got {known.shape}")
         lengths = (_divide(norms, largest),)
-        state = _State(n, 0, largest, norms, np.zeros(n, bool), (unit,), lengths, known[:0], known)
+        state = _State(n, 0, largest, norms, np.zeros(n, bool), (unit,), lengths, known)
         self._state = self._compute_all(state) if vectors is None else state
 
     def _set_graph(self, graph: Graph) -> None:
@@ -282,7 +279,7 @@ class KSVectors:
         self._write(new.removed, removed_nodes, np.ones(len(removed_nodes), bool))
         self._write(new.units[0], rows, unit)
         plan = None
-        is_complete = len(state.sums) > 0 or not self._stores_layers or self._num_layers == 0
+        is_complete = not self._stores_layers or len(state.units) >= self._num_layers
         if new.largest == state.largest and is_complete:
             self._write(new.lengths[0], rows, _divide(norms, new.largest))
             plan = self._plan(rows, linked)
@@ -307,14 +304,13 @@ class KSVectors:
         most = _FULL * graph.num_edges
         if (reached := graph.reach(rows, linked, count, most, True)) is None:
             return None
-        region, hops = reached
-        inner = self._part(region[hops < count])
-        plan = [inner] * count + [self._part(region)]
+        region, _ = reached
+        plan = [self._part(region)] * (count + 1)
         if not self._stores_layers:
             if (reached := graph.reach(region, region[:0], count - 1, most, False)) is None:
                 return None
             read, hops = reached
-            plan = [self._part(read[hops <= count - max(layer, 1)]) for layer in range(count)] + plan[-1:]
+            plan = [self._part(read[hops <= count - max(layer, 1)]) for layer in range(count)] + plan[:1]
         work = sum(part.num_edges for _, part in plan[1:])
         return None if work > most * count else plan
 
@@ -370,10 +366,7 @@ class KSVectors:
         n, unit, lengths, rows = state.n, state.units[0], state.lengths[0], plan[0][0]
         sums = unit[rows] * lengths[rows, None]
         for layer, (of_step, graph) in enumerate(plan[1:], 1):
-            if self._stores_layers and layer == self._num_layers:
-                self._write(state.sums, rows, sums)
-                sums = state.sums[of_step]
-            elif len(of_step) < len(rows):
+            if len(of_step) < len(rows):
                 sums = sums[np.searchsorted(rows, of_step)]
             rows = of_step
             new_unit, new_lengths = self._step(graph, unit[:n], lengths[:n], sums)
@@ -393,26 +386,23 @@ class KSVectors:
     def _compute_all(self, state: _State) -> _State:
         """Return a state with all vectors and layers computed, from the rows of layer 0."""
         unit, lengths = state.units[0][: state.n], _divide(state.norms[: state.n], state.largest)
-        units, all_lengths, sums = [state.units[0]], [lengths], state.sums
+        units, all_lengths = [state.units[0]], [lengths]
         vectors = unit * lengths[:, None]
         _, graph = self._part(np.arange(state.n))
         for layer in range(1, self._num_layers + 1):
-            if self._stores_layers and layer == self._num_layers:
-                sums = vectors.copy()
             unit, lengths = self._step(graph, unit, lengths, vectors)
             if self._stores_layers and layer < self._num_layers:
                 units.append(unit)
                 all_lengths.append(lengths)
         _normalise(vectors)
-        return replace(state, units=tuple(units), lengths=tuple(all_lengths), sums=sums, vectors=vectors)
+        return replace(state, units=tuple(units), lengths=tuple(all_lengths), vectors=vectors)
 
 
 def _next_state(state: _State, version: int, n: int, largest: float) -> _State:
     """Return the state after a change, before its rows are written. Arrays that are long enough are shared."""
     units, lengths = (tuple(_grow(array, n) for array in arrays) for arrays in (state.units, state.lengths))
     norms, removed, vectors = (_grow(array, n) for array in (state.norms, state.removed, state.vectors))
-    sums = _grow(state.sums, n) if len(state.sums) else state.sums
-    return _State(n, version, largest, norms, removed, units, lengths, sums, vectors)
+    return _State(n, version, largest, norms, removed, units, lengths, vectors)
 
 
 def _normalise(rows: Floats) -> NDArray[np.float64]:
