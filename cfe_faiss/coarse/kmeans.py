@@ -18,7 +18,8 @@ from cfe_faiss.base.threads import num_threads
 _NEXT_RUN = 15486557  # seed increment per run, as in FAISS
 
 _ROWS = 1 << 16  # extended at once
-_LONG = 4  # lists that exceed the mean length this many times are split
+_LONG = 2  # lists that exceed the mean length this many times are split
+_PASSES = 3  # a part of a split list may be long, too
 
 Floats = NDArray[np.float32]
 Numbers = NDArray[np.int32]
@@ -125,17 +126,22 @@ def kmeans(X: Floats, nlist: int, cp: Any, seed: int, *, split: bool = False) ->
         total = _native.move_centroids(rows, weights, centroids, cp.niter, cp.nredo > 1, num_threads(), True)
         runs.append((total, centroids))
     centroids = np.ascontiguousarray(extension.restore(max(runs, key=lambda run: run[0])[1]))
-    return _split_long_lists(X, centroids, cp, seed) if split else centroids
+    for _ in range(_PASSES if split else 0):
+        centroids = _split_long_lists(X, centroids, cp, seed)
+    return centroids
 
 
 def _split_long_lists(X: Floats, centroids: Floats, cp: Any, seed: int) -> Floats:
-    """Return as many centroids, without those of the shortest lists, and with several for each long list."""
+    """Return as many centroids, without those of the shortest lists, and with several for each long list.
+
+    All long lists are kept: a list of more than ``_LONG`` = 2 mean lengths has no more parts than mean lengths.
+    """
     numbers = nearest_extended(X, centroids)
     sizes = np.bincount(numbers, minlength=len(centroids))
     parts = np.maximum(1, -(-sizes * len(centroids) // (_LONG * len(X))))
     kept = np.sort(np.argsort(-sizes, kind="stable")[: len(centroids) - int((parts - 1).sum())])
     pieces = [
-        kmeans(X[numbers == j], int(parts[j]), cp, seed, split=True) if parts[j] > 1 else centroids[j : j + 1]
+        kmeans(X[numbers == j], int(parts[j]), cp, seed) if parts[j] > 1 else centroids[j : j + 1]
         for j in kept.tolist()
     ]
     return np.concatenate(pieces)
