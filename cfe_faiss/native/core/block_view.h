@@ -105,9 +105,11 @@ struct QueryStatistics {
   float* error;
   float* tail;
   float* scale;
+  float* inverse_scale;
   float* threshold;  // upper bounds of candidates reach it
   float* low;        // product with the mean of a list, or minus the squared distance, less all rounding errors
   float* high;       // the same plus these errors
+  float* wanted;     // threshold for products with the centred rows of that list
 };
 
 // Rows that may be among the results of a query: bounds of their similarities, and their lanes, numbered over all

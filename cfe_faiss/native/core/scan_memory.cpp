@@ -18,7 +18,7 @@ struct ScanMemory::Parts {
         warm_up(shape.warms_up && shape.k * shape.copies <= kMostWarmUp ? kWarmUpBlocks * shape.k * shape.copies : 0),
         width(padded(kWarmUpLanes * shape.k * shape.copies)),
         lanes_of_queries(padded(queries)),
-        statistics(7 * lanes_of_queries),
+        statistics(9 * lanes_of_queries),
         lower(queries * capacity),
         upper(shape.words > 0 ? queries * capacity : 0),
         lanes(queries * capacity),
@@ -36,7 +36,8 @@ struct ScanMemory::Parts {
         ids(scores.size() + memory_of_best(scores.size())) {
     float* at = statistics.data();
     QueryStatistics& own = view.queries;
-    for (float** part : {&own.norm, &own.error, &own.tail, &own.scale, &own.threshold, &own.low, &own.high}) {
+    for (float** part : {&own.norm, &own.error, &own.tail, &own.scale, &own.inverse_scale, &own.threshold, &own.low,
+                         &own.high, &own.wanted}) {
       *part = at;
       at += lanes_of_queries;
     }

@@ -84,7 +84,10 @@ CFE_INLINE void prefetch_candidates(const Scan& scan, const std::int32_t* lanes,
 
 CFE_INLINE void raise_threshold(const Scan& scan, std::size_t q, float threshold) {
   const QueryStatistics& queries = scan.memory.queries;
-  if (threshold > queries.threshold[q]) queries.threshold[q] = threshold;
+  if (!(threshold > queries.threshold[q])) return;
+  queries.threshold[q] = threshold;
+  if (scan.blocks.element == Element::kByte)
+    queries.wanted[q] = (threshold - queries.high[q]) * queries.inverse_scale[q];
 }
 
 // Writes the scores and ids of some candidates. The sum over a short row is one chain of additions, so several short

@@ -27,7 +27,8 @@ CFE_INLINE float* query_lanes(const Scan& scan, std::size_t block) {
   return scan.memory.block + block * scan.blocks.rows.d * kLanes;
 }
 
-// Factor of a query's scale; see kernels/block_queries.h.
+// Factors of a query's scale and of its thresholds: bounds of distances are compared in the unit of distances, since
+// the scale of a short query may be too small for the numbers of the rows.
 CFE_INLINE float scale_factor(const BlocksView& blocks) { return blocks.center != nullptr ? 2.0f : 1.0f; }
 
 CFE_INLINE void encode_queries(const Scan& scan, std::size_t block) {
@@ -50,6 +51,7 @@ CFE_INLINE void encode_queries(const Scan& scan, std::size_t block) {
   ((codes.norm + rotation_error) * inverse).store(queries.norm + q);
   ((codes.error + rotation_error) * inverse).store(queries.error + q);
   ((codes.tail_norm + rotation_error) * inverse).store(queries.tail + q);
+  (blocks.center != nullptr ? F32x16::all(1) : inverse).store(queries.inverse_scale + q);
   (codes.scale * scale_factor(blocks)).store(queries.scale + q);
 }
 
@@ -69,6 +71,7 @@ CFE_INLINE void encode_single_query(const Scan& scan) {
   queries.norm[0] = (codes.norm + rotation_error) * inverse;
   queries.error[0] = (codes.error + rotation_error) * inverse;
   queries.tail[0] = (codes.tail_norm + rotation_error) * inverse;
+  queries.inverse_scale[0] = blocks.center != nullptr ? 1 : inverse;
   queries.scale[0] = codes.scale * scale_factor(blocks);
 }
 
@@ -111,29 +114,35 @@ CFE_INLINE Mask own_lanes(const Scan& scan, std::size_t q, std::size_t b) {
   return q < scan.group.size ? eligible_lanes(scan.blocks, b, scan.group.labels[q]) : 0;
 }
 
-// Kinds of comparison.
-enum class Step { kWarmUp, kScan };
-
-// A block, and its lanes that are eligible for some query of the group.
-struct ChosenBlock {
-  std::size_t number;
-  Mask lanes;
-};
-
 // --- products ---
 
 // Scores of Q queries with B blocks, for screening; the score of query r and block b is sums[b * Q + r].
 template <int Q, int B>
-CFE_INLINE void multiply_floats(const Scan& scan, std::size_t q, const ChosenBlock (&some)[B], F32x16* sums) {
+CFE_INLINE void multiply_floats(const Scan& scan, std::size_t q, const std::size_t (&numbers)[B], F32x16* sums) {
   const std::size_t words = scan.blocks.words;
   const float* data[B];
-  for (int b = 0; b < B; ++b)
-    data[b] = reinterpret_cast<const float*>(scan.blocks.data + some[b].number * words * kLanes);
+  for (int b = 0; b < B; ++b) data[b] = reinterpret_cast<const float*>(scan.blocks.data + numbers[b] * words * kLanes);
   const auto* queries = reinterpret_cast<const float*>(query_words(scan, q));
   if (scan.blocks.rows.metric == Metric::kL2)
     dot_block<Q, B, true>(queries, kLanes, data, words, sums);
   else
     dot_block<Q, B>(queries, kLanes, data, words, sums);
+}
+
+// Adds the candidates among the products with Q queries.
+template <int Q>
+CFE_INLINE void take_candidates(const Scan& scan, std::size_t q, std::size_t b, Mask lanes, const F32x16* sums) {
+  const float* thresholds = scan.memory.queries.threshold + q;
+  Mask reach[Q], any_reaches = 0;
+  for (int r = 0; r < Q; ++r) {
+    reach[r] = at_least(sums[r], F32x16::all(thresholds[r])) & lanes;
+    any_reaches |= reach[r];
+  }
+  if (any_reaches == 0) return;
+  for (int r = 0; r < Q; ++r) {
+    const Mask mask = scan.mixed && reach[r] != 0 ? reach[r] & own_lanes(scan, q + r, b) : reach[r];
+    if (mask != 0) add_candidates(scan, q + r, lanes_of_block(b), mask, sums[r], sums[r]);
+  }
 }
 
 // Adds the products of the words from `first` to `stop` of Q queries and a block.
@@ -181,78 +190,96 @@ struct BlockStatistics {
   }
 };
 
-// Bounds of a product by bytes, and of the score behind it.
-struct Bounds {
-  F32x16 lower, upper;
-};
+// Numbers of the rows of a block, for squared distances.
 template <bool kDistance>
-CFE_INLINE Bounds bounds_of(const QueryStatistics& queries, std::size_t q, const F32x16& product, const F32x16& error,
-                            const F32x16& added) {
-  const F32x16 scale = F32x16::all(queries.scale[q]);
-  F32x16 low = F32x16::all(queries.low[q]), high = F32x16::all(queries.high[q]);
-  if (kDistance) low += added, high += added;
-  return {fused(product - error, scale, low), fused(product + error, scale, high)};
+CFE_INLINE F32x16 added_numbers(const Scan& scan, std::size_t b) {
+  if constexpr (!kDistance) return F32x16::all(0);
+  return F32x16::load(scan.blocks.added + b * kLanes);
+}
+
+// Lanes whose bounds, in units of the scale of query q, reach its threshold.
+template <bool kDistance>
+CFE_INLINE Mask reaching(const QueryStatistics& queries, std::size_t q, const F32x16& bounds, const F32x16& added) {
+  const F32x16 wanted = F32x16::all(queries.wanted[q]);
+  return at_least(kDistance ? fused(bounds, F32x16::all(queries.scale[q]), added) : bounds, wanted);
+}
+
+// A bound of query q and its list, plus numbers of the rows.
+template <bool kDistance>
+CFE_INLINE F32x16 with_added(float bound, const F32x16& added) {
+  return kDistance ? F32x16::all(bound) + added : F32x16::all(bound);
 }
 
 // Lanes that may reach the thresholds of Q queries, judged by their prefix and the length of their tail.
 template <int Q, bool kDistance>
-CFE_INLINE Mask reaching_by_prefix(const QueryStatistics& queries, std::size_t q, const BlockStatistics& rows,
-                                   const I32x16* sums, const F32x16& added) {
+CFE_INLINE Mask reaching_by_prefix(const Scan& scan, std::size_t q, const BlockStatistics& rows, const I32x16* sums,
+                                   const F32x16& added) {
+  const QueryStatistics& queries = scan.memory.queries;
   Mask reach = 0;
   for (int r = 0; r < Q; ++r) {
-    const F32x16 error = fused(rows.tail, F32x16::all(queries.tail[q + r]), rows.bound(queries, q + r));
-    const Bounds bounds = bounds_of<kDistance>(queries, q + r, to_float(sums[r]) * rows.scale, error, added);
-    reach |= at_least(bounds.upper, F32x16::all(queries.threshold[q + r]));
+    const F32x16 bound = fused(rows.tail, F32x16::all(queries.tail[q + r]), rows.bound(queries, q + r));
+    reach |= reaching<kDistance>(queries, q + r, fused(to_float(sums[r]), rows.scale, bound), added);
   }
   return reach;
 }
 
-// Bounds of the scores of Q queries and a block's rows. Returns false, and no bounds, if `What` is a scan and the
-// prefixes of its lanes are out of reach.
-template <Step What, int Q, bool kDistance>
-CFE_INLINE bool bound_scores(const Scan& scan, std::size_t q, const ChosenBlock& block, F32x16* lower, F32x16* upper) {
-  const std::size_t words = scan.blocks.words, prefix = What == Step::kScan ? scan.blocks.prefix : words;
+template <int Q, bool kDistance>
+CFE_INLINE void scan_bytes(const Scan& scan, std::size_t q, std::size_t b, Mask lanes) {
+  const std::size_t words = scan.blocks.words, prefix = scan.blocks.prefix;
   const QueryStatistics& queries = scan.memory.queries;
   const std::int32_t* query = query_words(scan, q);
-  const std::int32_t* data = scan.blocks.data + block.number * words * kLanes;
-  const BlockStatistics rows(scan.blocks.statistics + block.number * kRowStatistics * kLanes);
-  const F32x16 added = kDistance ? F32x16::load(scan.blocks.added + block.number * kLanes) : F32x16::all(0);
+  const std::int32_t* data = scan.blocks.data + b * words * kLanes;
+  const BlockStatistics rows(scan.blocks.statistics + b * kRowStatistics * kLanes);
+  const F32x16 added = added_numbers<kDistance>(scan, b);
   I32x16 sums[Q];
-  for (int r = 0; r < Q; ++r) sums[r] = prefix < words ? rows.correction - rows.tail_correction : rows.correction;
+  for (int r = 0; r < Q; ++r) sums[r] = rows.correction - rows.tail_correction;
   add_byte_products<Q>(query, data, 0, prefix, sums);
   if (prefix < words) {
-    if ((reaching_by_prefix<Q, kDistance>(queries, q, rows, sums, added) & block.lanes) == 0) return false;
+    if ((reaching_by_prefix<Q, kDistance>(scan, q, rows, sums, added) & lanes) == 0) return;
     for (int r = 0; r < Q; ++r) sums[r] = sums[r] + rows.tail_correction;
     add_byte_products<Q>(query, data, prefix, words, sums);
   }
-  for (int r = 0; r < Q; ++r) {
-    const Bounds bounds =
-        bounds_of<kDistance>(queries, q + r, to_float(sums[r]) * rows.scale, rows.bound(queries, q + r), added);
-    lower[r] = bounds.lower, upper[r] = bounds.upper;
-  }
-  return true;
-}
-
-// Adds the candidates of a block, given bounds of the scores of Q queries.
-template <int Q>
-CFE_INLINE void take_candidates(const Scan& scan, std::size_t q, const ChosenBlock& block, const F32x16* lower,
-                                const F32x16* upper) {
-  const float* thresholds = scan.memory.queries.threshold + q;
   Mask reach[Q], any_reaches = 0;
+  F32x16 products[Q], bounds[Q];
   for (int r = 0; r < Q; ++r) {
-    reach[r] = at_least(upper[r], F32x16::all(thresholds[r])) & block.lanes;
+    products[r] = to_float(sums[r]) * rows.scale;
+    bounds[r] = rows.bound(queries, q + r);
+    reach[r] = reaching<kDistance>(queries, q + r, products[r] + bounds[r], added) & lanes;
     any_reaches |= reach[r];
   }
   if (any_reaches == 0) return;
   for (int r = 0; r < Q; ++r) {
-    const Mask mask = scan.mixed && reach[r] != 0 ? reach[r] & own_lanes(scan, q + r, block.number) : reach[r];
-    if (mask != 0) add_candidates(scan, q + r, lanes_of_block(block.number), mask, lower[r], upper[r]);
+    const Mask mask = scan.mixed && reach[r] != 0 ? reach[r] & own_lanes(scan, q + r, b) : reach[r];
+    if (mask == 0) continue;
+    const F32x16 scale = F32x16::all(queries.scale[q + r]);
+    const F32x16 low = with_added<kDistance>(queries.low[q + r], added);
+    const F32x16 high = with_added<kDistance>(queries.high[q + r], added);
+    add_candidates(scan, q + r, lanes_of_block(b), mask, fused(products[r] - bounds[r], scale, low),
+                   fused(products[r] + bounds[r], scale, high));
+  }
+}
+
+// Bounds of the products of Q queries and a block's rows.
+template <int Q, bool kDistance>
+CFE_INLINE void bound_byte_products(const Scan& scan, std::size_t q, std::size_t b, F32x16* lower, F32x16* upper) {
+  const std::size_t words = scan.blocks.words;
+  const QueryStatistics& queries = scan.memory.queries;
+  const BlockStatistics rows(scan.blocks.statistics + b * kRowStatistics * kLanes);
+  const F32x16 added = added_numbers<kDistance>(scan, b);
+  I32x16 sums[Q];
+  for (int r = 0; r < Q; ++r) sums[r] = rows.correction;
+  add_byte_products<Q>(query_words(scan, q), scan.blocks.data + b * words * kLanes, 0, words, sums);
+  for (int r = 0; r < Q; ++r) {
+    const F32x16 product = to_float(sums[r]) * rows.scale, bound = rows.bound(queries, q + r);
+    const F32x16 scale = F32x16::all(queries.scale[q + r]);
+    lower[r] = fused(product - bound, scale, with_added<kDistance>(queries.low[q + r], added));
+    upper[r] = fused(product + bound, scale, with_added<kDistance>(queries.high[q + r], added));
   }
 }
 
 // Stores the upper bounds of block number `place`, and the largest lower bound of each lane.
 template <int Q>
-CFE_INLINE void keep_bounds(const Scan& scan, std::size_t q, const ChosenBlock& block, std::size_t place,
+CFE_INLINE void keep_bounds(const Scan& scan, std::size_t q, std::size_t b, Mask lanes, std::size_t place,
                             const F32x16* lower, const F32x16* upper) {
   const WarmUp memory = scan.memory.warm_up;  // a copy, as stores may change the original as far as the compiler knows
   const std::size_t left = scan.group.size - q;
@@ -260,10 +287,10 @@ CFE_INLINE void keep_bounds(const Scan& scan, std::size_t q, const ChosenBlock& 
   float* const maxima = memory.maxima + q * memory.width + place * kLanes % memory.width;
   const bool mixed = scan.mixed;
   const F32x16 nothing = F32x16::all(-kInfinite);
-  I32x16 eligible = lanes_of(block.lanes);
+  I32x16 eligible = lanes_of(lanes);
   for (int r = 0; r < Q; ++r) {
     if (static_cast<std::size_t>(r) >= left) break;
-    if (mixed) eligible = lanes_of(own_lanes(scan, q + r, block.number));
+    if (mixed) eligible = lanes_of(own_lanes(scan, q + r, b));
     select(eligible, upper[r], nothing).store(uppers + r * memory.blocks * kLanes);
     float* own = maxima + r * memory.width;
     larger(select(eligible, lower[r], nothing), F32x16::load(own)).store(own);
@@ -313,14 +340,22 @@ CFE_INLINE void end_warm_up(const Scan& scan, std::size_t q, float bound, std::s
   if constexpr (Bytes) score_candidates(scan, q);
 }
 
-// Takes the bounds of Q queries and a block, number `place` of the warm-up.
-template <Step What, int Q>
-CFE_INLINE void take_bounds(const Scan& scan, std::size_t q, const ChosenBlock& block, std::size_t place,
-                            const F32x16* lower, const F32x16* upper) {
-  if constexpr (What == Step::kScan)
-    take_candidates<Q>(scan, q, block, lower, upper);
-  else
-    keep_bounds<Q>(scan, q, block, place, lower, upper);
+// Kinds of comparison.
+enum class Step { kWarmUp, kScan };
+
+// A block, and its lanes that are eligible for some query of the group.
+struct ChosenBlock {
+  std::size_t number;
+  Mask lanes;
+};
+
+// Compares Q queries with a block of bytes, number `place` of the warm-up.
+template <Step What, int Q, bool kDistance>
+CFE_INLINE void compare_bytes(const Scan& scan, std::size_t q, const ChosenBlock& block, std::size_t place) {
+  if constexpr (What == Step::kScan) return scan_bytes<Q, kDistance>(scan, q, block.number, block.lanes);
+  F32x16 lower[Q], upper[Q];
+  bound_byte_products<Q, kDistance>(scan, q, block.number, lower, upper);
+  keep_bounds<Q>(scan, q, block.number, block.lanes, place, lower, upper);
 }
 
 // Compares Q queries with B blocks; the first block is number `place` of the warm-up.
@@ -328,14 +363,22 @@ template <bool Bytes, Step What, int Q, int B>
 CFE_INLINE void compare(const Scan& scan, std::size_t q, const ChosenBlock (&some)[B], std::size_t place) {
   if constexpr (Bytes) {
     static_assert(B == 1);
-    F32x16 lower[Q], upper[Q];
-    if (scan.blocks.added != nullptr ? bound_scores<What, Q, true>(scan, q, some[0], lower, upper)
-                                     : bound_scores<What, Q, false>(scan, q, some[0], lower, upper))
-      take_bounds<What, Q>(scan, q, some[0], place, lower, upper);
+    if (scan.blocks.added != nullptr)
+      compare_bytes<What, Q, true>(scan, q, some[0], place);
+    else
+      compare_bytes<What, Q, false>(scan, q, some[0], place);
   } else {
+    std::size_t numbers[B];
+    for (int b = 0; b < B; ++b) numbers[b] = some[b].number;
     F32x16 sums[B * Q];
-    multiply_floats<Q, B>(scan, q, some, sums);
-    for (int b = 0; b < B; ++b) take_bounds<What, Q>(scan, q, some[b], place + b, sums + b * Q, sums + b * Q);
+    multiply_floats<Q, B>(scan, q, numbers, sums);
+    for (int b = 0; b < B; ++b) {
+      const F32x16* own = sums + b * Q;
+      if constexpr (What == Step::kScan)
+        take_candidates<Q>(scan, q, some[b].number, some[b].lanes, own);
+      else
+        keep_bounds<Q>(scan, q, some[b].number, some[b].lanes, place + b, own, own);
+    }
   }
 }
 
@@ -366,7 +409,8 @@ CFE_INLINE ListSlack slack_of_list(const BlocksView& blocks, std::size_t list) {
           (distance ? rounding * longest * longest : 0) + least * (longest + least)};
 }
 
-// Writes bounds of the products of the queries with the mean of a list, or of minus their squared distances.
+// Writes the products of the queries with the mean of a list, or minus their squared distances, and the thresholds for
+// its centred rows.
 CFE_INLINE void begin_list(const Scan& scan, std::int64_t number) {
   const std::size_t d = scan.blocks.rows.d, list = static_cast<std::size_t>(number);
   const QueryStatistics& queries = scan.memory.queries;
@@ -378,6 +422,7 @@ CFE_INLINE void begin_list(const Scan& scan, std::int64_t number) {
     const float slack = queries.norm[0] * queries.scale[0] * errors.length + along * errors.along + errors.fixed;
     queries.low[0] = along - slack;
     queries.high[0] = along + slack;
+    queries.wanted[0] = (queries.threshold[0] - queries.high[0]) * queries.inverse_scale[0];
     return;
   }
   for (std::size_t q = 0; q < scan.group.size; q += kLanes) {
@@ -389,8 +434,10 @@ CFE_INLINE void begin_list(const Scan& scan, std::int64_t number) {
       dot_block<1, 1>(mean, 1, lanes, d, &along);
     const F32x16 length = F32x16::load(queries.norm + q) * F32x16::load(queries.scale + q);
     const F32x16 slack = length * errors.length + along * errors.along + F32x16::all(errors.fixed);
+    const F32x16 high = along + slack, inverse = F32x16::load(queries.inverse_scale + q);
     (along - slack).store(queries.low + q);
-    (along + slack).store(queries.high + q);
+    high.store(queries.high + q);
+    ((F32x16::load(queries.threshold + q) - high) * inverse).store(queries.wanted + q);
   }
 }
 
