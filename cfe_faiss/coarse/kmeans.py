@@ -19,7 +19,7 @@ _NEXT_RUN = 15486557  # seed increment per run, as in FAISS
 
 _ROWS = 1 << 16  # extended at once
 _LONG = 2  # lists that exceed the mean length this many times are split
-_PASSES = 3  # a part of a split list may be long, too
+_PASSES = 2  # a part of a split list may be long, too
 
 Floats = NDArray[np.float32]
 Numbers = NDArray[np.int32]
