@@ -18,7 +18,7 @@ from cfe_faiss.base.threads import num_threads
 _NEXT_RUN = 15486557  # seed increment per run, as in FAISS
 
 _ROWS = 1 << 16  # extended at once
-_LONG = 2  # lists that exceed the mean length this many times are split
+_LONG, _PART = 4, 2  # lists of more than 4 mean lengths are split into parts of about 2
 _PASSES = 2  # a part of a split list may be long, too
 
 Floats = NDArray[np.float32]
@@ -134,11 +134,12 @@ def kmeans(X: Floats, nlist: int, cp: Any, seed: int, *, split: bool = False) ->
 def _split_long_lists(X: Floats, centroids: Floats, cp: Any, seed: int) -> Floats:
     """Return as many centroids, without those of the shortest lists, and with several for each long list.
 
-    All long lists are kept: a list of more than ``_LONG`` = 2 mean lengths has no more parts than mean lengths.
+    All long lists are kept, since none has more parts than mean lengths.
     """
     numbers = nearest_extended(X, centroids)
     sizes = np.bincount(numbers, minlength=len(centroids))
-    parts = np.maximum(1, -(-sizes * len(centroids) // (_LONG * len(X))))
+    means = sizes * len(centroids) / len(X)
+    parts = np.where(means > _LONG, np.ceil(means / _PART), 1).astype(int)
     kept = np.sort(np.argsort(-sizes, kind="stable")[: len(centroids) - int((parts - 1).sum())])
     pieces = [
         kmeans(X[numbers == j], int(parts[j]), cp, seed) if parts[j] > 1 else centroids[j : j + 1]

@@ -27,7 +27,7 @@ def train_partitions(
     The first partition is an unweighted spherical k-means. Each further partition is a full weighted spherical k-means.
     The weight of a vector is ``w(phi)``, where phi is the angle to its centroid in the previous partition (paper,
     "Supplementary Partitioning" and "Weighted Clustering"). So the centroids move to the previous cluster borders.
-    For another metric than cosine there is one partition, by ordinary k-means. For "l2", long lists are split. They
+    For another metric than cosine there is one partition, by ordinary k-means. For "l2", long lists are split: they
     take most of the time of a search, as every query probes them.
 
     Parameters
