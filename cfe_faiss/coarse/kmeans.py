@@ -132,7 +132,7 @@ def kmeans(X: Floats, nlist: int, cp: Any, seed: int, *, split: bool = False) ->
 
 
 def _split_long_lists(X: Floats, centroids: Floats, cp: Any, seed: int) -> Floats:
-    """Return as many centroids, without those of the shortest lists, and with several for each long list.
+    """Return as many centroids: several for each long list, and none for the shortest lists.
 
     All long lists are kept, since none has more parts than mean lengths.
     """

@@ -359,7 +359,7 @@ std::size_t ClassCentroids::score_clusters(std::span<const float> x, std::size_t
   return width;
 }
 
-// Scores the means behind some lanes, scratch.lanes, of which `own` replace those of the same lists, and changed lists.
+// Scores the means behind some lanes, scratch.lanes. The class means of the run `own` and changed lists replace them.
 void ClassCentroids::score_lanes(std::span<const float> x, const Run* own, std::size_t number, Scratch& scratch) const {
   // Class means ascend with their lists. Lanes without a list, -1, follow.
   const auto before = [](std::int32_t a, std::int32_t b) {

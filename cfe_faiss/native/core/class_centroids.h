@@ -106,7 +106,7 @@ class ClassCentroids {
   };
 
   // The runs of the lists that queries of a label are compared with, one for each cluster, from `first` on, and the run
-  // whose means replace those of their lists, or none.
+  // whose class means replace the means of their lists, or none.
   struct RunsOfLabel {
     std::size_t first;
     const Run* own;
