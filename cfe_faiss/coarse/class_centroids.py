@@ -20,13 +20,14 @@ from cfe_faiss.base.derived import derived
 from cfe_faiss.base.threads import num_threads
 from cfe_faiss.coarse.kmeans import nearest_numbers, spherical_kmeans
 from cfe_faiss.coarse.partitions import nearest_centroids
-from cfe_faiss.rows.metric import METRICS, Metric
+from cfe_faiss.rows.metric import METRICS, Metric, lengths
 from cfe_faiss.rows.snapshot import Snapshot
 
 # A class with a smaller share moves the list's mean too little to matter. On German, Bail, Cora and Facebook, recall@10
 # with centroids for all shares differs by at most 0.002. At most 8 classes per list have a larger share.
 SMALL_SHARE = 1 / 8
 _VARIANCE_SHARE = 0.1  # kVarianceShare of native/core/metric.h
+_LONGEST = 1e15  # length of a sound row, as in native/kernels/centroids.h
 WORTH_CLUSTERS = 1 << 11
 """From this total number of lists on, a query is compared with clusters of lists first."""
 
@@ -62,8 +63,9 @@ def ranking_mean(snapshot: Snapshot, X: NDArray[np.float32]) -> NDArray[np.float
     """Return the mean of some rows, (m, d), as lists are ranked by it, (ranking_length,); zero for no rows.
 
     It is normalised for "cosine". For the other metrics, a number is added that stands for the variance of the rows;
-    see ``native/core/metric.h``.
+    see ``native/core/metric.h``. Damaged rows are left out.
     """
+    X = X[lengths(X) <= _LONGEST]
     if snapshot.metric == "cosine":
         unit: NDArray[np.float32] = as_unit_rows("means", X.sum(axis=0)[None])[0]
         return unit

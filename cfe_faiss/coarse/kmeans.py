@@ -18,6 +18,8 @@ from cfe_faiss.base.threads import num_threads
 _NEXT_RUN = 15486557  # seed increment per run, as in FAISS
 
 _ROWS = 1 << 16  # extended at once
+_LONG, _PART = 4, 2  # lists of more than 4 mean lengths are split into parts of about 2
+_PASSES = 2  # a part of a split list may be long, too
 
 Floats = NDArray[np.float32]
 Numbers = NDArray[np.int32]
@@ -110,8 +112,11 @@ def _centred(center: Floats, arrays: tuple[Floats, ...]) -> list[Floats]:
     return [X - center for X in arrays]
 
 
-def kmeans(X: Floats, nlist: int, cp: Any, seed: int) -> Floats:
-    """Return the centroids, (nlist, d), of ordinary k-means; sample, start and runs as in :func:`spherical_kmeans`."""
+def kmeans(X: Floats, nlist: int, cp: Any, seed: int, *, split: bool = False) -> Floats:
+    """Return the centroids, (nlist, d), of ordinary k-means; sample, start and runs as in :func:`spherical_kmeans`.
+
+    With ``split``, long lists are clustered again, in place of the shortest lists.
+    """
     chosen = training_rows(len(X), nlist, cp, seed)
     X = X if chosen is None else X[chosen]
     extension = _Extension.of(X.mean(axis=0, dtype=np.float64).astype(np.float32), X)
@@ -120,7 +125,27 @@ def kmeans(X: Floats, nlist: int, cp: Any, seed: int) -> Floats:
         centroids = extension.centroids(X[_permutation(len(X), seed + 1 + i * _NEXT_RUN)[:nlist]])
         total = _native.move_centroids(rows, weights, centroids, cp.niter, cp.nredo > 1, num_threads(), True)
         runs.append((total, centroids))
-    return np.ascontiguousarray(extension.restore(max(runs, key=lambda run: run[0])[1]))
+    centroids = np.ascontiguousarray(extension.restore(max(runs, key=lambda run: run[0])[1]))
+    for _ in range(_PASSES if split else 0):
+        centroids = _split_long_lists(X, centroids, cp, seed)
+    return centroids
+
+
+def _split_long_lists(X: Floats, centroids: Floats, cp: Any, seed: int) -> Floats:
+    """Return as many centroids: several for each long list, and none for the shortest lists.
+
+    All long lists are kept, since none has more parts than mean lengths.
+    """
+    numbers = nearest_extended(X, centroids)
+    sizes = np.bincount(numbers, minlength=len(centroids))
+    means = sizes * len(centroids) / len(X)
+    parts = np.where(means > _LONG, np.ceil(means / _PART), 1).astype(int)
+    kept = np.sort(np.argsort(-sizes, kind="stable")[: len(centroids) - int((parts - 1).sum())])
+    pieces = [
+        kmeans(X[numbers == j], int(parts[j]), cp, seed) if parts[j] > 1 else centroids[j : j + 1]
+        for j in kept.tolist()
+    ]
+    return np.concatenate(pieces)
 
 
 def nearest_extended(X: Floats, centroids: Floats) -> Numbers:

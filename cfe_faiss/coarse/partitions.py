@@ -27,7 +27,8 @@ def train_partitions(
     The first partition is an unweighted spherical k-means. Each further partition is a full weighted spherical k-means.
     The weight of a vector is ``w(phi)``, where phi is the angle to its centroid in the previous partition (paper,
     "Supplementary Partitioning" and "Weighted Clustering"). So the centroids move to the previous cluster borders.
-    For another metric than cosine there is one partition, by ordinary k-means.
+    For another metric than cosine there is one partition, by ordinary k-means. For "l2", long lists are split: they
+    take most of the time of a search, as every query probes them.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ def train_partitions(
     Centroids, (partitions, nlist, d) float32; unit rows for cosine.
     """
     if metric != "cosine":
-        return kmeans(X, nlist, cp, cp.seed)[None]
+        return kmeans(X, nlist, cp, cp.seed, split=metric == "l2")[None]
     n, d = X.shape
     centroids = np.empty((partitions, nlist, d), np.float32)
     weights = np.ones(n, np.float32)

@@ -9,7 +9,7 @@ the stored vectors with byte blocks. The choice does not change results.
 
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,11 @@ _GROUPS, _QUERIES, _K = 6, 16, 10
 # Float blocks do best with few lists, byte blocks with many. The faster type at 96 lists is nearly as fast at other
 # numbers of lists. The rows of 96 lists also exceed the cache of a core, as in a real search.
 _NPROBE = 96
-_ALONE, _NPROBE_ALONE = 8, 8  # time every 8th query as a single query, in 8 lists
-_REPEATS = 3
+_ALONE = 8  # time every 8th query as a single query
+# Bytes pay in many lists, where thresholds exclude most rows. Single queries are timed in as many lists as give this
+# share of the results of four times as many.
+_NPROBES_ALONE, _SHARE = (8, 32, _NPROBE), 0.95
+_REPEATS = 5
 _IN_BLOCKS = np.empty(0, np.bool_)
 _WORTH_MEMORY = 0.9  # blocks must reduce the time of a single query to this share
 
@@ -41,8 +44,8 @@ class Sample:
         Queries, (nq, d), and their labels, (nq,). A group has one list and one label.
     starts
         First query of each group, followed by the number of queries, (groups + 1,).
-    lists, lists_alone
-        Probed lists of each group, (groups, nprobe), and of each query that is searched alone.
+    lists
+        Probed lists of each group, (groups, nprobe).
     """
 
     def __init__(self, snapshot: Snapshot, centroids: ClassCentroids) -> None:
@@ -55,7 +58,12 @@ class Sample:
         nlist, nprobe = len(snapshot.starts) - 1, min(_NPROBE, len(centroids))
         self.lists = ranked(centroids, nlist, means, self.labels[self.starts[:-1]], nprobe)
         self._alone = self.X[::_ALONE].copy(), self.labels[::_ALONE].copy()
-        self.lists_alone = ranked(centroids, nlist, *self._alone, min(_NPROBE_ALONE, nlist))
+
+    @cached_property
+    def lists_alone(self) -> NDArray[np.int64]:
+        """The lists in which each single query is timed."""
+        nlist = len(self._snapshot.starts) - 1
+        return ranked(self._centroids, nlist, *self._alone, min(self._lists_needed(), nlist))
 
     def wanted(self, lists: int, *, alone: bool = False) -> NDArray[np.bool_]:
         """Return a mask, (lists,), of the lists that some group or, with ``alone``, some single query probes."""
@@ -78,9 +86,25 @@ class Sample:
         nlist = len(self._snapshot.starts) - 1
         not_in_blocks = np.empty(0, np.bool_) if blocks is None else ~self.wanted(nlist, alone=True)
         searcher = searcher_of(self._snapshot, self._centroids, blocks, not_in_blocks)
-        (X, labels), nprobe = self._alone, min(_NPROBE_ALONE, nlist)
-        D, I = _results(len(X))
-        return _least(partial(searcher.search, X, labels, nprobe, False, np.empty(0, np.bool_), D, I, 1, None))
+        return _least(partial(self._search_alone, searcher, self.lists_alone.shape[1]))
+
+    def _search_alone(self, searcher: Searcher, nprobe: int) -> NDArray[np.float32]:
+        """Search the single queries in the nearest lists, and return the scores of the results."""
+        D, I = _results(len(self._alone[0]))
+        nprobe = min(nprobe, len(self._snapshot.starts) - 1)
+        searcher.search(*self._alone, nprobe, False, np.empty(0, np.bool_), D, I, 1, None)
+        return D
+
+    def _lists_needed(self) -> int:
+        """Return the number of lists in which single queries are timed."""
+        searcher = searcher_of(self._snapshot, self._centroids, None)
+        found = self._search_alone(searcher, _NPROBES_ALONE[0])
+        for nprobe in _NPROBES_ALONE[:-1]:
+            more = self._search_alone(searcher, 4 * nprobe)
+            if (found >= more[:, -1:]).sum() >= _SHARE * found.size:
+                return nprobe
+            found = more
+        return _NPROBES_ALONE[-1]
 
 
 def searcher_of(
@@ -98,7 +122,7 @@ def _results(nq: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     return np.empty((nq, _K), np.float32), np.empty((nq, _K), np.int64)
 
 
-def _least(search: Callable[[], None]) -> float:
+def _least(search: Callable[[], object]) -> float:
     """Return the time of the fastest of ``_REPEATS`` searches, in seconds."""
     times = []
     for _ in range(_REPEATS):

@@ -101,3 +101,22 @@ def test_assign_takes_the_nearest_centroid_of_each_partition() -> None:
     cosines, order = nearest_centroids(X, centroids[0], 3)
     assert_array_equal(order, np.argsort(-(X @ centroids[0].T), axis=1)[:, :3])
     assert (np.diff(cosines, axis=1) <= 0).all()
+
+
+def test_long_lists_of_squared_distances_are_split() -> None:
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(scale=0.01, size=(1500, 8)), rng.normal(size=(500, 8))]).astype(np.float32)
+    longest = {}
+    for metric in ("ip", "l2"):
+        centroids = train_partitions(X, 40, 1, parameters(), theta=1, weighted=True, metric=metric)
+        assert centroids.shape == (1, 40, 8)
+        longest[metric] = np.bincount(assign(X, centroids, metric)[0]).max()
+    assert 2 * longest["l2"] < longest["ip"]
+
+
+def test_equal_vectors_are_not_split_into_more_lists_than_there_are() -> None:
+    X = np.zeros((900, 3), np.float32)
+    X[:50] = np.random.default_rng(0).normal(size=(50, 3))
+    centroids = train_partitions(X, 20, 1, parameters(), theta=1, weighted=True, metric="l2")
+    assert centroids.shape == (1, 20, 3)
+    assert np.isfinite(centroids).all()

@@ -12,6 +12,7 @@ from reference import clustered, exact_rows, ranked_lists, routes_of, unit
 
 from cfe_faiss._native import ClassCentroids
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
+from cfe_faiss.rows.metric import Metric
 
 seeds = st.integers(0, 2**32 - 1)
 dimensions = st.sampled_from([1, 5, 40, 67])
@@ -182,6 +183,34 @@ def test_means_of_a_damaged_file_lead_to_each_list_once_at_most(value: float, d:
             assert (found < 300).all()
             assert len(set(found.tolist())) == len(found)
             assert ((row >= 0) | (row == -1)).all()
+    for row, label in zip(routes.all_lists(X, labels), labels, strict=True):
+        filled, own = routes.filled.copy(), np.repeat(routes.labels, np.diff(routes.starts)) == label
+        filled[routes.class_lists[own]] = routes.class_filled[own]
+        assert_array_equal(np.sort(row[row >= 0]), np.flatnonzero(filled))
+
+
+@pytest.mark.parametrize("metric", ["ip", "l2"])
+@given(st.sampled_from([1e-20, 1e-3, 1.0, 1e6, 1e13]), st.sampled_from([0, 1e-4, 1]), st.sampled_from([1, 9]), seeds)
+def test_lists_of_any_length_are_ranked_by_bytes_as_by_floats(
+    metric: Metric, length: float, spread: float, share: float, seed: int
+) -> None:
+    rng, d = np.random.default_rng(seed), 37
+
+    def some_means(number: int) -> NDArray[np.float32]:
+        means = length * (rng.normal(size=d) + spread * rng.normal(size=(number, d))) / d**0.5
+        variance = (length * spread * rng.random(number)) ** 2
+        last = -(np.einsum("ij,ij->i", means, means) + variance) / 2 if metric == "l2" else np.sqrt(variance / d)
+        return np.column_stack([means, last]).astype(np.float32)
+
+    base = some_routes(rng, 400, 3, d, 0)
+    means, class_means = some_means(400), some_means(len(base.class_lists))
+    center = (length * rng.normal(size=d)).astype(np.float32)
+    routes = replace(base, means=means, class_means=class_means, metric=metric, center=center)
+    X = (share * length * rng.normal(size=(20, d)) / d**0.5).astype(np.float32)
+    labels = rng.choice(np.append(routes.labels, [-1, 1 << 20]), 20).astype(np.int32)
+    alone = [ranked(routes, X[q : q + 1], labels[q : q + 1], 12)[0] for q in range(20)]
+    assert_array_equal(ranked(routes, X, labels, 12), alone)
+    assert_array_equal(routes.all_lists(X, labels)[:, :12], alone)
 
 
 def test_most_of_the_nearest_lists_are_in_the_nearest_clusters() -> None:

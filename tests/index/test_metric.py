@@ -239,9 +239,11 @@ def test_blocks_give_what_brute_force_gives(
 
 @pytest.mark.skipif(not _native.has_bytes(), reason="blocks hold floats here")
 @pytest.mark.parametrize("metric", METRICS)
-def test_damaged_rows_in_bytes_are_passed_over(metric: str) -> None:
+@pytest.mark.parametrize("searched", [False, True])  # whether the means by which lists are ranked are known before
+def test_damaged_rows_in_bytes_are_passed_over(metric: str, searched: bool) -> None:
     case = in_blocks("clusters", metric, 18)
-    case.index.search_evidence(case.xq, case.labels_q, case.k, 5)  # keeps the means by which lists are ranked
+    if searched:
+        case.index.search_evidence(case.xq, case.labels_q, case.k, 5)
     damage = np.float32([np.inf, -np.inf, np.nan, 3e38])
     sound = case.labels >= 0
     for j in range(5):

@@ -48,7 +48,7 @@ struct BlocksView {
   std::size_t columns;             // d, padded to a multiple of 16
   const std::int64_t* starts;      // first block of each list, (lists + 1)
   const float* means;              // of each list, (lists, d); bytes only
-  const float* reach;              // of each list: the longest x' and, for kIp, the mean's length; bytes only
+  const float* longest;            // of each list: the longest x' and, for kIp, the mean's length; bytes only
   const float* center;             // m, for kL2 in bytes, else none; see kernels/block_queries.h
   const std::int32_t* data;        // (blocks, words, 16)
   const std::int32_t* statistics;  // (blocks, kRowStatistics, 16); bytes only
@@ -62,7 +62,7 @@ struct BlocksView {
 // Output of packing: the arrays of a BlocksView from the first block of a list on.
 struct ListTarget {
   float* mean;
-  float* reach;
+  float* longest;
   std::int32_t* data;
   std::int32_t* statistics;
   float* added;

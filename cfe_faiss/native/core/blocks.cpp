@@ -128,7 +128,7 @@ void Blocks::allocate(const BlocksOptions&) {
   if (bytes) {
     statistics_ = AlignedVector<std::int32_t>(blocks * kRowStatistics * kBlockRows);
     means_ = AlignedVector<float>(lists() * rows_.d());
-    reach_ = AlignedVector<float>(lists());
+    longest_ = AlignedVector<float>(lists());
     if (!center_.empty()) added_ = AlignedVector<float>(blocks * kBlockRows);
   }
   if (runs_follow_)
@@ -172,7 +172,7 @@ void Blocks::pack(std::size_t list, const BlocksOptions& options, const PackMemo
   }
   const bool bytes = element_ == Element::kByte;
   const ListTarget target{bytes ? means_.data() + list * rows_.d() : nullptr,
-                          bytes ? reach_.data() + list : nullptr,
+                          bytes ? longest_.data() + list : nullptr,
                           data_.data() + first * words_ * kBlockRows,
                           bytes ? statistics_.data() + first * kRowStatistics * kBlockRows : nullptr,
                           center_.empty() ? nullptr : added_.data() + first * kBlockRows,
@@ -182,14 +182,14 @@ void Blocks::pack(std::size_t list, const BlocksOptions& options, const PackMemo
 }
 
 BlocksView Blocks::view() const {
-  return {rows_.view(),     element_,           words_,         prefix_,        margin_,        rotation_error_,
-          rotation_.data(), columns_,           starts_.data(), means_.data(),  reach_.data(),  center_.data(),
-          data_.data(),     statistics_.data(), added_.data(),  labels_.data(), ranges_.data(), runs_.data(),
+  return {rows_.view(),     element_,           words_,         prefix_,        margin_,         rotation_error_,
+          rotation_.data(), columns_,           starts_.data(), means_.data(),  longest_.data(), center_.data(),
+          data_.data(),     statistics_.data(), added_.data(),  labels_.data(), ranges_.data(),  runs_.data(),
           lane_rows_.data()};
 }
 
 std::size_t Blocks::memory() const {
-  const std::size_t numbers = rotation_.size() + means_.size() + reach_.size() + center_.size() + added_.size() +
+  const std::size_t numbers = rotation_.size() + means_.size() + longest_.size() + center_.size() + added_.size() +
                               data_.size() + statistics_.size() + labels_.size() +
                               2 * (lane_rows_.size() + starts_.size());
   return 4 * numbers + sizeof(LabelRange) * ranges_.size() + sizeof(RowRun) * runs_.size();

@@ -79,7 +79,7 @@ class Blocks {
   float margin_, rotation_error_ = 0;
   bool runs_follow_ = false;  // whether the rows of each block are consecutive in one list
   std::vector<std::int64_t> starts_;
-  AlignedVector<float> rotation_, means_, reach_, center_, added_;
+  AlignedVector<float> rotation_, means_, longest_, center_, added_;
   AlignedVector<std::int32_t> data_, statistics_, labels_;
   AlignedVector<std::int64_t> lane_rows_;
   AlignedVector<LabelRange> ranges_;

@@ -367,22 +367,23 @@ std::int64_t Table::greatest_id() {
   return *greatest_id_;
 }
 
-bool Table::removes_greatest(const Change& change) const {
-  if (change.removed == 0 || !greatest_id_) return false;
+// Calls take(id) for each removed row, before rows move.
+template <class Take>
+void Table::for_each_removed(const Change& change, const Take& take) const {
   for (const ListChange& one : change.lists) {
-    const auto ids = ids_of(one.list);
-    std::size_t next = 0;  // the row after the last run
-    const auto gone = [&](std::size_t stop) {
-      return std::find(ids.begin() + next, ids.begin() + stop, *greatest_id_) != ids.begin() + stop;
+    if (change.removed == 0) break;
+    const auto stored = ids_of(one.list);
+    std::size_t kept = 0;  // stored ids before this one are in runs, or were removed
+    const auto remove_until = [&](std::size_t stop) {
+      for (; kept < stop; ++kept) take(stored[kept]);
     };
     for (const Run& run : one.runs) {
       if (run.fresh) continue;
-      if (gone(run.source)) return true;
-      next = run.source + run.count;
+      remove_until(run.source);
+      kept = run.source + run.count;
     }
-    if (gone(one.before)) return true;
+    remove_until(one.before);
   }
-  return false;
 }
 
 std::ptrdiff_t Table::first_stored(std::span<const std::int64_t> ids) {
@@ -480,24 +481,6 @@ void Table::for_each_touched(std::span<const std::int64_t> rows, const Take& tak
   }
 }
 
-Change Table::removal(std::span<const std::int64_t> rows) const {
-  Change change;
-  change.removed = rows.size();
-  for_each_touched(rows, [&](std::size_t list, std::size_t first, std::size_t last, std::int64_t start) {
-    const auto labels = labels_of(list);
-    ListChange one{list, labels.size(), labels.size() - (last - first), {}, {}, {}};
-    std::size_t kept = 0;
-    for (std::size_t r = first; r <= last; ++r) {
-      const std::size_t stop = r < last ? static_cast<std::size_t>(rows[r] - start) : labels.size();
-      add_run(one.runs, kept, one.labels.size(), stop - kept, false);
-      one.labels.insert(one.labels.end(), labels.begin() + kept, labels.begin() + stop);
-      kept = stop + 1;
-    }
-    change.lists.push_back(std::move(one));
-  });
-  return change;
-}
-
 Change Table::relabelling(std::span<const std::int64_t> rows, std::span<const std::int32_t> labels, bool sorted) const {
   assert(rows.size() == labels.size());
   Change change;
@@ -567,20 +550,7 @@ void Table::make_room(const Change& change, int threads) {
 
 // Notes the ids that lists lose and gain, before their rows move. An id may leave one list and enter another.
 void Table::follow_ids(IdMap& map, const Change& change, const Fresh& fresh) noexcept {
-  for (const ListChange& one : change.lists) {
-    if (change.removed == 0) break;
-    const auto stored = ids_of(one.list);
-    std::size_t kept = 0;  // stored ids before this one are in runs, or were removed
-    const auto remove_until = [&](std::size_t stop) {
-      for (; kept < stop; ++kept) map.remove(stored[kept]);
-    };
-    for (const Run& run : one.runs) {
-      if (run.fresh) continue;
-      remove_until(run.source);
-      kept = run.source + run.count;
-    }
-    remove_until(one.before);
-  }
+  for_each_removed(change, [&](std::int64_t id) { map.remove(id); });
   for (const ListChange& one : change.lists)
     for (const Run& run : one.runs)
       for (std::size_t row = run.source; run.fresh && row < run.source + run.count; ++row)
@@ -614,7 +584,10 @@ void Table::apply_to_list(const ListChange& one, const Fresh& fresh, Scratch& sc
 void Table::apply(Change& change, const Fresh& fresh) noexcept {
   const auto new_ids = numbers<std::int64_t>(fresh.ids, change.fresh);
   const std::int64_t greatest = new_ids.empty() ? -1 : *std::max_element(new_ids.begin(), new_ids.end());
-  if (greatest_id_ && greatest < *greatest_id_ && removes_greatest(change)) greatest_id_.reset();
+  bool gone = false;  // the greatest id
+  if (greatest_id_ && greatest < *greatest_id_)
+    for_each_removed(change, [&](std::int64_t id) { gone |= id == *greatest_id_; });
+  if (gone) greatest_id_.reset();
   if (ids_) follow_ids(*ids_, change, fresh);
   std::atomic<std::size_t> next{0};
   const auto take_lists = [&](Scratch& scratch) {

@@ -156,7 +156,7 @@ class Table {
   Change appending(std::span<const std::int32_t> labels) const;
   // `rows` ascend strictly in both. `sorted`: the rows of each list are then sorted by label; else they stay where they
   // are.
-  Change removal(std::span<const std::int64_t> rows) const;
+  Change removal(std::span<const std::int64_t> rows) const { return replacement(rows, {}, {}, false); }
   Change relabelling(std::span<const std::int64_t> rows, std::span<const std::int32_t> labels, bool sorted) const;
   // Removes distinct rows, in any order, and inserts new rows with their lists. New row i takes the place of rows[i] if
   // it stays in its list; with `labels` empty it also keeps the label, and there is one new row for each removed one.
@@ -183,7 +183,8 @@ class Table {
   std::span<const std::int32_t> labels_of(std::size_t list) const;
   std::span<const std::int64_t> ids_of(std::size_t list) const;
   SharedLabels flat_labels();
-  bool removes_greatest(const Change& change) const;
+  template <class Take>
+  void for_each_removed(const Change& change, const Take& take) const;
   IdMap& map_ids();
   template <class Take>
   void for_each_touched(std::span<const std::int64_t> rows, const Take& take) const;

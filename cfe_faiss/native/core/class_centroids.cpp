@@ -16,7 +16,7 @@ constexpr std::size_t kAtOnce = 8;           // queries scored together
 constexpr std::size_t kQueriesOfTask = 128;  // of a thread's task
 constexpr std::size_t kMaximaForEach = 3;    // per list probed
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
-constexpr float kLargest = 1e6f;  // component of a valid mean
+constexpr double kLongestMean = 1e16, kLargestLast = 1e32;  // of sound means: no score overflows
 constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::min();
 
 // Minimum of clusters to compare, and lists to compare for each list probed: comparing these takes about as long as
@@ -27,6 +27,7 @@ constexpr std::int64_t kListsForEach = 64;
 // From this number of lists and dimensions on, comparing bytes first is faster than comparing floats only.
 constexpr std::size_t kListsForBytes = 256;
 constexpr std::size_t kDimensionsForBytes = 32;
+constexpr std::size_t kMostOfAnyLength = std::size_t{1} << 13;  // bytes of a mean that is no unit vector
 constexpr std::size_t kListsOfAll = 6;  // with nprobe above a sixth of all lists, bytes exclude too few
 
 // If at least this share of all lists has a class mean, a complete run for the class is faster than replacing scores.
@@ -119,8 +120,6 @@ void ChangedLists::score(std::span<const float> x, std::int32_t label, std::vect
 
 // --- blocks ---
 
-std::size_t ClassCentroids::Run::lanes() const { return number * kLanes; }
-
 void ClassCentroids::check(const ListMeans& of, const ListClusters& clusters) const {
   const std::size_t lists = of.means.rows, number = of.lists.size();
   require(d() > 0 && length_ > 0, "d must be at least 1");
@@ -133,6 +132,9 @@ void ClassCentroids::check(const ListMeans& of, const ListClusters& clusters) co
   require(of.class_means.rows == number && of.class_means.columns == length_ && of.class_filled.size() == number,
           "each class mean must have a list and a flag");
   require(all_below(of.lists, lists), "class means must be of lists");
+  for (std::size_t i = 0; i < of.labels.size(); ++i)
+    require(std::is_sorted(of.lists.begin() + of.starts[i], of.lists.begin() + of.starts[i + 1]),
+            "class means must ascend with their lists");
   if (clusters.means.rows == 0) return;
   require(clusters.means.columns == length_ && clusters.starts.size() == clusters.means.rows + 1 &&
               ascends(clusters.starts, lists) && clusters.lists.size() == lists,
@@ -191,9 +193,8 @@ ClassCentroids::ClassCentroids(const ListMeans& of, const ListClusters& clusters
       add_run(of, own);
     }
   }
-  // The last number of other means is of another size, which bytes do not take.
-  by_bytes_ = metric_ == Metric::kCosine && kernels().has_bytes && lists >= kListsForBytes &&
-              length_ >= kDimensionsForBytes && length_ < kMostBytes;
+  const std::size_t most = metric_ == Metric::kCosine ? kMostBytes : kMostOfAnyLength;
+  by_bytes_ = kernels().has_bytes && lists >= kListsForBytes && d() >= kDimensionsForBytes && d() < most;
   if (by_bytes_) round_to_bytes();
 }
 
@@ -206,7 +207,8 @@ ClassCentroids ClassCentroids::with_changes(const Rows& rows, std::span<const st
   return result;
 }
 
-// Rows below the number of lists are means of lists; the others are class means.
+// Rows below the number of lists are means of lists; the others are class means. A damaged mean counts as zero, so that
+// its list is ranked among the others.
 void ClassCentroids::add_run(const ListMeans& of, std::span<const std::int64_t> rows) {
   const std::size_t number = padded(rows.size()) / kLanes, first = lists_.size() / kLanes;
   const std::size_t first_empty = empty_.size();
@@ -220,77 +222,111 @@ void ClassCentroids::add_run(const ListMeans& of, std::span<const std::int64_t> 
       const auto x = of_class ? of.class_means[row - lists] : of.means[row];
       filled = of_class ? of.class_filled[row - lists] : of.filled[row];
       float* column = blocks_.written().data() + (first + lane / kLanes) * length_ * kLanes + lane % kLanes;
-      for (std::size_t i = 0; i < length_; ++i) column[i * kLanes] = x[i];
+      const bool sound = kernels().norm(x.first(d())) <= kLongestMean && kernels().norm(x) <= kLargestLast;
+      for (std::size_t i = 0; sound && i < length_; ++i) column[i * kLanes] = x[i];
       lists_.written()[first * kLanes + lane] =
           static_cast<std::int32_t>(of_class ? of.lists[row - lists] : rows[lane]);
     }
-    if (!filled) empty_.push_back(static_cast<std::int32_t>(lane));
+    if (!filled) empty_.push_back(static_cast<std::int32_t>(first * kLanes + lane));
   }
   runs_.push_back({first, number, first_empty, empty_.size()});
 }
 
-// The mean of all valid means.
-void ClassCentroids::set_center() {
-  center_.assign(length_, 0.0f);
-  float number = 0;
-  for (std::size_t j = 0; j < size(); ++j) {
-    const float* column = blocks_.data() + static_cast<std::size_t>(lanes_[j]) / kLanes * length_ * kLanes +
-                          static_cast<std::size_t>(lanes_[j]) % kLanes;
-    bool sound = true;
-    for (std::size_t i = 0; i < length_; ++i) sound &= std::abs(column[i * kLanes]) <= kLargest;
-    if (!sound) continue;
-    for (std::size_t i = 0; i < length_; ++i) center_[i] += column[i * kLanes];
-    ++number;
-  }
-  for (float& value : center_) value /= std::max(number, 1.0f);
-}
-
 void ClassCentroids::round_to_bytes() {
-  set_center();
-  const std::size_t blocks = lists_.size() / kLanes, words = (length_ + 3) / 4;
-  bytes_.written().resize(blocks * words * kLanes);
-  statistics_.written().resize(blocks * kMeanStatistics * kLanes);
+  const std::size_t blocks = lists_.size() / kLanes;
   rows_.written().resize(lists_.size() * length_);
-  std::vector<float> buffer(length_ * kLanes);
-  kernels().encode_means(blocks_.data(), center_,
-                         {words, blocks, bytes_.written().data(), statistics_.written().data()}, buffer.data());
   for (std::size_t lane = 0; lane < lists_.size(); ++lane)
     for (std::size_t i = 0; i < length_; ++i)
       rows_.written()[lane * length_ + i] = blocks_[(lane / kLanes * length_ + i) * kLanes + lane % kLanes];
+  center_.assign(d(), 0.0f);
+  for (const std::int64_t lane : lanes_)
+    for (std::size_t i = 0; i < d(); ++i) center_[i] += rows_[static_cast<std::size_t>(lane) * length_ + i];
+  for (float& value : center_) value /= static_cast<float>(size());
+  bytes_.written().resize(blocks * words() * kLanes);
+  statistics_.written().resize(blocks * kMeanStatistics * kLanes);
+  std::vector<float> buffer(d() * kLanes);
+  kernels().encode_means(blocks_.data(), length_, center_,
+                         {d(), words(), blocks, bytes_.written().data(), statistics_.written().data()}, buffer.data());
 }
 
 ByteMeans ClassCentroids::bytes_of(const Run& run) const {
-  const std::size_t words = (length_ + 3) / 4;
-  return {words, run.number, bytes_.data() + run.first * words * kLanes,
+  return {d(), words(), run.number, bytes_.data() + run.first * words() * kLanes,
           statistics_.data() + run.first * kMeanStatistics * kLanes};
 }
 
-// The index of a label with class means, else -1.
-std::ptrdiff_t ClassCentroids::place_of(std::int32_t label) const {
+void ClassCentroids::set_query(std::span<const float> x, Scratch& scratch) const {
+  scratch.queries.assign(padded(d()), 0.0f);
+  scratch.words.resize(words() * kLanes);
+  scratch.query = kernels().encode_query(x.first(d()), center_, std::span(scratch.queries).first(d()), scratch.words);
+  if (length_ > d()) scratch.query.last = x.back();
+}
+
+ClassCentroids::RunsOfLabel ClassCentroids::runs_of(std::int32_t label) const {
   const auto found = std::lower_bound(labels_.begin(), labels_.end(), label);
-  return found != labels_.end() && *found == label ? found - labels_.begin() : -1;
+  if (found == labels_.end() || *found != label) return {0, nullptr};
+  const auto place = static_cast<std::size_t>(found - labels_.begin());
+  if (whole_[place]) return {runs_of_label_[place], nullptr};
+  return {0, &runs_[runs_of_label_[place]]};
 }
 
 std::span<const float> ClassCentroids::blocks_of(const Run& run) const {
   return std::span(blocks_).subspan(run.first * length_ * kLanes, run.number * length_ * kLanes);
 }
 
-// Writes the score of each row of X and each lane of a run; -inf for empty lanes.
-void ClassCentroids::multiply(const Matrix<const float>& X, const Run& run, const Matrix<float>& scores) const {
-  assert(scores.rows >= X.rows && scores.columns >= run.lanes());
-  kernels().dot_blocks(X, blocks_of(run), scores);
-  for (std::size_t q = 0; q < X.rows; ++q)
-    for (std::size_t e = run.first_empty; e < run.last_empty; ++e)
-      scores.data[q * scores.columns + static_cast<std::size_t>(empty_[e])] = kNothing;
+// --- scores ---
+
+void ClassCentroids::clear_empty(const Run& run, float* scores) const {
+  for (std::size_t e = run.first_empty; e < run.last_empty; ++e)
+    scores[static_cast<std::size_t>(empty_[e]) - run.first * kLanes] = kNothing;
 }
 
-// Finds the nearest clusters with enough lists and returns their number. Offsets of other clusters become kFar.
-std::size_t ClassCentroids::nearest_clusters(std::span<const float> x, std::size_t nprobe, Scratch& scratch) const {
+// Writes the scores of a run's lanes from index `at` on, or bounds of them; -inf for empty lanes.
+void ClassCentroids::score_run(std::span<const float> x, const Run& run, std::size_t at, Scratch& scratch) const {
+  at_least(scratch.scores, at + run.lanes());
+  float* scores = scratch.scores.data() + at;
+  if (scratch.by_bytes) {
+    at_least(scratch.upper, at + run.lanes());
+    float* upper = scratch.upper.data() + at;
+    kernels().bound_means(bytes_of(run), scratch.query, scores, upper);
+    clear_empty(run, upper);
+  } else {
+    kernels().dot_blocks({x.data(), 1, length_}, blocks_of(run), {scores, 1, run.lanes()});
+  }
+  clear_empty(run, scores);
+}
+
+// Replaces the score of a list in a chosen cluster, or its bounds.
+void ClassCentroids::replace(std::int64_t list, float lower, float upper, Scratch& scratch) const {
+  const auto j = static_cast<std::size_t>(list);
+  const std::int64_t offset = scratch.offsets[static_cast<std::size_t>(clusters_of_[j])];
+  if (offset == kFar) return;
+  const auto place = static_cast<std::size_t>(lanes_[j] + offset);
+  scratch.scores[place] = lower;
+  if (scratch.by_bytes) scratch.upper[place] = upper;
+}
+
+// Replaces the scores of lists with class means, `own`, and of changed lists. Overwrites everything from `end` on.
+void ClassCentroids::replace_scores(std::span<const float> x, std::int32_t label, const Run* own, std::size_t end,
+                                    Scratch& scratch) const {
+  if (own != nullptr) {
+    score_run(x, *own, end, scratch);
+    const std::int32_t* lists = lists_.data() + own->first * kLanes;
+    for (std::size_t lane = 0; lane < own->lanes() && lists[lane] >= 0; ++lane)
+      replace(lists[lane], scratch.scores[end + lane], scratch.by_bytes ? scratch.upper[end + lane] : 0, scratch);
+  }
+  if (changed_.size() == 0) return;
+  changed_.score(x, label, scratch.wanted, scratch.changed);
+  for (std::size_t c = 0; c < changed_.size(); ++c)
+    replace(changed_[c], scratch.changed[c], scratch.changed[c], scratch);
+}
+
+// Chooses the nearest clusters with enough lists. Offsets of other clusters become kFar.
+void ClassCentroids::choose_clusters(std::span<const float> x, std::size_t nprobe, Scratch& scratch) const {
   const std::size_t number = cluster_sizes_.size();
   scratch.offsets.assign(number, kFar);
   scratch.clusters.clear();
   at_least(scratch.kept, number);
-  for (std::size_t c = 0; c < number; ++c)
+  for (std::size_t c = 0; c < number && number > 1; ++c)
     kernels().pair_similarities(x.data(), cluster_means_.data() + c * length_, length_,
                                 std::span(scratch.kept).subspan(c, 1));
   const std::int64_t wanted = kListsForEach * static_cast<std::int64_t>(nprobe);
@@ -305,151 +341,68 @@ std::size_t ClassCentroids::nearest_clusters(std::span<const float> x, std::size
     scratch.clusters.push_back(nearest);
     lists += cluster_sizes_[static_cast<std::size_t>(nearest)];
   }
-  return scratch.clusters.size();
 }
 
-// Replaces scores of lists by scores of their class means.
-void ClassCentroids::score_class(std::span<const float> x, std::size_t place, std::span<float> scores,
-                                 Scratch& scratch) const {
-  const Run& run = runs_[runs_of_label_[place]];
-  at_least(scratch.kept, run.lanes());
-  multiply({x.data(), 1, length_}, run, {scratch.kept.data(), 1, run.lanes()});
-  for (std::size_t lane = 0; lane < run.lanes(); ++lane) {
-    const std::int32_t j = lists_[run.first * kLanes + lane];
-    if (j < 0) break;
-    const auto list = static_cast<std::size_t>(j);
-    const std::int64_t offset = scratch.offsets[static_cast<std::size_t>(clusters_of_[list])];
-    if (offset != kFar) scores[static_cast<std::size_t>(lanes_[list] + offset)] = scratch.kept[lane];
-  }
-}
-
-void ClassCentroids::set_query(std::span<const float> x, Scratch& scratch) const {
-  scratch.queries.assign(padded(length_), 0.0f);
-  scratch.words.resize((length_ + 3) / 4 * kLanes);
-  scratch.query = kernels().encode_query(x, center_, std::span(scratch.queries).first(length_), scratch.words);
-}
-
-// Writes bounds of the scores of a run's lanes, and the numbers of these lanes, from index `at` on.
-void ClassCentroids::bound_run(const Run& run, std::size_t at, Scratch& scratch) const {
-  at_least(scratch.scores, at + run.lanes());
-  at_least(scratch.upper, at + run.lanes());
-  at_least(scratch.lanes, at + run.lanes());
-  float *lower = scratch.scores.data() + at, *upper = scratch.upper.data() + at;
-  kernels().bound_means(bytes_of(run), scratch.query, lower, upper);
-  for (std::size_t e = run.first_empty; e < run.last_empty; ++e) {
-    const auto lane = static_cast<std::size_t>(empty_[e]);
-    lower[lane] = upper[lane] = kNothing;
-  }
-  for (std::size_t lane = 0; lane < run.lanes(); ++lane)
-    scratch.lanes[at + lane] = static_cast<std::int64_t>(run.first * kLanes + lane);
-}
-
-// Like score_class, for bounds. Overwrites everything after the first `width`.
-void ClassCentroids::bound_class(std::size_t place, std::size_t width, Scratch& scratch) const {
-  const Run& run = runs_[runs_of_label_[place]];
-  bound_run(run, width, scratch);
-  for (std::size_t lane = 0; lane < run.lanes(); ++lane) {
-    const std::int32_t j = lists_[run.first * kLanes + lane];
-    if (j < 0) break;
-    const auto list = static_cast<std::size_t>(j);
-    const std::int64_t offset = scratch.offsets[static_cast<std::size_t>(clusters_of_[list])];
-    if (offset == kFar) continue;
-    const auto to = static_cast<std::size_t>(lanes_[list] + offset), from = width + lane;
-    scratch.scores[to] = scratch.scores[from];
-    scratch.upper[to] = scratch.upper[from];
-    scratch.lanes[to] = scratch.lanes[from];
-  }
-}
-
-// Replaces the scores, or bounds, of changed lists in the chosen clusters.
-void ClassCentroids::score_changed(std::span<const float> x, std::int32_t label, std::span<float> lower,
-                                   std::span<float> upper, Scratch& scratch) const {
-  changed_.score(x, label, scratch.wanted, scratch.changed);
-  for (std::size_t c = 0; c < changed_.size(); ++c) {
-    const auto list = static_cast<std::size_t>(changed_[c]);
-    const std::int64_t offset = scratch.offsets[static_cast<std::size_t>(clusters_of_[list])];
-    if (offset == kFar) continue;
-    const auto lane = static_cast<std::size_t>(lanes_[list] + offset);
-    lower[lane] = upper[lane] = scratch.changed[c];
-  }
-}
-
-// Writes the scores of the lists of some clusters, or their bounds, run by run, and the block number of each of their
-// blocks.
-void ClassCentroids::score_clusters(std::span<const float> x, std::ptrdiff_t place, std::size_t clusters,
-                                    Scratch& scratch) const {
-  const bool whole = place >= 0 && whole_[static_cast<std::size_t>(place)];
-  const std::size_t first_run = whole ? runs_of_label_[static_cast<std::size_t>(place)] : 0;
+// Writes the scores of the lists of the chosen clusters, or their bounds, run by run, and the block number of each of
+// their blocks. `first` is the run of the first cluster. Returns the number of scores.
+std::size_t ClassCentroids::score_clusters(std::span<const float> x, std::size_t first, Scratch& scratch) const {
   scratch.blocks.clear();
   std::size_t width = 0;
-  for (std::size_t i = 0; i < clusters; ++i) {
-    const auto c = static_cast<std::size_t>(scratch.clusters[i]);
-    const Run& run = runs_[first_run + c];
-    if (scratch.by_bytes) {
-      bound_run(run, width, scratch);
-    } else {
-      at_least(scratch.scores, width + run.lanes());
-      multiply({x.data(), 1, length_}, run, {scratch.scores.data() + width, 1, run.lanes()});
-    }
+  for (const std::int64_t cluster : scratch.clusters) {
+    const auto c = static_cast<std::size_t>(cluster);
+    const Run& run = runs_[first + c];
+    score_run(x, run, width, scratch);
     scratch.offsets[c] = static_cast<std::int64_t>(width) - static_cast<std::int64_t>(runs_[c].first * kLanes);
     for (std::size_t b = 0; b < run.number; ++b) scratch.blocks.push_back(static_cast<std::int64_t>(run.first + b));
     width += run.lanes();
   }
-  if (place < 0 || whole) return;
-  if (scratch.by_bytes)
-    bound_class(static_cast<std::size_t>(place), width, scratch);
-  else
-    score_class(x, static_cast<std::size_t>(place), std::span(scratch.scores).first(width), scratch);
+  return width;
 }
 
-// Writes the best of some lists, scratch.ids, by their scores, scratch.kept.
-void ClassCentroids::write_best(std::size_t number, std::span<std::int64_t> lists, Scratch& scratch) const {
+// Scores the means behind some lanes, scratch.lanes. The class means of the run `own` and changed lists replace them.
+void ClassCentroids::score_lanes(std::span<const float> x, const Run* own, std::size_t number, Scratch& scratch) const {
+  // Class means ascend with their lists. Lanes without a list, -1, follow.
+  const auto before = [](std::int32_t a, std::int32_t b) {
+    return static_cast<std::uint32_t>(a) < static_cast<std::uint32_t>(b);
+  };
+  for (std::size_t c = 0; c < number && own != nullptr; ++c) {
+    const std::int32_t *first = lists_.data() + own->first * kLanes, *last = first + own->lanes();
+    const auto list = static_cast<std::int32_t>(scratch.ids[c]);
+    const auto found = std::lower_bound(first, last, list, before);
+    if (found != last && *found == list) scratch.lanes[c] = found - lists_.data();
+  }
+  kernels().dot_rows_as_blocks(x, {rows_.data(), lists_.size(), length_}, std::span(scratch.lanes).first(number),
+                               scratch.kept);
+  for (std::size_t c = 0; c < number && changed_.size() > 0; ++c) {
+    const std::ptrdiff_t changed = changed_.place_of(static_cast<std::size_t>(scratch.ids[c]));
+    if (changed >= 0) scratch.kept[c] = scratch.changed[static_cast<std::size_t>(changed)];
+  }
+}
+
+// Writes the best lists, given their scores, or bounds, from index `at` on: 16 for each of scratch.blocks.
+void ClassCentroids::choose(std::span<const float> x, const Run* own, std::size_t at, std::span<std::int64_t> lists,
+                            Scratch& scratch) const {
+  const std::size_t width = scratch.blocks.size() * kLanes;
+  const auto lower = std::span<const float>(scratch.scores).subspan(at, width);
+  const auto upper = scratch.by_bytes ? std::span<const float>(scratch.upper).subspan(at, width) : lower;
+  scratch.maxima.resize(padded(kMaximaForEach * lists.size()));
+  at_least(scratch.places, width);
+  const std::size_t number = kernels().near_best(lower, upper, lists.size(), scratch.maxima, scratch.places);
   at_least(scratch.kept, padded(number));
+  at_least(scratch.ids, number);
+  at_least(scratch.lanes, number);
+  for (std::size_t c = 0; c < number; ++c) {
+    const auto place = static_cast<std::size_t>(scratch.places[c]);
+    const std::int64_t lane = scratch.blocks[place / kLanes] * kLanes + static_cast<std::int64_t>(place % kLanes);
+    scratch.lanes[c] = lane;
+    scratch.ids[c] = lists_[static_cast<std::size_t>(lane)];
+    scratch.kept[c] = lower[place];
+  }
+  if (scratch.by_bytes) score_lanes(x, own, number, scratch);
   at_least(scratch.memory, memory_of_best(number));
   const std::size_t written = kernels().best_scores(scratch.kept.data(), scratch.ids.data(), number, lists.size(), 1,
                                                     scratch.memory.data(), nullptr, lists.data());
   std::fill(lists.begin() + static_cast<std::ptrdiff_t>(written), lists.end(), std::int64_t{-1});
-}
-
-// Writes the best of the lists in some blocks; `scores` has 16 numbers for each block.
-void ClassCentroids::choose(std::span<const float> scores, std::span<const std::int64_t> blocks,
-                            std::span<std::int64_t> lists, Scratch& scratch) const {
-  scratch.maxima.resize(padded(kMaximaForEach * lists.size()));
-  at_least(scratch.places, scores.size());
-  const std::size_t number = kernels().near_best(scores, scores, lists.size(), scratch.maxima, scratch.places);
-  at_least(scratch.kept, padded(number));
-  at_least(scratch.ids, number);
-  for (std::size_t c = 0; c < number; ++c) {
-    const auto place = static_cast<std::size_t>(scratch.places[c]);
-    scratch.kept[c] = scores[place];
-    scratch.ids[c] = lists_[static_cast<std::size_t>(blocks[place / kLanes]) * kLanes + place % kLanes];
-  }
-  write_best(number, lists, scratch);
-}
-
-// Writes the best lists, given bounds of their scores.
-void ClassCentroids::choose_by_bounds(std::span<const float> x, std::size_t width, std::span<std::int64_t> lists,
-                                      Scratch& scratch) const {
-  scratch.maxima.resize(padded(kMaximaForEach * lists.size()));
-  at_least(scratch.places, width);
-  const std::size_t open =
-      kernels().near_best(std::span(scratch.scores).first(width), std::span(scratch.upper).first(width), lists.size(),
-                          scratch.maxima, scratch.places);
-  at_least(scratch.kept, padded(open));
-  at_least(scratch.ids, open);
-  for (std::size_t c = 0; c < open; ++c) scratch.ids[c] = scratch.lanes[static_cast<std::size_t>(scratch.places[c])];
-  kernels().dot_rows_as_blocks(x, {rows_.data(), lists_.size(), length_}, std::span(scratch.ids).first(open),
-                               scratch.kept);
-  std::size_t number = 0;
-  for (std::size_t c = 0; c < open; ++c) {
-    const std::int64_t list = lists_[static_cast<std::size_t>(scratch.ids[c])];
-    const std::ptrdiff_t changed = changed_.place_of(static_cast<std::size_t>(list));
-    const float score = changed >= 0 ? scratch.changed[static_cast<std::size_t>(changed)] : scratch.kept[c];
-    if (!(score > kNothing)) continue;  // damaged mean
-    scratch.kept[number] = score;
-    scratch.ids[number++] = list;
-  }
-  write_best(number, lists, scratch);
 }
 
 // The query with the number that means have in addition, in `memory`, (length,).
@@ -462,141 +415,89 @@ std::span<const float> ClassCentroids::extended(std::span<const float> x, std::s
 
 void ClassCentroids::rank(std::span<const float> x, std::int32_t label, std::span<std::int64_t> lists,
                           Scratch& scratch) const {
-  assert(x.size() == d());
-  at_least(scratch.extended, length_);
-  rank_extended(extended(x, scratch.extended), label, lists, scratch);
-}
-
-void ClassCentroids::rank_extended(std::span<const float> x, std::int32_t label, std::span<std::int64_t> lists,
-                                   Scratch& scratch) const {
-  assert(lists.size() <= size());
+  assert(x.size() == d() && lists.size() <= size());
   if (size() == 0) return;
-  std::size_t clusters = 1;
-  if (cluster_means_.empty()) {
-    scratch.clusters.assign(1, 0);
-    scratch.offsets.assign(1, 0);
-  } else {
-    clusters = nearest_clusters(x, lists.size(), scratch);
-  }
+  at_least(scratch.extended, length_);
+  x = extended(x, scratch.extended);
+  choose_clusters(x, lists.size(), scratch);
   scratch.by_bytes = by_bytes_ && lists.size() <= size() / kListsOfAll;
   if (scratch.by_bytes) set_query(x, scratch);
-  score_clusters(x, place_of(label), clusters, scratch);
-  const std::size_t width = kLanes * scratch.blocks.size();
-  if (changed_.size() > 0)
-    score_changed(x, label, scratch.scores, scratch.by_bytes ? scratch.upper : scratch.scores, scratch);
-  if (scratch.by_bytes) return choose_by_bounds(x, width, lists, scratch);
-  choose(std::span(scratch.scores).first(width), scratch.blocks, lists, scratch);
+  const RunsOfLabel runs = runs_of(label);
+  const std::size_t width = score_clusters(x, runs.first, scratch);
+  replace_scores(x, label, runs.own, width, scratch);
+  choose(x, runs.own, 0, lists, scratch);
 }
 
 // --- many queries ---
 
-// Writes the scores of all lists, (queries, lanes), for queries that are compared with the same means.
+// Writes the scores of all lists, (queries, 16 * blocks), for queries that are compared with the same means.
 void ClassCentroids::score_batch(const Matrix<const float>& X, std::span<const std::int32_t> labels,
                                  std::span<const std::size_t> queries, Scratch& scratch) const {
-  const std::size_t clusters = cluster_sizes_.size();
-  const Run& last = runs_[clusters - 1];
-  const std::size_t width = (last.first + last.number) * kLanes;
-  const std::ptrdiff_t place = place_of(labels[queries[0]]);
-  const bool whole = place >= 0 && whole_[static_cast<std::size_t>(place)];
-  const Run& first = runs_[whole ? runs_of_label_[static_cast<std::size_t>(place)] : 0];
-  // The runs of all clusters are consecutive.
-  const Run all{first.first, width / kLanes, first.first_empty, first.first_empty};
-  at_least(scratch.queries, queries.size() * length_);
-  const Matrix<float> arranged{scratch.queries.data(), queries.size(), length_};
-  for (std::size_t q = 0; q < queries.size(); ++q) {
+  const std::size_t clusters = cluster_sizes_.size(), nq = queries.size();
+  const Run &first = runs_[runs_of(labels[queries[0]]).first], &last = *(&first + clusters - 1);
+  const Run all{first.first, last.first + last.number - first.first, first.first_empty, last.last_empty};
+  scratch.blocks.resize(all.number);
+  std::iota(scratch.blocks.begin(), scratch.blocks.end(), static_cast<std::int64_t>(all.first));
+  at_least(scratch.queries, nq * length_);
+  const Matrix<float> arranged{scratch.queries.data(), nq, length_};
+  for (std::size_t q = 0; q < nq; ++q) {
     const auto x = extended(X[queries[q]], arranged[q]);
     if (x.data() != arranged[q].data()) std::ranges::copy(x, arranged[q].begin());
   }
-  at_least(scratch.scores, queries.size() * width);
-  const Matrix<float> scores{scratch.scores.data(), queries.size(), width};
-  multiply(arranged, all, scores);
-  scratch.offsets.assign(clusters, 0);
-  for (std::size_t q = 0; q < queries.size(); ++q) {
-    const auto own = scores[q];
-    for (std::size_t c = 0; c < clusters; ++c) {
-      const Run& run = runs_[static_cast<std::size_t>(&first - runs_.data()) + c];
-      for (std::size_t e = run.first_empty; e < run.last_empty; ++e)
-        own[(run.first - first.first) * kLanes + static_cast<std::size_t>(empty_[e])] = kNothing;
-    }
-    const std::ptrdiff_t of_label = whole ? -1 : place_of(labels[queries[q]]);
-    if (of_label >= 0) score_class(arranged[q], static_cast<std::size_t>(of_label), own, scratch);
-    if (changed_.size() > 0) score_changed(arranged[q], labels[queries[q]], own, own, scratch);
+  at_least(scratch.scores, nq * all.lanes());
+  kernels().dot_blocks(arranged, blocks_of(all), {scratch.scores.data(), nq, all.lanes()});
+  for (std::size_t q = 0; q < nq; ++q) {
+    clear_empty(all, scratch.scores.data() + q * all.lanes());
+    scratch.offsets.assign(clusters, static_cast<std::int64_t>(q * all.lanes()));
+    const std::int32_t label = labels[queries[q]];
+    replace_scores(arranged[q], label, runs_of(label).own, nq * all.lanes(), scratch);
   }
 }
 
-// Calls take(query, scores, scratch) for each row of X.
+// Calls take(query, at, scratch) for each row of X, whose scores begin at index `at`.
 template <class Take>
 void ClassCentroids::in_batches(const Matrix<const float>& X, std::span<const std::int32_t> labels, int threads,
                                 const Watch& watch, const Take& take) const {
   if (size() == 0) return;
   // The first run of each query. Queries of the same run are consecutive in `order`.
   std::vector<std::size_t> order(X.rows), runs(X.rows);
-  for (std::size_t q = 0; q < X.rows; ++q) {
-    const std::ptrdiff_t place = place_of(labels[q]);
-    runs[q] =
-        place >= 0 && whole_[static_cast<std::size_t>(place)] ? runs_of_label_[static_cast<std::size_t>(place)] : 0;
-  }
+  for (std::size_t q = 0; q < X.rows; ++q) runs[q] = runs_of(labels[q]).first;
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return runs[a] < runs[b]; });
-  const std::size_t tasks = (X.rows + kQueriesOfTask - 1) / kQueriesOfTask;
-  parallel_for(
-      tasks, threads,
-      [&](std::size_t task) {
-        Scratch scratch;
-        const std::size_t stop = std::min((task + 1) * kQueriesOfTask, X.rows);
-        for (std::size_t first = task * kQueriesOfTask; first < stop;) {
-          std::size_t last = first + 1;
-          while (last < stop && last - first < kAtOnce && runs[order[last]] == runs[order[first]]) ++last;
-          const auto queries = std::span<const std::size_t>(order).subspan(first, last - first);
-          score_batch(X, labels, queries, scratch);
-          const std::size_t width =
-              (runs_[cluster_sizes_.size() - 1].first + runs_[cluster_sizes_.size() - 1].number) * kLanes;
-          for (std::size_t q = 0; q < queries.size(); ++q)
-            take(queries[q], std::span(scratch.scores).subspan(q * width, width), scratch);
-          first = last;
-        }
-      },
-      watch);
+  const auto some = [&](std::size_t first, std::size_t stop) {
+    Scratch scratch;
+    for (std::size_t last; first < stop; first = last) {
+      last = first + 1;
+      while (last < stop && last - first < kAtOnce && runs[order[last]] == runs[order[first]]) ++last;
+      score_batch(X, labels, std::span(order).subspan(first, last - first), scratch);
+      for (std::size_t q = first; q < last; ++q) take(order[q], (q - first) * scratch.blocks.size() * kLanes, scratch);
+    }
+  };
+  parallel_runs(X.rows, kQueriesOfTask, threads, some, watch);
 }
 
 void ClassCentroids::rank(const Matrix<const float>& X, std::span<const std::int32_t> labels,
                           const Matrix<std::int64_t>& lists, int threads, const Watch& watch) const {
   assert(X.columns == d() && labels.size() == X.rows && lists.rows == X.rows);
-  if (!cluster_means_.empty() || X.rows == 1) {
-    const std::size_t tasks = (X.rows + kQueriesOfTask - 1) / kQueriesOfTask;
-    parallel_for(
-        tasks, threads,
-        [&](std::size_t task) {
-          Scratch scratch;
-          for (std::size_t q = task * kQueriesOfTask; q < std::min((task + 1) * kQueriesOfTask, X.rows); ++q)
-            rank(X[q], labels[q], lists[q], scratch);
-        },
-        watch);
-    return;
-  }
-  std::vector<std::int64_t> blocks(runs_[0].number);
-  std::iota(blocks.begin(), blocks.end(), 0);
-  in_batches(X, labels, threads, watch, [&](std::size_t q, std::span<const float> scores, Scratch& scratch) {
-    choose(scores, blocks, lists[q], scratch);
-  });
-}
-
-void ClassCentroids::write_all(std::span<const float> scores, std::span<std::int64_t> lists, Scratch& scratch) const {
-  scratch.ids.clear();
-  for (std::size_t j = 0; j < lists.size(); ++j)
-    if (scores[static_cast<std::size_t>(lanes_[j])] > kNothing) scratch.ids.push_back(static_cast<std::int64_t>(j));
-  std::stable_sort(scratch.ids.begin(), scratch.ids.end(), [&](std::int64_t a, std::int64_t b) {
-    return scores[static_cast<std::size_t>(lanes_[static_cast<std::size_t>(a)])] >
-           scores[static_cast<std::size_t>(lanes_[static_cast<std::size_t>(b)])];
-  });
-  std::fill(std::copy(scratch.ids.begin(), scratch.ids.end(), lists.begin()), lists.end(), std::int64_t{-1});
+  const auto one_by_one = [&](std::size_t first, std::size_t stop) {
+    Scratch scratch;
+    for (std::size_t q = first; q < stop; ++q) rank(X[q], labels[q], lists[q], scratch);
+  };
+  if (!cluster_means_.empty() || X.rows == 1) return parallel_runs(X.rows, kQueriesOfTask, threads, one_by_one, watch);
+  in_batches(X, labels, threads, watch,
+             [&](std::size_t q, std::size_t at, Scratch& scratch) { choose({}, nullptr, at, lists[q], scratch); });
 }
 
 void ClassCentroids::rank_all(const Matrix<const float>& X, std::span<const std::int32_t> labels,
                               const Matrix<std::int64_t>& lists, int threads, const Watch& watch) const {
   assert(X.columns == d() && labels.size() == X.rows && lists.rows == X.rows && lists.columns <= size());
-  in_batches(X, labels, threads, watch, [&](std::size_t q, std::span<const float> scores, Scratch& scratch) {
-    write_all(scores, lists[q], scratch);
+  in_batches(X, labels, threads, watch, [&](std::size_t q, std::size_t at, Scratch& scratch) {
+    const auto score = [&](std::int64_t j) { return scratch.scores[at + static_cast<std::size_t>(lanes_[j])]; };
+    scratch.ids.clear();
+    for (std::size_t j = 0; j < lists.columns; ++j)
+      if (score(static_cast<std::int64_t>(j)) > kNothing) scratch.ids.push_back(static_cast<std::int64_t>(j));
+    std::ranges::stable_sort(scratch.ids, std::ranges::greater{}, score);
+    std::fill(std::ranges::copy(scratch.ids, lists[q].begin()).out, lists[q].end(), std::int64_t{-1});
   });
 }
 

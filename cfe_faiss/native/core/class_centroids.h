@@ -102,46 +102,47 @@ class ClassCentroids {
   struct Run {
     std::size_t first, number;            // blocks
     std::size_t first_empty, last_empty;  // in empty_
-    std::size_t lanes() const;            // 16 for each block
+    std::size_t lanes() const { return number * kLanes; }
+  };
+
+  // The runs of the lists that queries of a label are compared with, one for each cluster, from `first` on, and the run
+  // whose class means replace the means of their lists, or none.
+  struct RunsOfLabel {
+    std::size_t first;
+    const Run* own;
   };
 
   void check(const ListMeans& means, const ListClusters& clusters) const;
-  std::span<const float> extended(std::span<const float> x, std::span<float> memory) const;
-  void rank_extended(std::span<const float> x, std::int32_t label, std::span<std::int64_t> lists,
-                     Scratch& scratch) const;
+  std::size_t words() const { return (d() + 3) / 4; }  // of a mean in bytes
   void add_run(const ListMeans& means, std::span<const std::int64_t> rows);
-  std::ptrdiff_t place_of(std::int32_t label) const;
-  std::span<const float> blocks_of(const Run& run) const;
-  void multiply(const Matrix<const float>& X, const Run& run, const Matrix<float>& scores) const;
-  std::size_t nearest_clusters(std::span<const float> x, std::size_t nprobe, Scratch& scratch) const;
-  void set_center();
   void round_to_bytes();
   ByteMeans bytes_of(const Run& run) const;
+  std::span<const float> blocks_of(const Run& run) const;
+  RunsOfLabel runs_of(std::int32_t label) const;
+  std::span<const float> extended(std::span<const float> x, std::span<float> memory) const;
   void set_query(std::span<const float> x, Scratch& scratch) const;
-  void bound_run(const Run& run, std::size_t at, Scratch& scratch) const;
-  void score_class(std::span<const float> x, std::size_t place, std::span<float> scores, Scratch& scratch) const;
-  void bound_class(std::size_t place, std::size_t width, Scratch& scratch) const;
-  void score_clusters(std::span<const float> x, std::ptrdiff_t place, std::size_t clusters, Scratch& scratch) const;
-  void write_best(std::size_t number, std::span<std::int64_t> lists, Scratch& scratch) const;
-  void choose_by_bounds(std::span<const float> x, std::size_t width, std::span<std::int64_t> lists,
-                        Scratch& scratch) const;
-  void choose(std::span<const float> scores, std::span<const std::int64_t> blocks, std::span<std::int64_t> lists,
+  void clear_empty(const Run& run, float* scores) const;
+  void score_run(std::span<const float> x, const Run& run, std::size_t at, Scratch& scratch) const;
+  void replace(std::int64_t list, float lower, float upper, Scratch& scratch) const;
+  void replace_scores(std::span<const float> x, std::int32_t label, const Run* own, std::size_t end,
+                      Scratch& scratch) const;
+  void choose_clusters(std::span<const float> x, std::size_t nprobe, Scratch& scratch) const;
+  std::size_t score_clusters(std::span<const float> x, std::size_t first, Scratch& scratch) const;
+  void score_lanes(std::span<const float> x, const Run* own, std::size_t number, Scratch& scratch) const;
+  void choose(std::span<const float> x, const Run* own, std::size_t at, std::span<std::int64_t> lists,
               Scratch& scratch) const;
   void score_batch(const Matrix<const float>& X, std::span<const std::int32_t> labels,
                    std::span<const std::size_t> queries, Scratch& scratch) const;
   template <class Take>
   void in_batches(const Matrix<const float>& X, std::span<const std::int32_t> labels, int threads, const Watch& watch,
                   const Take& take) const;
-  void score_changed(std::span<const float> x, std::int32_t label, std::span<float> lower, std::span<float> upper,
-                     Scratch& scratch) const;
-  void write_all(std::span<const float> scores, std::span<std::int64_t> lists, Scratch& scratch) const;
 
   Metric metric_;
   std::vector<float> origin_;                // the center of the means, (d,), unless they are unit vectors
   std::size_t length_;                       // of a mean
   SharedVector<float> blocks_;               // (blocks, length, 16)
   SharedVector<std::int32_t> lists_;         // of each lane, (blocks, 16); -1 for none
-  std::vector<std::int32_t> empty_;          // empty lanes of a run
+  std::vector<std::int32_t> empty_;          // empty lanes of the runs, counted from the first block
   std::vector<Run> runs_;                    // of the clusters, then of the labels
   std::vector<std::int32_t> labels_;         // ascending
   std::vector<std::size_t> runs_of_label_;   // the first run of each label
@@ -149,12 +150,12 @@ class ClassCentroids {
   std::vector<float> cluster_means_;         // (clusters, length)
   std::vector<std::int64_t> cluster_sizes_;  // lists
   std::vector<std::int32_t> clusters_of_;    // the cluster of each list
-  std::vector<std::int64_t> lanes_;          // of each list, counted from the first block of the first run
+  std::vector<std::int64_t> lanes_;          // of each list, counted from the first block
   // With many lists, a single query is first compared with bytes: the bytes of all blocks, and the means as rows, in
   // the order of their lanes.
   bool by_bytes_ = false;
-  SharedVector<std::int32_t> bytes_, statistics_;  // (blocks, length / 4, 16), and (blocks, kMeanStatistics, 16)
-  std::vector<float> center_;                      // of all means, (length,)
+  SharedVector<std::int32_t> bytes_, statistics_;  // (blocks, words, 16), and (blocks, kMeanStatistics, 16)
+  std::vector<float> center_;                      // of all means, (d,)
   SharedVector<float> rows_;                       // (16 * blocks, length)
 
   // Lists that changed after the blocks were made; the fields above do not describe them.

@@ -56,7 +56,8 @@ struct Kernels {
   void (*dot_blocks)(const Matrix<const float>& X, std::span<const float> blocks, const Matrix<float>& scores);
 
   // byte_means.h
-  void (*encode_means)(const float* means, std::span<const float> center, const ByteMeansTarget& target, float* buffer);
+  void (*encode_means)(const float* means, std::size_t length, std::span<const float> center,
+                       const ByteMeansTarget& target, float* buffer);
   ByteQuery (*encode_query)(std::span<const float> x, std::span<const float> center, std::span<float> rest,
                             std::span<std::int32_t> words);
   void (*bound_means)(const ByteMeans& means, const ByteQuery& query, float* lower, float* upper);

@@ -93,8 +93,9 @@ void pack_list(const BlocksView& blocks, const ListRows& rows, const ListTarget&
     longest = larger(codes.norm, longest);
   }
   if (!bytes) return;
-  *target.reach = largest_lane(longest);
-  if (blocks.rows.metric == Metric::kIp) *target.reach += __builtin_sqrtf(dot(target.mean, target.mean, blocks.rows.d));
+  *target.longest = largest_lane(longest);
+  if (blocks.rows.metric == Metric::kIp)
+    *target.longest += __builtin_sqrtf(dot(target.mean, target.mean, blocks.rows.d));
 }
 
 }  // namespace cfe::CFE_LEVEL::block

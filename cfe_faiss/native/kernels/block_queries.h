@@ -101,10 +101,10 @@ constexpr int chains_of(int products) {
 }
 
 // Products of Q rows with 16 lanes of each of B blocks, or minus their squared distances. Number i of row q is at
-// i * stride + q; the product of row q and block b is sums[b * Q + q].
+// i * stride + q * step; the product of row q and block b is sums[b * Q + q].
 template <int Q, int B, bool kDistance = false>
 CFE_INLINE void dot_block(const float* rows, std::size_t stride, const float* const (&lanes)[B], std::size_t d,
-                          F32x16* sums) {
+                          F32x16* sums, std::size_t step = 1) {
   constexpr int kChains = chains_of(Q * B);
   F32x16 chains[kChains][B][Q];
   for (int c = 0; c < kChains; ++c)
@@ -114,7 +114,7 @@ CFE_INLINE void dot_block(const float* rows, std::size_t stride, const float* co
     F32x16 columns[B];
     for (int b = 0; b < B; ++b) columns[b] = F32x16::load(lanes[b] + i * kLanes);
     for (int q = 0; q < Q; ++q) {
-      const F32x16 number = F32x16::all(rows[i * stride + q]);
+      const F32x16 number = F32x16::all(rows[i * stride + q * step]);
       for (int b = 0; b < B; ++b) {
         if constexpr (kDistance) {
           const F32x16 difference = number - columns[b];

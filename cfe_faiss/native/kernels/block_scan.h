@@ -402,11 +402,11 @@ struct ListSlack {
 
 CFE_INLINE ListSlack slack_of_list(const BlocksView& blocks, std::size_t list) {
   if (blocks.rows.metric == Metric::kCosine) return {};  // its margin covers them
-  const float reach = blocks.reach[list], rounding = kRoundings * blocks.margin;
+  const float longest = blocks.longest[list], rounding = kRoundings * blocks.margin;
   const float least = 16 * 0x1p-63f * __builtin_sqrtf(static_cast<float>(blocks.rows.d + 16));
   const bool distance = blocks.center != nullptr;
-  return {rounding * reach + least, distance ? -rounding : 0,
-          (distance ? rounding * reach * reach : 0) + least * (reach + least)};
+  return {rounding * longest + least, distance ? -rounding : 0,
+          (distance ? rounding * longest * longest : 0) + least * (longest + least)};
 }
 
 // Writes the products of the queries with the mean of a list, or minus their squared distances, and the thresholds for

@@ -30,24 +30,17 @@ CFE_INLINE BlocksView shape_of(std::size_t d, std::size_t words) {
   return shape;
 }
 
-// The lanes of a block whose products cannot overflow.
-CFE_INLINE I32x16 sound_means(const float* block, std::size_t d) {
-  F32x16 squares = F32x16::all(0);
-  for (std::size_t i = 0; i < d; ++i) squares += F32x16::load(block + i * kLanes) * F32x16::load(block + i * kLanes);
-  return F32x16::all(block::kLongest) >= squares;
-}
-
-// Rounds means, (blocks, d, 16), to bytes; `buffer` is (d, 16).
-void encode_means(const float* means, std::span<const float> center, const ByteMeansTarget& target, float* buffer) {
-  const std::size_t d = center.size();
+// Rounds means, (blocks, length, 16), to bytes, where length is d or d + 1; `buffer` is (d, 16).
+void encode_means(const float* means, std::size_t length, std::span<const float> center, const ByteMeansTarget& target,
+                  float* buffer) {
+  const std::size_t d = target.d;
   const F32x16 center_norm = F32x16::all(__builtin_sqrtf(block::dot(center.data(), center.data(), d)));
   const F32x16 up = F32x16::all(rounded_up(d)), rounding = F32x16::all(rounding_of_means(d));
   for (std::size_t b = 0; b < target.blocks; ++b) {
-    const float* block = means + b * d * kLanes;
-    const I32x16 sound = sound_means(block, d);
+    const float* block = means + b * length * kLanes;
     F32x16 along = F32x16::all(0);
     for (std::size_t i = 0; i < d; ++i) {
-      const F32x16 rest = select(sound, F32x16::load(block + i * kLanes) - F32x16::all(center[i]), F32x16::all(0));
+      const F32x16 rest = F32x16::load(block + i * kLanes) - F32x16::all(center[i]);
       rest.store(buffer + i * kLanes);
       along += rest * F32x16::all(center[i]);
     }
@@ -60,8 +53,8 @@ void encode_means(const float* means, std::span<const float> center, const ByteM
     along.store(floats + kMeanAlong * kLanes);
     (codes.error * up).store(floats + kMeanError * kLanes);
     ((codes.norm + codes.error) * up).store(floats + kMeanNorm * kLanes);
-    select(sound, (rounding * (codes.norm + center_norm) + F32x16::all(kLeastError)) * up, F32x16::all(kInfinite))
-        .store(floats + kMeanRounding * kLanes);
+    ((rounding * (codes.norm + center_norm) + F32x16::all(kLeastError)) * up).store(floats + kMeanRounding * kLanes);
+    (length > d ? F32x16::load(block + d * kLanes) : F32x16::all(0)).store(floats + kMeanLast * kLanes);
   }
 }
 
@@ -76,8 +69,14 @@ ByteQuery encode_query(std::span<const float> x, std::span<const float> center, 
   const block::SingleCodes codes =
       block::encode_single(shape_of(d, words.size() / kLanes), rest.data(), largest_code(d), kZeroCode, words.data());
   const float up = rounded_up(d), norm = __builtin_sqrtf(block::dot(x.data(), x.data(), d)) * up;
-  return {words.data(),     along,          share, norm > block::kTiny ? norm : block::kTiny, codes.scale,
-          codes.error * up, codes.norm * up};
+  return {words.data(),
+          along,
+          share,
+          norm > kLeastError ? norm : kLeastError,
+          codes.scale,
+          codes.error * up + kLeastError,
+          codes.norm * up + kLeastError,
+          0};
 }
 
 template <int B>
@@ -97,9 +96,11 @@ CFE_INLINE void bound_blocks(const ByteMeans& means, const ByteQuery& query, std
       return F32x16::load(reinterpret_cast<const float*>(statistics) + (b * kMeanStatistics + which) * kLanes);
     };
     const F32x16 rest = to_float(totals[b]) * (of(kMeanScale) * F32x16::all(query.scale));
-    const F32x16 product = rest + (of(kMeanAlong) * F32x16::all(query.share) + F32x16::all(query.along));
+    const F32x16 last = of(kMeanLast) * F32x16::all(query.last);
+    const F32x16 product = rest + (of(kMeanAlong) * F32x16::all(query.share) + F32x16::all(query.along)) + last;
     const F32x16 error = of(kMeanError) * F32x16::all(query.rest) + of(kMeanNorm) * F32x16::all(query.error) +
-                         of(kMeanRounding) * F32x16::all(query.norm);
+                         of(kMeanRounding) * F32x16::all(query.norm) +
+                         absolute(last) * F32x16::all(rounding_of_means(means.d));
     (product - error).store(lower + (first + b) * kLanes);
     (product + error).store(upper + (first + b) * kLanes);
   }

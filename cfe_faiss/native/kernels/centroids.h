@@ -13,6 +13,8 @@ CFE_INLINE void add_to(float* total, const float* x, std::size_t d) {
   for (; i < d; ++i) total[i] += x[i];
 }
 
+inline constexpr double kLongestSquare = 1e30;  // of a row; a longer one, or NaN, is damaged
+
 // Makes a mean that lists are ranked by, see core/metric.h, of sums: of rows and, last, of their squared norms.
 CFE_INLINE void finish_mean(Metric metric, float* mean, std::size_t d, float count) {
   if (metric == Metric::kCosine) return divide_by_norm(mean, d);
@@ -40,7 +42,9 @@ void list_centroids_of(const ListCentroids& of, float* x) {
     const std::int32_t label = rows.labels[home][place];
     decode_row<codec>(rows, rows.codes[home] + rows.row_size * place, x);
     for (std::size_t i = 0; !unit && i < d; ++i) x[i] -= of.center[i];
-    const float square = unit ? 0 : static_cast<float>(sum_of_products(x, x, d));
+    const double length = sum_of_products(x, x, d);
+    if (!(length <= kLongestSquare)) return;
+    const auto square = static_cast<float>(length);
     add(of.mean, square);
     of.counts[classes] += 1;
     for (std::size_t c = 0; c < classes; ++c)

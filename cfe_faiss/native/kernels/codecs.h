@@ -80,39 +80,33 @@ CFE_INLINE F32x16 last_weights(const float* weights, std::size_t d) {
   return F32x16::load(last);
 }
 
-// The squared distances of a query from some rows, decoded, summed in any order.
-template <Codec codec>
-CFE_INLINE Float4 screen_distances(const RowsView& rows, const float* x, const std::uint8_t* const* row) {
+// The products of a query, prepared by `screening_weights` and `last_weights`, and some rows, summed in any order; or
+// their squared distances from it, decoded.
+template <Codec codec, bool kDistance>
+CFE_INLINE Float4 screen_rows(const RowsView& rows, const float* weights, const F32x16& last,
+                              const std::uint8_t* const* row) {
+  alignas(64) static constexpr float kOnes[2 * kLanes] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                                                          1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  const std::size_t d = rows.d;
   F32x16 sums[kScreened];
-  const auto add = [&](std::size_t i, const F32x16& w, auto... n) CFE_LAMBDA {
+  const auto add = [&](const F32x16& w, bool overlaps, std::size_t i, auto... n) CFE_LAMBDA {
     for (std::size_t r = 0; r < kScreened; ++r) {
       F32x16 own = components<codec>(row[r], i, n...);
+      if constexpr (!kDistance) {
+        sums[r] = fused(w, own, sums[r]);
+        continue;
+      }
       if constexpr (codec == Codec::kSq8) own = in_range(rows, own, i, n...);
-      const F32x16 difference = w - own;
-      sums[r] = fused(difference, difference, sums[r]);
+      if (overlaps) own = own * F32x16::load(kOnes + d % kLanes);  // 0 at the components that were compared before
+      sums[r] = fused(w - own, w - own, sums[r]);
     }
   };
   for (F32x16& total : sums) total = F32x16::all(0);
-  std::size_t i = 0;
-  for (; i + kLanes <= rows.d; i += kLanes) add(i, F32x16::load(x + i));
-  const std::size_t left = rows.d - i;
-  if (left > 0) add(i, load_floats(reinterpret_cast<const std::uint8_t*>(x + i), left), left);
-  return sums_of(in_four(sums[0]), in_four(sums[1]), in_four(sums[2]), in_four(sums[3]));
-}
-
-// The products of a query, prepared by `screening_weights` and `last_weights`, and some rows, summed in any order.
-template <Codec codec>
-CFE_INLINE Float4 screen_rows(const float* weights, const F32x16& last, std::size_t d, const std::uint8_t* const* row) {
-  F32x16 sums[kScreened];
-  const auto add = [&](const F32x16& w, auto... where) CFE_LAMBDA {
-    for (std::size_t r = 0; r < kScreened; ++r) sums[r] = fused(w, components<codec>(row[r], where...), sums[r]);
-  };
-  for (F32x16& total : sums) total = F32x16::all(0);
-  for (std::size_t i = 0; i + kLanes <= d; i += kLanes) add(F32x16::load(weights + i), i);
+  for (std::size_t i = 0; i + kLanes <= d; i += kLanes) add(F32x16::load(weights + i), false, i);
   if (d < kLanes)
-    add(last, std::size_t{0}, d);
+    add(last, false, std::size_t{0}, d);
   else if (d % kLanes != 0)
-    add(last, d - kLanes);
+    add(last, true, d - kLanes);
   return sums_of(in_four(sums[0]), in_four(sums[1]), in_four(sums[2]), in_four(sums[3]));
 }
 

@@ -136,10 +136,7 @@ struct RowScan {
       for (std::size_t i = r; next != nullptr && i < r + kScreened; ++i)
         for (std::size_t byte = 0; byte < row_size && byte < kPrefetched; byte += kCacheLine)
           __builtin_prefetch(next[i] + byte);
-      if constexpr (kDistance)
-        four[r / kScreened] = screen_distances<codec>(scan.blocks.rows, weights, some + r);
-      else
-        four[r / kScreened] = screen_rows<codec>(weights, last, scan.blocks.rows.d, some + r);
+      four[r / kScreened] = screen_rows<codec, kDistance>(scan.blocks.rows, weights, last, some + r);
     }
     const Mask own = 0xFFFFu >> (kLanes - count);
     const F32x16 sums = kDistance ? F32x16::all(0) - joined(four) : joined(four) + F32x16::all(offset);

@@ -3,12 +3,13 @@
 #pragma once
 
 #include "core/kmeans.h"
+#include "kernels/block_queries.h"
 #include "kernels/similarity.h"
 
 namespace cfe::CFE_LEVEL {
 
 inline constexpr int kVectorsAtOnce = 4;
-inline constexpr int kCentroidBlocksAtOnce = kWidth == kLanes ? 4 : 2;
+inline constexpr int kCentroidBlocksAtOnce = kWidth == kLanes ? 4 : 1;  // limited by registers
 inline constexpr std::size_t kVectorsOfTile = 64;  // vectors whose maxima are kept for all centroids
 
 // Per lane, the largest product so far, its block, and the second largest product.
@@ -20,36 +21,27 @@ struct LaneMaxima {
 // Updates the maxima by the products of Q vectors and B blocks.
 template <int Q, int B>
 CFE_INLINE void raise_lanes(const float* X, const CentroidBlocks& centroids, std::size_t block, LaneMaxima* maxima) {
-  const std::size_t d = centroids.d;
-  for (int p = 0; p < kParts; ++p) {
-    FloatRegister sums[Q][B];
-    for (int b = 0; b < B; ++b)
-      for (int q = 0; q < Q; ++q)
-        sums[q][b] = load_register(centroids.start.data() + (block + b) * kLanes + p * kWidth);
-    const float* columns = centroids.blocks.data() + block * d * kLanes + p * kWidth;
-    for (std::size_t i = 0; i < d; ++i)
-      for (int b = 0; b < B; ++b) {
-        const FloatRegister column = load_register(columns + (b * d + i) * kLanes);
-        for (int q = 0; q < Q; ++q) sums[q][b] = fused(in_all_lanes<FloatRegister>(X[q * d + i]), column, sums[q][b]);
-      }
-    for (int q = 0; q < Q; ++q)
-      for (int b = 0; b < B; ++b) {
-        const FloatRegister sum = sums[q][b], before = maxima[q].first.part[p];
-        const FloatRegister lower = sum > before ? before : sum;
-        const FloatRegister second = maxima[q].second.part[p];
-        maxima[q].second.part[p] = lower > second ? lower : second;
-        maxima[q].first.part[p] = sum > before ? sum : before;
-        const IntRegister number = IntRegister{} + static_cast<std::int32_t>(block + b);
-        maxima[q].block.part[p] = sum > before ? number : maxima[q].block.part[p];
-      }
-  }
+  const float* blocks[B];
+  for (int b = 0; b < B; ++b) blocks[b] = centroids.blocks.data() + (block + b) * centroids.d * kLanes;
+  F32x16 sums[Q * B];
+  block::dot_block<Q, B>(X, 1, blocks, centroids.d, sums, centroids.d);
+  for (int q = 0; q < Q; ++q)
+    for (int b = 0; b < B; ++b) {
+      const F32x16 sum = sums[b * Q + q] + F32x16::load(centroids.start.data() + (block + b) * kLanes);
+      LaneMaxima& own = maxima[q];
+      const I32x16 nearer = sum > own.first;
+      own.second = larger(select(nearer, own.first, sum), own.second);
+      own.block = select(nearer, I32x16::all(static_cast<std::int32_t>(block + b)), own.block);
+      own.first = select(nearer, sum, own.first);
+    }
 }
 
-template <int Q, int B>
+template <int B>
 CFE_INLINE void raise_tile(const float* X, std::size_t rows, const CentroidBlocks& centroids, std::size_t block,
                            LaneMaxima* maxima) {
   std::size_t r = 0;
-  for (; r + Q <= rows; r += Q) raise_lanes<Q, B>(X + r * centroids.d, centroids, block, maxima + r);
+  for (; r + kVectorsAtOnce <= rows; r += kVectorsAtOnce)
+    raise_lanes<kVectorsAtOnce, B>(X + r * centroids.d, centroids, block, maxima + r);
   for (; r < rows; ++r) raise_lanes<1, B>(X + r * centroids.d, centroids, block, maxima + r);
 }
 
@@ -120,8 +112,8 @@ void nearest_centroids(const float* X, const CentroidBlocks& centroids, std::spa
     for (std::size_t r = 0; r < rows; ++r) maxima[r] = {nothing, nothing, I32x16::all(0)};
     std::size_t block = 0;
     for (; block + kCentroidBlocksAtOnce <= blocks; block += kCentroidBlocksAtOnce)
-      raise_tile<kVectorsAtOnce, kCentroidBlocksAtOnce>(tile, rows, centroids, block, maxima);
-    for (; block < blocks; ++block) raise_tile<2 * kVectorsAtOnce, 1>(tile, rows, centroids, block, maxima);
+      raise_tile<kCentroidBlocksAtOnce>(tile, rows, centroids, block, maxima);
+    for (; block < blocks; ++block) raise_tile<1>(tile, rows, centroids, block, maxima);
     for (std::size_t r = 0; r < rows; ++r) {
       float best;
       nearest[start + r] = choose(tile + r * centroids.d, centroids, maxima[r], wanted, best);

@@ -111,9 +111,10 @@ TEST(means_in_bytes_bound_their_products_with_a_query) {
       CHECK(same_bits(exact, alone));
       if (!kernels().has_bytes) continue;
       std::vector<std::int32_t> data(blocks * words * 16), statistics(blocks * kMeanStatistics * 16), own(words * 16);
-      kernels().encode_means(means.data(), center, {words, blocks, data.data(), statistics.data()}, buffer.data());
+      kernels().encode_means(means.data(), d, center, {d, words, blocks, data.data(), statistics.data()},
+                             buffer.data());
       const ByteQuery query = kernels().encode_query(x, center, std::span(rest).first(d), own);
-      kernels().bound_means({words, blocks, data.data(), statistics.data()}, query, lower.data(), upper.data());
+      kernels().bound_means({d, words, blocks, data.data(), statistics.data()}, query, lower.data(), upper.data());
       double wide = 0, norms = 0;
       for (std::size_t row = 0; row < width; ++row) {
         CHECK(lower[row] <= exact[row] && exact[row] <= upper[row]);
@@ -139,9 +140,9 @@ TEST(means_of_many_dimensions_in_bytes_bound_their_products) {
     if (!kernels().has_bytes) continue;
     const std::vector<float> center(d, 0.0F);
     std::vector<std::int32_t> data(words * 16), statistics(kMeanStatistics * 16), own(words * 16);
-    kernels().encode_means(means.data(), center, {words, 1, data.data(), statistics.data()}, buffer.data());
+    kernels().encode_means(means.data(), d, center, {d, words, 1, data.data(), statistics.data()}, buffer.data());
     const ByteQuery query = kernels().encode_query(x, center, std::span(rest).first(d), own);
-    kernels().bound_means({words, 1, data.data(), statistics.data()}, query, lower.data(), upper.data());
+    kernels().bound_means({d, words, 1, data.data(), statistics.data()}, query, lower.data(), upper.data());
     for (std::size_t row = 0; row < 16; ++row) {
       CHECK(lower[row] <= exact[row] && exact[row] <= upper[row]);
       CHECK(upper[row] - lower[row] < 0.5F);
