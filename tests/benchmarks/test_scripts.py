@@ -131,7 +131,7 @@ def test_drift_and_losses_rise_together(script: Any, tmp_path: Path, monkeypatch
     assert last["drift"] > first["drift"]
     assert last["rows_ratio"] > 1
     assert [len(run["steps"]) for run in runs[1:]] == [2, 2]
-    content = {"runs": runs, "correlations": drift.correlations(runs)}
+    content = {"runs": runs, "correlations": drift.correlations(runs, ("cosine",))}
     (tmp_path / "drift.json").write_text(json.dumps(content))
     report = script("report")
     monkeypatch.setattr(report, "RESULTS", tmp_path)
