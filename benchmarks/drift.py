@@ -1,15 +1,15 @@
 """Which number tells when it pays to train an inverted file again?
 
 The vectors of an index are replaced in place, step by step: clusters that move, clusters that are exchanged, a common
-shift, and KS vectors of real graphs whose edges or features are replaced by random ones (`KSVectors.update`). The first
-two are repeated with vectors of different lengths for the metrics "ip" and "l2". After
-each step the index that was trained at first is compared with one trained on the same vectors: recall@10 at nprobe =
-16, and rows scanned at recall@10 = 0.95 (one query at a time, 1,000 stored queries). Candidates for the number are
-`index.drift()` (the share of rows that the mean of another list is nearer to), the angle between centroids and means of
-lists, the loss of similarity of rows to their centroids since training, and FAISS's imbalance factor. The second and
-the third are for "cosine" only.
+shift, and KS vectors of real graphs whose edges or features are replaced by random ones (`KSVectors.update`). With
+`--others` the first two, with vectors of different lengths, for the metrics "ip" and "l2". After each step the index
+that was trained at first is compared with one trained on the same vectors: recall@10 at nprobe = 16, and rows scanned
+at recall@10 = 0.95 (one query at a time, 1,000 stored queries). Candidates for the number are `index.drift()` (the
+share of rows that the mean of another list is nearer to), FAISS's imbalance factor and, for "cosine", the angle between
+centroids and means of lists and the loss of similarity of rows to their centroids since training.
 
     CFE_DATA=... python benchmarks/drift.py
+    python benchmarks/drift.py --others
 """
 
 import argparse
@@ -167,12 +167,12 @@ def measure(
         step["recall_lost"] = step["trained"]["recall"] - step["kept"]["recall"]
         steps.append(step)
         print(name, {key: value for key, value in step.items() if not isinstance(value, dict)}, flush=True)
-    return {"name": name, "n": len(labels), "d": X.shape[1], "metric": metric, "steps": steps}
+    return {"name": name, "n": len(labels), "d": X.shape[1], "steps": steps}
 
 
-def correlations(runs: list[dict[str, Any]], metrics: tuple[str, ...]) -> dict[str, dict[str, float]]:
-    """Return Spearman's correlation of each candidate with each loss, over all steps of the runs with these metrics."""
-    steps = [step for run in runs if run["metric"] in metrics for step in run["steps"]]
+def correlations(runs: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return Spearman's correlation of each candidate with each loss, over all steps of all runs together."""
+    steps = [step for run in runs for step in run["steps"]]
     return {
         name: {
             loss: float(spearmanr([step[name] for step in steps], [step[loss] for step in steps]).statistic)
@@ -185,16 +185,19 @@ def correlations(runs: list[dict[str, Any]], metrics: tuple[str, ...]) -> dict[s
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--name", default="drift", help="of the result")
+    parser.add_argument("--others", action="store_true", help='measure "ip" and "l2" instead of "cosine"')
     args = parser.parse_args(argv)
-    rng = np.random.default_rng(0)
-    runs = [measure(kind, *synthetic(kind, rng), rng) for kind in (*MOVES, "common shift")]
-    for name, kind in GRAPHS:
-        runs.append(measure(f"{name}, {kind}", *graph_versions(name, kind, rng), rng))
-    for metric, kind in product(("ip", "l2"), MOVES):
-        runs.append(measure(f"{kind}, {metric}", *synthetic(kind, rng, lengths=True), rng, metric))
-    content = {"correlations": correlations(runs, ("cosine",)), "of_others": correlations(runs, ("ip", "l2"))}
-    print(f"written to {save(args.name, {'runs': runs, **content})}")
+    rng, runs = np.random.default_rng(0), []
+    if args.others:
+        for metric, kind in product(("ip", "l2"), MOVES):
+            runs.append(measure(f"{kind}, {metric}", *synthetic(kind, rng, lengths=True), rng, metric))
+    else:
+        for kind in (*MOVES, "common shift"):
+            runs.append(measure(kind, *synthetic(kind, rng), rng))
+        for name, kind in GRAPHS:
+            runs.append(measure(f"{name}, {kind}", *graph_versions(name, kind, rng), rng))
+    path = save("drift_others" if args.others else "drift", {"runs": runs, "correlations": correlations(runs)})
+    print(f"written to {path}")
 
 
 if __name__ == "__main__":

@@ -594,7 +594,7 @@ def ks_updates() -> str:
 
 
 def drift() -> str:
-    content = result("drift")
+    content, others = result("drift"), result("drift_others")
     rows = [
         (
             run["name"],
@@ -605,18 +605,20 @@ def drift() -> str:
             *(f"{step[which]['rows_at_recall']:,.0f}" for which in ("kept", "trained")),
             f"{step['rows_ratio']:.2f}",
         )
-        for run in content["runs"]
+        for run in (*content["runs"], *others["runs"])
         for step in run["steps"]
     ]
     correlated = [
-        (name.replace("_", " "), f"{losses['rows_ratio']:.2f}", f"{losses['recall_lost']:.2f}")
-        for name, losses in content["correlations"].items()
+        (metrics, name.replace("_", " "), f"{losses['rows_ratio']:.2f}", f"{losses['recall_lost']:.2f}")
+        for metrics, part in (("cosine", content), ("ip, l2", others))
+        for name, losses in part["correlations"].items()
     ]
     return (
         "Vectors of an inverted file are replaced in place, step by step. `index.drift()` next to what an index loses "
         "that was trained before the first step (kept), against one trained on the same vectors (trained): recall@10 "
         "at nprobe = 16, and rows scanned for a recall@10 of 0.95, one query at a time. The size is the angle of the "
-        "movement, the share of exchanged clusters, the length of the shift, or the share of random edges or nodes.\n\n"
+        "movement, the share of exchanged clusters, the length of the shift, or the share of random edges or nodes. "
+        "The metric is cosine unless said; vectors for ip and l2 (`--others`) have different lengths.\n\n"
         + table(
             (
                 "change",
@@ -634,7 +636,7 @@ def drift() -> str:
         + "\n\nSpearman's correlation of the candidates with the losses, over all steps together. The other candidates "
         "are the angle between centroids and means of lists (the mean of 1 - cos), the loss of similarity of rows to "
         "their centroids since training, and FAISS's imbalance factor.\n\n"
-        + table(("number", "with the ratio of rows", "with the loss of recall"), correlated)
+        + table(("metric", "number", "with the ratio of rows", "with the loss of recall"), correlated)
     )
 
 
@@ -887,6 +889,25 @@ def langchain_store() -> str:
     )
 
 
+def mining() -> str:
+    content = result("mining")
+    rows = [
+        (
+            *name.split(", "),
+            f"{found['seconds']['ours']:.2f} s",
+            f"{found['seconds']['original']:.2f} s",
+            f"{found['seconds']['original'] / found['seconds']['ours']:.2f}x",
+            "yes" if found["same_results"] else "**no**",
+        )
+        for name, found in content["functions"].items()
+    ]
+    return (
+        "The functions of `cfe_faiss.mining` next to the libraries that they equal, in turns, on "
+        f"{content['rows']:,} rows of {content['d']} numbers around centres. The results are compared.\n\n"
+        + table(("function", "original", "ours", "the original's", "ours is faster by", "same results"), rows)
+    )
+
+
 SECTIONS = {
     "KS vectors": ("ks_vectors", ks_vectors),
     "Exact search of all nodes": ("exact_all_nodes", exact_all_nodes),
@@ -906,6 +927,7 @@ SECTIONS = {
     "Changes of one row": ("changes", changes),
     "Groups, rules and labels": ("groups", groups),
     "Metrics": ("metrics", metrics),
+    "Mining": ("mining", mining),
     "Updates of KS vectors": ("ks_updates", ks_updates),
     "Drift of an index": ("drift", drift),
     "Instruction sets": ("levels", levels),

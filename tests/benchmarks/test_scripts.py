@@ -124,6 +124,8 @@ def test_drift_and_losses_rise_together(script: Any, tmp_path: Path, monkeypatch
     monkeypatch.setattr(drift, "load", lambda name: data)
     monkeypatch.setattr(drift, "SHARES", (0.2,))
     runs = [drift.measure("clusters move", *drift.synthetic("clusters move", rng, 1500), rng)]
+    other = drift.measure("clusters move", *drift.synthetic("clusters move", rng, 1500, lengths=True), rng, "ip")
+    assert other["steps"][-1]["drift"] > other["steps"][0]["drift"]
     for kind in ("random edges", "random features"):
         runs.append(drift.measure(kind, *drift.graph_versions("small", kind, rng), rng))
     first, last = runs[0]["steps"][0], runs[0]["steps"][-1]
@@ -131,8 +133,10 @@ def test_drift_and_losses_rise_together(script: Any, tmp_path: Path, monkeypatch
     assert last["drift"] > first["drift"]
     assert last["rows_ratio"] > 1
     assert [len(run["steps"]) for run in runs[1:]] == [2, 2]
-    content = {"runs": runs, "correlations": drift.correlations(runs, ("cosine",))}
-    (tmp_path / "drift.json").write_text(json.dumps(content))
+    for name, some in (("drift", runs), ("drift_others", [other])):
+        content = {"runs": some, "correlations": drift.correlations(some)}
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    assert {*content["correlations"]} == {"drift", "imbalance"}
     report = script("report")
     monkeypatch.setattr(report, "RESULTS", tmp_path)
     assert "| clusters move | 1.5 |" in report.drift()
