@@ -903,8 +903,8 @@ def mining() -> str:
     ]
     return (
         "The functions of `cfe_faiss.mining` next to the libraries that they equal, in turns, on "
-        f"{content['rows']:,} rows of {content['d']} numbers around centres. The results are compared. Peers that add no bounds "
-        "and no exact scores, FAISS's own searches, are faster than ours.\n\n"
+        f"{content['rows']:,} rows of {content['d']} numbers around centres. The results are compared. FAISS's own "
+        "searches beat ours where the ratio is below 1.\n\n"
         + table(("function", "original", "ours", "the original's", "ours is faster by", "same results"), rows)
     )
 
