@@ -12,7 +12,7 @@ from cfe_faiss.index.protocol import EvidenceSearcher
 from cfe_faiss.rows.metric import Metric
 from cfe_faiss.scale.ray import connect
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
-from cfe_faiss.search.query import Effort, Query
+from cfe_faiss.search.query import Certified, Effort, Query, Ranges, Results
 
 _RESTARTS = 0.2  # seconds until the next call of a replica that died
 
@@ -66,19 +66,22 @@ class ServedEvidenceIndex(EvidenceSearcher):
         """How vectors are compared, as of the sharded index."""
         return self._metric
 
-    def answer(self, query: Query, effort: Effort, progress: bool = False) -> Any:
+    def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
         """Return the results of ``ShardedEvidenceIndex.answer``; TimeoutError if no process answers in time."""
         _refuse_progress(progress)
-        return self._ask("answer", query, effort)
+        found: Results = self._ask("answer", query, effort)
+        return found
 
-    def answer_range(self, query: Query) -> Any:
+    def answer_range(self, query: Query) -> Ranges:
         """Return the results of ``ShardedEvidenceIndex.answer_range``."""
-        return self._ask("answer_range", query)
+        found: Ranges = self._ask("answer_range", query)
+        return found
 
-    def answer_certified(self, query: Query, effort: Effort, progress: bool = False) -> Any:
+    def answer_certified(self, query: Query, effort: Effort, progress: bool = False) -> Certified:
         """Return the results of ``ShardedEvidenceIndex.answer_certified``."""
         _refuse_progress(progress)
-        return self._ask("answer_certified", query, effort)
+        found: Certified = self._ask("answer_certified", query, effort)
+        return found
 
     def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[Any, float]:
         """Return the results of ``ShardedEvidenceIndex.recall_by_class``."""

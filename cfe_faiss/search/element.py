@@ -27,8 +27,8 @@ _GROUPS, _QUERIES, _K = 6, 16, 10
 # numbers of lists. The rows of 96 lists also exceed the cache of a core, as in a real search.
 _NPROBE = 96
 _ALONE = 8  # time every 8th query as a single query
-# Bytes pay in many lists, where thresholds exclude most rows. Single queries are timed in as many lists as give this
-# share of the results of four times as many.
+# Bytes pay in many lists, where thresholds exclude most rows. Single queries are timed in the smallest of these numbers
+# of lists that finds 95 % of the results of four times as many lists.
 _NPROBES_ALONE, _SHARE = (8, 32, _NPROBE), 0.95
 _REPEATS = 5
 _IN_BLOCKS = np.empty(0, np.bool_)

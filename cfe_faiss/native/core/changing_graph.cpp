@@ -6,8 +6,8 @@ namespace cfe {
 
 namespace {
 
-constexpr std::size_t kSpare = 4;  // room for this fraction of the entries more
-constexpr std::size_t kMany = 16;  // entries for this fraction of the nodes are many
+constexpr std::size_t kSpare = 4;  // arrays that are stored anew get room for 1/4 of their entries more
+constexpr std::size_t kMany = 16;  // from 1/16 of the nodes on, entries are sorted by counting
 constexpr std::int32_t kNoNode = std::numeric_limits<std::int32_t>::max();
 
 Entry entry(std::size_t node, std::size_t neighbor) {

@@ -35,8 +35,8 @@ struct Nodes {
   std::span<const float> weights;  // of each neighbour
   std::span<const float> largest;  // of each node, the largest weight
   std::span<const double> totals;  // of each node, the sum of all weights divided by the largest
-  // Of each node, if they are any nodes, with their lists in any order: its number, and the distance of its list from
-  // the place in `indptr`.
+  // For chosen nodes only, whose lists lie in any order: the number of each node in its graph, and the distance of its
+  // list from the place in `indptr`.
   std::span<const std::int64_t> numbers, shifts;
 
   std::size_t size() const { return indptr.size() - 1; }
