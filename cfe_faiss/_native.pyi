@@ -607,6 +607,8 @@ class Searcher:
         The rows of all lists in blocks, or None: searches among all rows compare with these.
     changed
         Lists that changed after the blocks were made, (lists,), or empty: their rows are read from the lists.
+    least_lists
+        A query that probes fewer lists reads the rows from the lists.
 
     Raises
     ------
@@ -621,6 +623,7 @@ class Searcher:
         margin: float,
         blocks: Blocks | None,
         changed: NDArray[np.bool_],
+        least_lists: int,
     ) -> None: ...
     def search_single(
         self,

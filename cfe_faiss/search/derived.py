@@ -17,7 +17,7 @@ from cfe_faiss.rows.codecs import FLAT
 from cfe_faiss.rows.snapshot import Snapshot, lists_of, read_only
 from cfe_faiss.search import blocks as blocking
 from cfe_faiss.search.blocks import Element
-from cfe_faiss.search.element import Sample, faster, searcher_of, usable, worth_blocks
+from cfe_faiss.search.element import MANY, Alone, Sample, faster, searcher_of, usable, worth_blocks
 from cfe_faiss.search.grouping import Groups
 from cfe_faiss.search.query import MEMORY, Calibration, Effort
 
@@ -37,11 +37,11 @@ class Choice(NamedTuple):
     batch
         Element type of the blocks for batched search.
     single
-        "byte": single queries use byte blocks; "float": they read the stored vectors.
+        How single queries read rows.
     """
 
     batch: Element
-    single: Element
+    single: Alone
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +58,7 @@ class Carried:
         The (list, class) centroids, and a mask of the lists that have changed since they were computed, (nlist,).
     """
 
-    choice: tuple[Element | None, Element | None]
+    choice: tuple[Element | None, Alone | None]
     blocks: Blocks | None
     not_in_blocks: NDArray[np.bool_]
     centroids: ClassCentroids | None
@@ -179,19 +179,19 @@ class Derived:
         return faster(*(sample.seconds(self._blocks_of(sample, kind)) for kind in kinds))
 
     @derived
-    def alone_by_blocks(self) -> bool:
-        """Whether single queries use byte blocks: prescribed, or chosen by timing (float blocks save too little)."""
+    def alone(self) -> Alone:
+        """How single queries read rows: prescribed, or chosen by timing (float blocks save too little)."""
         if not self._may_keep or "byte" not in self._usable:
-            return False
+            return "float"
         known = self._known_choice[1]
         if known is not None:
-            return known == "byte"
+            return known
         sample = Sample(self.snapshot, self.centroids)
         blocks = self._blocks_of(sample, "byte", alone=True)
         return worth_blocks(sample.seconds_alone(None), sample.seconds_alone(blocks))
 
     @property
-    def _known_choice(self) -> tuple[Element | None, Element | None]:
+    def _known_choice(self) -> tuple[Element | None, Alone | None]:
         return self.pinned or (self.carried.choice if self.carried is not None else (None, None))
 
     @property
@@ -232,11 +232,12 @@ class Derived:
         """Searcher for queries that are ranked one by one; None for an index with quantizer codes."""
         if self.snapshot.pq is not None:
             return None
-        return searcher_of(self.snapshot, self.centroids, *self._blocks_for_one())
+        least_lists = min(MANY, self.snapshot.lists) if self.alone == "mixed" else 1
+        return searcher_of(self.snapshot, self.centroids, *self._blocks_for_one(), least_lists)
 
     def _blocks_for_one(self) -> tuple[Blocks | None, NDArray[np.bool_]]:
         """Return blocks, if they speed up single queries, and a mask of the lists changed since, (nlist,)."""
-        if not self.alone_by_blocks:
+        if self.alone == "float":
             return None, _EVERYTHING
         carried = self.carried
         if carried is not None and carried.blocks is not None:
@@ -251,13 +252,13 @@ class Derived:
     def prepare(self) -> Choice:
         """Compute all derived data now, and return the chosen element types."""
         _ = self.single, self.blocks, self.snapshot.members
-        return Choice(self.element, "byte" if self.alone_by_blocks else "float")
+        return Choice(self.element, self.alone)
 
     def pin(self, choice: Choice | None) -> None:
         """Prescribe element types, or choose them by timing (None). No other thread may search."""
         self.pinned = choice
         self.kept.clear()
-        for name in ("element", "alone_by_blocks", "single"):
+        for name in ("element", "alone", "single"):
             vars(self).pop(name, None)
 
     # --- calibration ------------------------------------------------------------------------------------------------
@@ -271,7 +272,7 @@ class Derived:
         """Return a copy of the snapshot whose derived data has other class means and shares the blocks."""
         twin, carried = self.snapshot.twin(), self.carried
         other = Derived(twin, class_means, None if carried is None else replace(carried, centroids=None))
-        other.kept, vars(other)["alone_by_blocks"] = self.kept, self.alone_by_blocks
+        other.kept, vars(other)["alone"] = self.kept, self.alone
         return twin
 
     # --- after a change ---------------------------------------------------------------------------------------------
@@ -289,8 +290,7 @@ class Derived:
         if centroids is None and before is not None:
             centroids, changed = before.centroids, before.changed
         batch, single = self._known_choice
-        if "alone_by_blocks" in made:
-            single = "byte" if made["alone_by_blocks"] else "float"
+        single = made.get("alone", single)
         if single == "float":  # byte blocks serve single queries only
             blocks = None
         return Carried((made.get("element", batch), single), blocks, not_in_blocks, centroids, changed).after(lists)

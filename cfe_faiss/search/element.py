@@ -4,12 +4,13 @@ A byte is a quarter of a float, and VNNI multiplies 4 bytes at a time. But byte 
 does not decide are scored again from the vectors. With few dimensions or with similarities close to each other, many
 rows are scored again, and floats are faster. This depends on the processor and the data, so it is measured before the
 first blocks are built, in some milliseconds. Batched search compares float with byte blocks; single queries compare
-the stored vectors with byte blocks. The choice does not change results.
+the stored vectors with byte blocks, in few and in many lists. The choice does not change results.
 """
 
 import time
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +23,17 @@ from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.blocks import Element
 from cfe_faiss.search.grouping import arranged
 
+Alone = Literal["float", "byte", "mixed"]
+"""How single queries read rows: stored vectors, byte blocks, or byte blocks only in at least :data:`MANY` lists."""
+
+MANY = 32
 _GROUPS, _QUERIES, _K = 6, 16, 10
 # Float blocks do best with few lists, byte blocks with many. The faster type at 96 lists is nearly as fast at other
 # numbers of lists. The rows of 96 lists also exceed the cache of a core, as in a real search.
 _NPROBE = 96
 _ALONE = 8  # time every 8th query as a single query
-# Bytes pay in many lists, where thresholds exclude most rows. Single queries are timed in the smallest of these numbers
-# of lists that finds 95 % of the results of four times as many lists.
-_NPROBES_ALONE, _SHARE = (8, 32, _NPROBE), 0.95
+# Byte blocks pay in many lists, where thresholds exclude most rows. In few lists, converting the query costs more.
+_FEW = 8
 _REPEATS = 5
 _IN_BLOCKS = np.empty(0, np.bool_)
 _WORTH_MEMORY = 0.9  # blocks must reduce the time of a single query to this share
@@ -58,16 +62,11 @@ class Sample:
         nlist, nprobe = len(snapshot.starts) - 1, min(_NPROBE, len(centroids))
         self.lists = ranked(centroids, nlist, means, self.labels[self.starts[:-1]], nprobe)
         self._alone = self.X[::_ALONE].copy(), self.labels[::_ALONE].copy()
-
-    @cached_property
-    def lists_alone(self) -> NDArray[np.int64]:
-        """The lists in which each single query is timed."""
-        nlist = len(self._snapshot.starts) - 1
-        return ranked(self._centroids, nlist, *self._alone, min(self._lists_needed(), nlist))
+        self._lists_alone = ranked(centroids, nlist, *self._alone, min(_NPROBE, nlist))
 
     def wanted(self, lists: int, *, alone: bool = False) -> NDArray[np.bool_]:
         """Return a mask, (lists,), of the lists that some group or, with ``alone``, some single query probes."""
-        probed, wanted = self.lists_alone if alone else self.lists, np.zeros(lists, np.bool_)
+        probed, wanted = self._lists_alone if alone else self.lists, np.zeros(lists, np.bool_)
         wanted[probed[probed >= 0]] = True
         return wanted
 
@@ -78,33 +77,21 @@ class Sample:
         deduplicate = len(self._snapshot.references) > 0
         return _least(partial(blocks.search, *rows, *found, deduplicate=deduplicate))
 
-    def seconds_alone(self, blocks: Blocks | None) -> float:
-        """Return the shortest time of the single queries, in seconds: in blocks of the probed lists, or without blocks.
+    def seconds_alone(self, blocks: Blocks | None) -> tuple[float, float]:
+        """Return the shortest times of the single queries in few and in many lists, in seconds.
 
-        The index must have one partition.
+        They are compared with blocks of the probed lists, or with stored vectors. The index must have one partition.
         """
         nlist = len(self._snapshot.starts) - 1
-        not_in_blocks = np.empty(0, np.bool_) if blocks is None else ~self.wanted(nlist, alone=True)
+        not_in_blocks = _IN_BLOCKS if blocks is None else ~self.wanted(nlist, alone=True)
         searcher = searcher_of(self._snapshot, self._centroids, blocks, not_in_blocks)
-        return _least(partial(self._search_alone, searcher, self.lists_alone.shape[1]))
-
-    def _search_alone(self, searcher: Searcher, nprobe: int) -> NDArray[np.float32]:
-        """Search the single queries in the nearest lists, and return the scores of the results."""
         D, I = _results(len(self._alone[0]))
-        nprobe = min(nprobe, len(self._snapshot.starts) - 1)
-        searcher.search(*self._alone, nprobe, False, np.empty(0, np.bool_), D, I, 1, None)
-        return D
 
-    def _lists_needed(self) -> int:
-        """Return the number of lists in which single queries are timed."""
-        searcher = searcher_of(self._snapshot, self._centroids, None)
-        found = self._search_alone(searcher, _NPROBES_ALONE[0])
-        for nprobe in _NPROBES_ALONE[:-1]:
-            more = self._search_alone(searcher, 4 * nprobe)
-            if (found >= more[:, -1:]).sum() >= _SHARE * found.size:
-                return nprobe
-            found = more
-        return _NPROBES_ALONE[-1]
+        def seconds(nprobe: int) -> float:
+            lists = min(nprobe, nlist)
+            return _least(lambda: searcher.search(*self._alone, lists, False, np.empty(0, np.bool_), D, I, 1, None))
+
+        return seconds(_FEW), seconds(_NPROBE)
 
 
 def searcher_of(
@@ -112,10 +99,14 @@ def searcher_of(
     centroids: ClassCentroids,
     blocks: Blocks | None,
     not_in_blocks: NDArray[np.bool_] = _IN_BLOCKS,
+    least_lists: int = 1,
 ) -> Searcher:
-    """Return a searcher of all lists. Lists missing from the blocks are read from the rows."""
+    """Return a searcher of all lists. Lists missing from the blocks are read from the rows.
+
+    So are all lists of a query that probes fewer than ``least_lists``.
+    """
     lists = ListScan(snapshot.native, snapshot.references, snapshot.reference_starts)
-    return Searcher(lists, centroids, snapshot.margin, blocks, not_in_blocks)
+    return Searcher(lists, centroids, snapshot.margin, blocks, not_in_blocks, least_lists)
 
 
 def _results(nq: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -158,6 +149,7 @@ def faster(seconds_of_floats: float, seconds_of_bytes: float) -> Element:
     return "float" if seconds_of_floats < seconds_of_bytes else "byte"
 
 
-def worth_blocks(seconds_without: float, seconds_with: float) -> bool:
-    """Return whether single queries should use byte blocks, from the times of the sample without and with them."""
-    return seconds_with <= _WORTH_MEMORY * seconds_without
+def worth_blocks(seconds_without: tuple[float, float], seconds_with: tuple[float, float]) -> Alone:
+    """Return how single queries read rows, from the times of the sample without and with byte blocks."""
+    few, many = (b <= _WORTH_MEMORY * a for a, b in zip(seconds_without, seconds_with, strict=True))
+    return "float" if not many else "byte" if few else "mixed"

@@ -31,8 +31,13 @@ def test_bytes_are_taken_where_they_are_as_fast() -> None:
 
 
 def test_blocks_for_single_queries_have_to_be_worth_their_memory() -> None:
-    assert element.worth_blocks(1.0, 0.85)
-    assert not element.worth_blocks(1.0, 0.95)
+    assert element.worth_blocks((1.0, 3.0), (0.85, 1.0)) == "byte"
+    assert element.worth_blocks((1.0, 3.0), (0.95, 2.9)) == "float"
+    assert element.worth_blocks((1.0, 3.0), (0.85, 2.9)) == "float"
+
+
+def test_single_queries_have_blocks_in_many_lists_where_these_are_faster_only_there() -> None:
+    assert element.worth_blocks((1.0, 3.0), (1.2, 1.0)) == "mixed"
 
 
 @pytest.mark.parametrize("nlist", [1, 3, 40])
@@ -54,9 +59,9 @@ def test_a_sample_is_of_stored_rows_and_their_lists(nlist: int) -> None:
     assert set(np.flatnonzero(wanted)) == set(sample.lists[sample.lists >= 0].tolist())
     blocks = batch.blocks_of(storage, "float", wanted=wanted)
     assert sample.seconds(blocks) > 0
-    assert sample.seconds_alone(None) > 0
+    assert min(sample.seconds_alone(None)) > 0
     if _native.has_bytes():
-        assert sample.seconds_alone(batch.blocks_of(storage, "byte", wanted=wanted)) > 0
+        assert min(sample.seconds_alone(batch.blocks_of(storage, "byte", wanted=wanted))) > 0
 
 
 @pytest.mark.parametrize("labels", [np.full(60, -1), np.zeros(60, int)])
@@ -64,7 +69,7 @@ def test_an_index_without_queries_or_evidence_has_an_element(labels: np.ndarray)
     X = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
     index = built(X, labels, 4)
     assert Derived.of(index.storage()).element in ("float", "byte")
-    assert Derived.of(index.storage()).alone_by_blocks in (True, False)
+    assert Derived.of(index.storage()).alone in ("float", "byte", "mixed")
     assert (index.search_stored(k=3, exact=True)[1] == -1).all()
 
 
@@ -86,7 +91,8 @@ def test_what_is_faster_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_single_queries_have_blocks_of_bytes_where_these_are_faster(
     element_of_many: str, seconds_with: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(element.Sample, "seconds_alone", lambda self, blocks: 1.0 if blocks is None else seconds_with)
+    seconds = {None: (1.0, 1.0), "byte": (2.0 * seconds_with, seconds_with)}
+    monkeypatch.setattr(element.Sample, "seconds_alone", lambda _, blocks: seconds[blocks and blocks.element])
     monkeypatch.setattr(Derived, "element", element_of_many)
     X, labels = clustered(800, 9, 3)
     index = built(X, labels, 20)
@@ -107,5 +113,5 @@ def test_codes_have_no_blocks_for_single_queries(codec: str) -> None:
     index.train(X)
     index.add_with_labels(X, labels)
     index.search_evidence(X[:1], labels[:1], 3)
-    assert not Derived.of(index.storage()).alone_by_blocks
+    assert Derived.of(index.storage()).alone == "float"
     assert Derived.of(index.storage()).kept == {}

@@ -15,6 +15,7 @@ from cfe_faiss._native import ListScan, has_bytes
 from cfe_faiss.base.checks import as_unit_rows
 from cfe_faiss.coarse import class_centroids as routing
 from cfe_faiss.search import blocks as batch
+from cfe_faiss.search import derived
 from cfe_faiss.search.derived import Derived
 
 K, NPROBE, NLIST = 7, 5, 270
@@ -181,7 +182,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="allowed must have length 200"):
         searched(lists, x, labels[:1], K, 1, allowed=np.ones(3, bool))
     storage, of_references = lists.snapshot, (lists.snapshot.references, lists.snapshot.reference_starts)
-    make, further = type(single), (lists.class_means.native, storage.margin, None, np.empty(0, bool))
+    make, further = type(single), (lists.class_means.native, storage.margin, None, np.empty(0, bool), 1)
     for references, starts in (
         (of_references[0] + 200, of_references[1]),
         (of_references[0], of_references[1][:-1]),
@@ -193,10 +194,10 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
             make(ListScan(storage.native, references, starts), *further)
 
 
-@pytest.mark.parametrize("k", [1, K, 130, 700])
+@pytest.mark.parametrize(("k", "alone"), [(1, "byte"), (K, "byte"), (K, "mixed"), (130, "mixed"), (700, "byte")])
 @pytest.mark.parametrize(("d", "rotated"), [(9, False), (33, False), (160, False), (160, True), (203, True)])
 def test_rows_and_blocks_lead_to_the_same_results(
-    d: int, rotated: bool, k: int, monkeypatch: pytest.MonkeyPatch
+    d: int, rotated: bool, k: int, alone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch, "_WORTH_ROTATING", 1 if rotated else 1 << 60)
     monkeypatch.setattr(batch, "_LONGEST_TAIL", 1.0)
@@ -204,7 +205,8 @@ def test_rows_and_blocks_lead_to_the_same_results(
     X[100:140] = X[:40]  # ties
     labels[::50] = -1
     index = filled(X, labels, 40)
-    monkeypatch.setattr(Derived, "alone_by_blocks", has_bytes())
+    monkeypatch.setattr(Derived, "alone", alone if has_bytes() else "float")
+    monkeypatch.setattr(derived, "MANY", 3)
     lists = Derived.of(index.storage())
     everything, units, own = np.ones(900, bool), unit(X[::9]), labels[::9]
     for nprobe in (1, 3, 40):

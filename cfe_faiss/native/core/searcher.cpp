@@ -68,13 +68,14 @@ struct Searcher::GroupScratch {
 };
 
 Searcher::Searcher(const ListScan& lists, const ClassCentroids& centroids, double margin, const Blocks* blocks,
-                   std::span<const bool> changed)
+                   std::span<const bool> changed, std::size_t least_lists)
     : lists_(lists),
       rows_(lists.rows()),
       centroids_(centroids),
       margin_(margin),
       blocks_(blocks),
-      changed_(changed.begin(), changed.end()) {
+      changed_(changed.begin(), changed.end()),
+      least_lists_(least_lists) {
   require(centroids.d() == d() && (blocks == nullptr || blocks->d() == d()),
           "rows, centroids and blocks must have one d");
   require(centroids.size() == lists.size() && (blocks == nullptr || blocks->lists() == lists.size()),
@@ -154,9 +155,10 @@ const ClassCounts& Searcher::counts() const {
   return *counts_;
 }
 
-// Compares a query with the rows of some lists: in blocks, unless they have changed since.
+// Compares a query with the rows of some lists: in blocks, unless these lists are few or have changed since.
 void Searcher::scan(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const {
-  if (blocks_ == nullptr || !query.allowed.empty()) return scan_rows(query, lists, scratch, best);
+  if (blocks_ == nullptr || !query.allowed.empty() || lists.size() < least_lists_)
+    return scan_rows(query, lists, scratch, best);
   scratch.changed.clear();
   if (!changed_.empty()) {
     scratch.in_blocks.clear();

@@ -52,10 +52,10 @@ struct LargeGroups {
 class Searcher {
  public:
   // `margin` bounds the error of a float32 product. `blocks` may be null, or blocks of all lists; queries among all
-  // rows use them. `changed`, one for each list or empty, marks lists that changed after the blocks were made. Throws
-  // std::invalid_argument if the arguments do not fit each other.
+  // rows use them, if they probe at least `least_lists` lists. `changed`, one for each list or empty, marks lists that
+  // changed after the blocks were made. Throws std::invalid_argument if the arguments do not fit each other.
   Searcher(const ListScan& lists, const ClassCentroids& centroids, double margin, const Blocks* blocks,
-           std::span<const bool> changed);
+           std::span<const bool> changed, std::size_t least_lists);
 
   std::size_t d() const { return rows_.d(); }
   std::size_t size() const { return rows_.size(); }
@@ -93,6 +93,7 @@ class Searcher {
   double margin_;
   const Blocks* blocks_;
   std::vector<bool> changed_;
+  std::size_t least_lists_;
   mutable std::once_flag counting_;
   mutable std::atomic<bool> counted_{false};
   mutable std::unique_ptr<const ClassCounts> counts_;  // only incomplete queries need them

@@ -37,7 +37,8 @@ BlocksOptions plain_options(Element element, std::size_t d) {
           .threads = 1};
 }
 
-enum class With { kNoBlocks, kFloats, kBytes, kChanged };  // the last: of floats, made before some lists changed
+// The last: blocks of floats, made before some lists changed, and used in at least 3 lists.
+enum class With { kNoBlocks, kFloats, kBytes, kChanged };
 
 // A searcher and all that it refers to.
 struct Searched {
@@ -59,7 +60,8 @@ struct Searched {
         unchanged(changed.size()),
         blocks(with == With::kNoBlocks ? nullptr : blocks_with(with)),
         lists(rows, own.references, own.reference_starts),
-        searcher(lists, centroids, tests::rounding_of(own.d), blocks.get(), flags(changed)) {}
+        searcher(lists, centroids, tests::rounding_of(own.d), blocks.get(), flags(changed),
+                 with == With::kChanged ? 3 : 1) {}
 
   static std::span<const bool> flags(const std::vector<std::uint8_t>& bytes) {
     return {reinterpret_cast<const bool*>(bytes.data()), bytes.size()};
@@ -214,7 +216,7 @@ TEST(searcher_refuses_what_does_not_fit) {
   const std::array<bool, 1> changed{true};
   const ListScan lists(rows, {}, none), other_lists(other_rows, {}, none), more_lists(rows, references, one);
   const auto made = [&](const ListScan& of, const Blocks* in, std::span<const bool> marked = {}) {
-    return Searcher(of, centroids, 0, in, marked).d();
+    return Searcher(of, centroids, 0, in, marked, 1).d();
   };
   CHECK(made(lists, nullptr) == 3);
   CHECK_THROWS(std::invalid_argument, "must have one d", made(other_lists, nullptr));
