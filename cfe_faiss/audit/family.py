@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from cfe_faiss.audit import direct_test
 from cfe_faiss.audit.direction import LIMITS
 from cfe_faiss.audit.evidence import attributes_of, known_rows, sensitive_of
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, known_groups
+from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, groupings
 from cfe_faiss.audit.sample import Sample, Samples
 from cfe_faiss.audit.tables import Bools, Floats, TableResult, data_frame
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number
@@ -165,7 +165,7 @@ def direct_effects(  # noqa: PLR0913
     names = sensitive_of(finder, sensitive)
     bad = finder.class_numbers("unfavourable", unfavourable)
     rows = known_rows(finder, nodes)
-    groups = known_groups(attributes_of(finder), rows, names, bins, intersections)
+    groups = groupings(attributes_of(finder), rows, names, bins, intersections, with_missing=False)
     if not groups:
         raise ValueError("sensitive must name attributes where finder.sensitive names none, got none")
     samples, lines = Samples(finder, rows, bad), list[dict[str, Any]]()

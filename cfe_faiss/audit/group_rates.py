@@ -13,7 +13,7 @@ from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
 from cfe_faiss.audit.bounds import rate_bounds, ratio_bounds
 from cfe_faiss.audit.comparisons import compare_rates, largest_gap
 from cfe_faiss.audit.features import class_name
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, known_groups
+from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, share_columns
 from cfe_faiss.audit.tables import Frame, TableResult, data_frame, limits_of, stack
 from cfe_faiss.base.checks import UNKNOWN, as_labels, check_known
@@ -287,7 +287,7 @@ class _Classes:
 def groups_of(attributes: Attributes, crossed: Sequence[Sequence[str]], bins: Bins) -> list[Grouping]:
     """Return all people as one group, then the groups of each attribute and of each intersection; -1: not known."""
     ids = attributes.ids
-    return [Grouping.of_all(len(ids)), *known_groups(attributes, ids, bins=bins, intersections=crossed)]
+    return [Grouping.of_all(len(ids)), *groupings(attributes, ids, None, bins, crossed, with_missing=False)]
 
 
 def _table(

@@ -13,7 +13,7 @@ from cfe_faiss.audit.change_tests import change_of_effects, change_of_rates
 from cfe_faiss.audit.evidence import attributes_of, known_rows, sensitive_of
 from cfe_faiss.audit.evidence_changes import Changes, Models, changes_above, changes_of_neighbours, closest
 from cfe_faiss.audit.family import adjusted_p_values
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, known_groups
+from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, share_columns
 from cfe_faiss.audit.sample import Samples
 from cfe_faiss.audit.tables import Frame, Ints, TableResult, data_frame, limits_of, stack
@@ -155,8 +155,9 @@ def compare_models(  # noqa: PLR0913
     lines: list[_Columns] = []
     if bad is not None:
         names = sensitive_of(finder, sensitive)
-        tested = len(names) + len(intersections)
-        groups = known_groups(attributes_of(finder), rows, names, bins, intersections) if tested else []
+        groups: list[Grouping] = []
+        if names or len(intersections):
+            groups = groupings(attributes_of(finder), rows, names, bins, intersections, with_missing=False)
         lines += change_of_rates(models, rows, bad, [Grouping.of_all(len(rows)), *groups], confidence)
         lines += change_of_effects(Samples(finder, rows, bad), models, groups, k)
     for line, q in zip(lines, adjusted_p_values([line["p"] for line in lines]).tolist(), strict=True):

@@ -7,20 +7,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.metadata import version
 
 from tqdm import tqdm
 
 from cfe_faiss.audit.reporting.conditions import OUTCOMES, Check, Condition, check_all
-from cfe_faiss.audit.reporting.document import MAKERS, Section, Table, texts
+from cfe_faiss.audit.reporting.document import Section, Table, texts
 from cfe_faiss.audit.reporting.formats import plural
 from cfe_faiss.audit.reporting.inputs import COMMAND, Inputs, facts, scope
-from cfe_faiss.audit.reporting.sections import balance, direct_effects, groups, model_tests, models, pairs
 
 FORMAT = 2
 """The version of report.json, see schema.json."""
-_MODULES = balance, direct_effects, groups, model_tests, models, pairs
-"""Modules with the functions of sections, which register themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
     with tqdm(names, "Auditing", disable=disable, file=sys.stderr, leave=False) as bar:
         for name in bar:
             bar.set_postfix_str(name.replace("_", " "))
-            sections.append(MAKERS[name](inputs) if name in MAKERS else inputs.section(name))
+            sections.append(make_section(inputs, name))
     measures = [measure for section in sections for measure in section.measures]
     results = check_all(conditions, measures, inputs.attributes_and_pairs)
     rows = [
@@ -127,3 +125,13 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
         results=results,
         checks=inputs.table("conditions", rows),
     )
+
+
+def make_section(inputs: Inputs, name: str) -> Section:
+    """Return a section, made by its function in sections.toml; it says what is missing if a need is not met."""
+    missing, make = inputs.missing_need(name), texts()["sections"][name].get("make")
+    if missing or make is None:
+        return inputs.section(name, missing=missing)
+    module, _, function = make.partition(".")
+    section: Section = getattr(import_module(f"cfe_faiss.audit.reporting.sections.{module}"), function)(inputs)
+    return section

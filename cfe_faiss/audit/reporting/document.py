@@ -7,12 +7,12 @@ import math
 import string
 import tomllib
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, wraps
+from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 from cfe_faiss.audit.reporting.formats import number, plural, show
 
@@ -409,26 +409,6 @@ class Wording:
         if "plot" in fields:
             fields["plot"] = _plot(fields["plot"], rows, values)
         return Column(**fields | {"title": self._fill(text["title"], values)})
-
-
-MAKERS: dict[str, Callable[[Any], Section]] = {}
-"""Functions of the sections by name."""
-_Audit = TypeVar("_Audit", bound=Wording)
-
-
-def section_of(name: str) -> Callable[[Callable[[_Audit], Section]], Callable[[_Audit], Section]]:
-    """Register the function of a section. The section says what is missing if a need is not met."""
-
-    def decorate(make: Callable[[_Audit], Section]) -> Callable[[_Audit], Section]:
-        @wraps(make)
-        def make_or_tell(audit: _Audit) -> Section:
-            missing = audit.missing_need(name)
-            return audit.section(name, missing=missing) if missing else make(audit)
-
-        MAKERS[name] = make_or_tell
-        return make_or_tell
-
-    return decorate
 
 
 class _Formatter(string.Formatter):

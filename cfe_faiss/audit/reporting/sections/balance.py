@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute
-from cfe_faiss.audit.reporting.document import Section, section_of
+from cfe_faiss.audit.reporting.document import Section
 from cfe_faiss.audit.reporting.formats import group_name, show
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.pairs import find_pairs
@@ -19,7 +19,6 @@ _VALUES = 12
 _Floats: TypeAlias = NDArray[np.float64]
 
 
-@section_of("balance")
 def balance_section(inputs: Inputs) -> Section:
     """Return standardised mean differences between the two sides of the pairs, and between the classes.
 

@@ -14,9 +14,9 @@ from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.direct_test import judge, pair_counts
 from cfe_faiss.audit.evidence import attributes_of, known_rows
 from cfe_faiss.audit.family import DirectEffects, direct_effects
-from cfe_faiss.audit.groups import known_groups
+from cfe_faiss.audit.groups import groupings
 from cfe_faiss.audit.model_comparison import ModelComparison, compare_models
-from cfe_faiss.audit.reporting.document import Column, Section, section_of
+from cfe_faiss.audit.reporting.document import Column, Section
 from cfe_faiss.audit.reporting.formats import group_name, list_first, rows_of, show, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.groups import Rates, find_rates
@@ -109,7 +109,6 @@ def change_rows(inputs: Inputs) -> list[_Row]:
     return _keep_one_side(rows)
 
 
-@section_of("tests")
 def effects_section(inputs: Inputs) -> Section:
     """Return one table of all tests, and a sentence for each finding that survives the correction."""
     effects, rates = inputs.once(find_effects), inputs.once(find_rates)
@@ -233,7 +232,6 @@ def limit_lines(inputs: Inputs, sentences: Iterable[str]) -> tuple[str, ...]:
     return tuple(lines if left <= 0 else [*lines[:_LINES], inputs.say("tests.more", left=left)])
 
 
-@section_of("sensitivity")
 def sensitivity_section(inputs: Inputs) -> Section:
     """Return the p value of each named direct effect under other scalings, other k, and fewer attributes."""
     effects = inputs.once(find_effects)
@@ -302,9 +300,8 @@ def _tests(
     """Return the named tests for each number of neighbours. People of one set share their neighbours and pairs."""
     rows = known_rows(finder, None)
     attributes = list(dict.fromkeys(row["attribute"] for row in named))
-    groups = {
-        group.name: group for group in known_groups(attributes_of(finder), rows, attributes, inputs.settings.bins)
-    }
+    known = groupings(attributes_of(finder), rows, attributes, inputs.settings.bins, with_missing=False)
+    groups = {group.name: group for group in known}
     samples = Samples(finder, rows, np.array(inputs.unfavourable, np.int32))
     with_pairs = any(row["test"] == "direction" for row in named)
     found: dict[tuple[str, str], list[_Answer]] = {}

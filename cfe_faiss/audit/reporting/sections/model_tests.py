@@ -7,7 +7,7 @@ import numpy as np
 
 from cfe_faiss.audit.exact_pairs import only_in
 from cfe_faiss.audit.flipping import flip
-from cfe_faiss.audit.reporting.document import Section, section_of
+from cfe_faiss.audit.reporting.document import Section
 from cfe_faiss.audit.reporting.formats import rows_of, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
 
@@ -17,7 +17,6 @@ _FLIPPED_ALONE = 1_000
 """People who are flipped one at a time, at most: each may take a pass of the model over the whole graph."""
 
 
-@section_of("only_in")
 def only_in_section(inputs: Inputs) -> Section:
     """Return the pairs that differ in one sensitive attribute alone, compared with pairs that agree in all."""
     tests = {name: only_in(inputs.finder, [name], confidence=inputs.settings.confidence) for name in inputs.sensitive}
@@ -45,7 +44,6 @@ def _only_in(inputs: Inputs, row: Mapping[str, Any]) -> str:
     return inputs.say("only_in.pairs", row, compared=compared)
 
 
-@section_of("flip")
 def flip_section(inputs: Inputs) -> Section:
     """Return the decisions that change when a sensitive attribute is flipped (paper, case study 2)."""
     rows: list[dict[str, Any]] = []

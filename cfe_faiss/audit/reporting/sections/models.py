@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cfe_faiss.audit.reporting.document import Section, section_of
+from cfe_faiss.audit.reporting.document import Section
 from cfe_faiss.audit.reporting.formats import rows_of, show
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.direct_effects import change_rows, find_changes, limit_lines
@@ -11,7 +11,6 @@ from cfe_faiss.audit.reporting.sections.direct_effects import change_rows, find_
 _Row = dict[str, Any]
 
 
-@section_of("models")
 def models_section(inputs: Inputs) -> Section:
     """Return the models side by side, and the changes from the first to each other one."""
     changes, tests = inputs.once(find_changes), inputs.once(change_rows)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute
-from cfe_faiss.audit.reporting.document import STYLES, Case, Neighbour, Neighbourhood, Section, Side, Table, section_of
+from cfe_faiss.audit.reporting.document import STYLES, Case, Neighbour, Neighbourhood, Section, Side, Table
 from cfe_faiss.audit.reporting.formats import group_name, join_words, list_first, number, show
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.direct_effects import find_effects
@@ -69,7 +69,6 @@ def find_pairs(inputs: Inputs) -> Pairs:
     return Pairs(found, found.similarity64(), differing, total)
 
 
-@section_of("strongest_case")
 def strongest_section(inputs: Inputs) -> Section:
     """Return the closest pair, side by side: a pair that shows a finding if there is one."""
     pairs = inputs.once(find_pairs)
@@ -104,7 +103,6 @@ def _group_value(attribute: Attribute, row: int) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-@section_of("pairs")
 def pairs_section(inputs: Inputs) -> Section:
     """Return the table of the closest pairs."""
     pairs, conditions = inputs.once(find_pairs), inputs.settings.where
@@ -146,7 +144,6 @@ def _row(inputs: Inputs, pairs: Pairs, place: int) -> dict[str, Any]:
     }
 
 
-@section_of("cases")
 def cases_section(inputs: Inputs) -> Section:
     """Return the files of the closest pairs, with a picture of both neighbourhoods if there is a graph."""
     pairs = inputs.once(find_pairs)
