@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.classes import as_predictions
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
-from cfe_faiss.audit.bounds import rate_bounds, ratio_bounds
-from cfe_faiss.audit.comparisons import compare_rates, largest_gap
+from cfe_faiss.audit.comparisons import compare_rates, largest_gap, rate_bounds, ratio_bounds
 from cfe_faiss.audit.features import class_name
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, share_columns

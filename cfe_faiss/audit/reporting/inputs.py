@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.evidence import attributes_of, sensitive_of
-from cfe_faiss.audit.evidence_changes import Models
 from cfe_faiss.audit.groups import Bins
 from cfe_faiss.audit.intervals import normal_quantile, share_columns
-from cfe_faiss.audit.model_comparison import as_models
+from cfe_faiss.audit.model_comparison import Models, as_models
 from cfe_faiss.audit.reporting.document import Wording, texts
 from cfe_faiss.audit.reporting.formats import group_name, join_words, list_first, plural, show
 from cfe_faiss.base.checks import UNKNOWN, as_count

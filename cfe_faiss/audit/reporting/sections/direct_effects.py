@@ -12,8 +12,8 @@ from scipy.stats import rankdata
 
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.direct_test import judge, pair_counts
+from cfe_faiss.audit.effects import DirectEffects, direct_effects
 from cfe_faiss.audit.evidence import attributes_of, known_rows
-from cfe_faiss.audit.family import DirectEffects, direct_effects
 from cfe_faiss.audit.groups import groupings
 from cfe_faiss.audit.model_comparison import ModelComparison, compare_models
 from cfe_faiss.audit.reporting.document import Column, Section
