@@ -132,9 +132,8 @@ def proxies(data: Any, attribute: str, features: Any = None) -> list[Proxy]:
     ['height']
     """
     columns = _Columns(data)
-    known = (
-        None if features is None and columns.names is None else as_attributes(data if features is None else features)
-    )
+    given = data if features is None else features
+    known = None if features is None and columns.names is None else as_attributes(given)
     members, values = columns.of(attribute, known, "attribute")
     return [proxy for proxy, _ in columns.predictors(attribute, values, members)]
 

@@ -495,9 +495,8 @@ def direct_effects(  # noqa: PLR0913
         for code in np.unique(codes):
             value = {"attribute": group.name, "value": group.values[code]}
             lines += [value | line for line in _lines(people, k, codes == code, fdr)]
-    further = {
-        str(name): as_number(f"others[{name!r}]", p, 0, 1) if p == p else p for name, p in (others or {}).items()
-    }
+    given = (others or {}).items()
+    further = {str(name): as_number(f"others[{name!r}]", p, 0, 1) if p == p else p for name, p in given}
     q = adjusted_p_values([*(line["p"] for line in lines), *further.values()])
     for line, adjusted in zip(lines, q.tolist(), strict=False):
         direct_test.judge(line, adjusted, fdr)

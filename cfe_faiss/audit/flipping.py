@@ -353,9 +353,7 @@ def _places(
         places = [place for place, owner in enumerate(owners) if owner == attribute]
         return places, [names[place].partition("=")[2] or names[place] for place in places]
     some, hint = ", ".join(names[:20]), did_you_mean(attribute, names)
-    raise ValueError(
-        f"name must be that of a feature ({some}), or columns must say which are its own, got {attribute!r}{hint}"
-    )
+    raise ValueError(f"name must be a feature ({some}), or columns must say which are its own, got {attribute!r}{hint}")
 
 
 def _targets(run: _Run, values: Sequence[Any] | None) -> Ints:

@@ -256,9 +256,7 @@ def group_metrics(  # noqa: PLR0913
         else [[attributes.known("intersections", name) for name in own] for own in intersections]
     )
     groups = groups_of(attributes, crossed, bins)
-    tables = [
-        _table(group, block, selected, classes, confidence) for block, selected in blocks.items() for group in groups
-    ]
+    tables = [_table(group, *block, classes, confidence) for block in blocks.items() for group in groups]
     summaries = [_summary(table, confidence) for table in tables if table["feature"].iloc[0] != "all"]
     return GroupMetrics(
         table=stack(tables),
@@ -422,9 +420,8 @@ def _classes(y_true: Any, y_pred: Any, class_names: Sequence[str] | None, n: int
         labels = _number_classes("y_pred", predicted, names)
         if (labels == UNKNOWN).any():
             raise ValueError(f"y_pred must hold a class for every row, got none for row {(labels == UNKNOWN).argmax()}")
-    return _Classes(
-        labels, np.full(n, UNKNOWN, np.int32) if true is None else _number_classes("y_true", true, names), names
-    )
+    known = np.full(n, UNKNOWN, np.int32) if true is None else _number_classes("y_true", true, names)
+    return _Classes(labels, known, names)
 
 
 def _column(name: str, values: Any, n: int) -> Attribute:

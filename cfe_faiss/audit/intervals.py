@@ -118,10 +118,9 @@ def bootstrap_mean(
     (True, 1.0)
     """
     values = as_array("scores", scores).astype(np.float64)
-    if values.ndim != 1 or not ((values >= bounds[0]) & (values <= bounds[1])).all():
-        raise ValueError(
-            f"scores must have shape (n,) and lie in {bounds[0]:g}..{bounds[1]:g}, got {values.shape}, {values[:8]}"
-        )
+    a, b = bounds
+    if values.ndim != 1 or not ((values >= a) & (values <= b)).all():
+        raise ValueError(f"scores must have shape (n,) and lie in {a:g}..{b:g}, got {values.shape}, {values[:8]}")
     normal_quantile(confidence)  # checks it
     resamples, rng = as_count("resamples", resamples), np.random.default_rng(as_count("seed", seed, 0))
     if not len(values):

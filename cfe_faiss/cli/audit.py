@@ -94,9 +94,7 @@ def _truth(arguments: argparse.Namespace, index: EvidenceIndex) -> Any:
     if arguments.features is None:
         y, names = read_labels(arguments.truth)
         if names:
-            raise ValueError(
-                f"{arguments.truth.path} holds texts: --features and --predictions say which class is which"
-            )
+            raise ValueError(f"{arguments.truth.path} holds texts: --features and --predictions number the classes")
         return y
     if arguments.predictions is None:
         raise ValueError("--features needs --predictions, which say which class is which")

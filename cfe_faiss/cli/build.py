@@ -127,9 +127,8 @@ def _build_index(
     arguments: argparse.Namespace, vectors: NDArray[Any], labels: NDArray[np.int32], nodes: NDArray[np.int64]
 ) -> EvidenceIndex:
     d = vectors.shape[1]
-    index: Any = (
-        IndexEvidenceIVF.paper(d) if arguments.index == "paper" else empty_index(arguments.index, len(nodes), d)
-    )
+    kind = arguments.index
+    index: Any = IndexEvidenceIVF.paper(d) if kind == "paper" else empty_index(kind, len(nodes), d)
     if index.has_lists:
         index.cp.seed = arguments.seed
     return fill_index(index, vectors, labels, nodes)

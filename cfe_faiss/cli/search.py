@@ -158,9 +158,7 @@ def run_info(arguments: argparse.Namespace) -> None:
 def run_plot(arguments: argparse.Namespace) -> None:
     """Write the picture of a pair."""
     if len(arguments.node) not in (0, 2):
-        raise ValueError(
-            f"NODE must be given twice, or not at all for the most similar pair, got {len(arguments.node)}"
-        )
+        raise ValueError(f"NODE must be given twice, or never for the most similar pair, got {len(arguments.node)}")
     index = read_index(arguments.index)
     own = arguments.features is not None
     case = read_case(arguments, predict=own or bool(arguments.predictions or arguments.model))

@@ -398,9 +398,7 @@ class Job:
         manifest = Manifest(self.directory)
         stage = next((stage for stage in self._stages(manifest) if stage.name == name), None)
         if stage is None or not _is_finished(stage, manifest):
-            raise RuntimeError(
-                f"the job in {self.directory} has not finished the stage {name!r}: run() goes on with it"
-            )
+            raise RuntimeError(f"the job in {self.directory} has not finished the stage {name!r}: run() continues it")
         return manifest.files(name)
 
     def __repr__(self) -> str:

@@ -212,9 +212,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         """
         with self._change_alone():
             encoder = self.label_encoder()
-            self._add_checked(
-                shard_files.checked_blocks(blocks, self.d, self.metric, self._next_id(), encoder), encoder
-            )
+            checked = shard_files.checked_blocks(blocks, self.d, self.metric, self._next_id(), encoder)
+            self._add_checked(checked, encoder)
 
     def _add(self, X: NDArray[np.float32], labels: ArrayLike | None, ids: ArrayLike | None) -> None:
         with self._change_alone():
@@ -319,9 +318,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         if not edits:
             return
         before = self._files
-        prepared, manifest = shard_files.prepare_manifest(
-            before.folder, shard_files.write_changed(before, edits, encoder.table)
-        )
+        paths = shard_files.write_changed(before, edits, encoder.table)
+        prepared, manifest = shard_files.prepare_manifest(before.folder, paths)
         after = shard_files.open_shards(before.folder, manifest, before)
         replace = os.replace, (prepared, before.folder / shard_files.MANIFEST)
         steps = self._steps_to(after)

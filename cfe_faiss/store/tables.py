@@ -76,9 +76,8 @@ def rows_of(table: Any, **columns: str) -> tuple[Any, Any, Any, list[Metadata], 
         with suppress(pa.ArrowInvalid):
             labels = labels.cast(pa.int64())
     keys = [name for name in names if name not in named.values() and not _PANDAS_INDEX.fullmatch(name)]
-    metadata = [
-        {key: value for key, value in row.items() if value is not None} for row in arrow.select(keys).to_pylist()
-    ]
+    rows = arrow.select(keys).to_pylist()
+    metadata = [{key: value for key, value in row.items() if value is not None} for row in rows]
     return arrow[named["id"]], arrow[named["vector"]], labels, metadata, documents
 
 

@@ -433,9 +433,8 @@ def _of_arrow(path: Path, name: str, column: Any) -> Column:
     types = pa.types
     of = column.type.value_type if types.is_dictionary(column.type) else column.type
     if types.is_integer(of) or types.is_floating(of) or types.is_decimal(of):
-        numbers: NDArray[Any] = column.cast(
-            of if types.is_integer(of) and not column.null_count else "float64"
-        ).to_numpy()
+        kind = of if types.is_integer(of) and not column.null_count else "float64"
+        numbers: NDArray[Any] = column.cast(kind).to_numpy()
         return numbers
     if types.is_timestamp(of):  # Python has no nanoseconds
         of = pa.timestamp("us", of.tz)

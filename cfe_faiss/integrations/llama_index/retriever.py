@@ -87,7 +87,5 @@ class EvidenceRetriever(BaseRetriever):
         return await asyncio.to_thread(self._evidence, query_bundle.query_str, embedding)
 
     def _evidence(self, text: str, embedding: list[float]) -> list[NodeWithScore]:
-        query = TextNode(text=text, embedding=embedding)
-        return self._vector_store.evidence(
-            query, self._similarity_top_k, label=self._classifier(text), filters=self._filters
-        )
+        query, label = TextNode(text=text, embedding=embedding), self._classifier(text)
+        return self._vector_store.evidence(query, self._similarity_top_k, label=label, filters=self._filters)

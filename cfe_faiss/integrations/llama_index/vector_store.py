@@ -116,11 +116,9 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         if not nodes:
             return []
         for node in nodes:
-            found = len(node.get_embedding())
-            if found != self._store.d:
-                raise ValueError(
-                    f"the embedding of node {node.node_id!r} must have {self._store.d} numbers, got {found}"
-                )
+            found, d = len(node.get_embedding()), self._store.d
+            if found != d:
+                raise ValueError(f"the embedding of node {node.node_id!r} must have {d} numbers, got {found}")
         vectors = [node.get_embedding() for node in nodes]
         return adapter.put(self._store.upsert, map(to_row, nodes), vectors, self.label_key)
 
@@ -158,9 +156,8 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         """
         if node_ids is not None and filters is None:
             return self._nodes(self._store.get(list(dict.fromkeys(node_ids)), skip_missing=True))
-        return self._nodes(
-            self._store.get(where=adapter.join_filters(_among("$id", node_ids), self._matching(filters)))
-        )
+        where = adapter.join_filters(_among("$id", node_ids), self._matching(filters))
+        return self._nodes(self._store.get(where=where))
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Return the most similar nodes, in the modes DEFAULT and MMR.

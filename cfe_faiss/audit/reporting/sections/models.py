@@ -20,9 +20,7 @@ def models_section(inputs: Inputs) -> Section:
     rates = [row | {"heading": show(row["model"])} for row in tests if row["kind"] == "rates"]
     pairs = [row for row in rows_of(changes.pairs) if row["change"] != "stays"]
     for row in pairs:
-        row |= {
-            f"decided_{when}": f"{row[f'source_{when}']} and {row[f'target_{when}']}" for when in ("before", "after")
-        }
+        row |= {f"decided_{at}": f"{row[f'source_{at}']} and {row[f'target_{at}']}" for at in ("before", "after")}
     told = sum(row["p"] is not None for row in tests)
     values = {"threshold": changes.threshold, "baseline": changes.baseline, "fdr": changes.fdr}
     values |= {"told": told, "count": len(tests), "weak": told < len(tests)}
