@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.audit.exchange import expect_by_exchange, near_cells
-from cfe_faiss.audit.intervals import share_columns, wilson
+from cfe_faiss.audit.intervals import expect_by_exchange, near_cells, share_columns, wilson
 from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame, share
 from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.finder import EvidenceFinder

@@ -120,7 +120,8 @@ class OnlyIn(TableResult):
         for name in self.names:
             values = np.array([*found.attributes[name].values, None], dtype=object)
             columns |= {f"{end} {name}": values[found.attributes[name].codes[own]] for end, own in rows.items()}
-        return OnlyInPairs(**ends, similarity=similarity, total=self.different, table=data_frame(columns))
+        table, total = data_frame(columns), self.different
+        return OnlyInPairs(source=source, target=target, similarity=similarity, total=total, table=table)
 
 
 @dataclass(frozen=True, slots=True)

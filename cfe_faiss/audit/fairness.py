@@ -9,9 +9,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from cfe_faiss.audit.evidence import attributes_of, drop_self, find_evidence
-from cfe_faiss.audit.exchange import expect_by_exchange, near_cells
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
-from cfe_faiss.audit.intervals import clustered_wilson
+from cfe_faiss.audit.intervals import clustered_wilson, expect_by_exchange, near_cells
 from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.finder import EvidenceFinder

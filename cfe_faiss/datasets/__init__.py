@@ -69,20 +69,11 @@ def load(name: str, root: str | os.PathLike[str] | None = None, seed: int = 0) -
     """
     check_known("name must be one of the data sets", name, NAMES)
     seed = as_count("seed", seed, 0)
-    folder = root_folder(root)
-
     # Imported here because they load torch, which takes seconds.
-    data: Any
-    if name in ("german", "bail", "patients"):
-        from cfe_faiss.datasets import tabular
-
-        data = tabular.patients() if name == "patients" else tabular.nifty(name, folder)
-    else:
-        from cfe_faiss.datasets import pyg
-
-        data = pyg.read(name, folder)
+    from cfe_faiss.datasets import graphs
     from cfe_faiss.datasets.split import split_masks
 
+    data: Any = graphs.read(name, root_folder(root))
     data.name = name
     data.train_mask, data.val_mask, data.test_mask = split_masks(data.y, seed)
     return data

@@ -23,7 +23,7 @@ from cfe_faiss.scale.inputs import Input, Settings, Source, paths_of, read_speci
 from cfe_faiss.scale.manifest import Finished, Manifest
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 from cfe_faiss.scale.shards import INDEX
-from cfe_faiss.scale.tasks import Executor, LocalExecutor, Stage, perform, run_stage, share_of
+from cfe_faiss.scale.tasks import Executor, LocalExecutor, Stage, StageRun, perform, share_of
 
 if TYPE_CHECKING:
     import pyarrow.dataset
@@ -271,7 +271,7 @@ class Job:
                 manifest.enter(finished)
                 bar.update()
 
-            run_stage(stage.name, call, left, executor, enter, threads)
+            StageRun(stage.name, call, left, executor, enter, threads).run()
 
     def _executor(self, name: str, workers: int | None, address: str | None) -> Executor:
         if name == "local":

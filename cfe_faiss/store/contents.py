@@ -22,8 +22,8 @@ from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search.exact import pad_results
 from cfe_faiss.search.query import Effort, Query, Results, Rules
 from cfe_faiss.store.filters import Mask
-from cfe_faiss.store.results import Metadata
 from cfe_faiss.store.table import Table
+from cfe_faiss.store.values import Metadata
 
 _TRAINING_VECTORS = 39
 """FAISS's least number of training vectors per list."""

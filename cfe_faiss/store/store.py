@@ -21,9 +21,11 @@ from cfe_faiss.rows.metric import Metric, as_rows, flipped
 from cfe_faiss.search.query import Query, Rules
 from cfe_faiss.store.contents import Contents
 from cfe_faiss.store.filters import Mask, mask_of
-from cfe_faiss.store.results import Hits, Label, Rows
 from cfe_faiss.store.table import Table
 from cfe_faiss.store.values import (
+    Hits,
+    Label,
+    Rows,
     as_class,
     as_list,
     as_vectors,

@@ -10,9 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from cfe_faiss.base.extras import extra
-from cfe_faiss.store.results import Metadata, Rows
-from cfe_faiss.store.typed import to_json
-from cfe_faiss.store.values import speaks_arrow
+from cfe_faiss.store.values import Metadata, Rows, speaks_arrow, to_json
 
 with extra("store"):
     import pyarrow as pa
