@@ -19,8 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer
 
-from cfe_faiss.datasets import NAMES, graphs, load
-from cfe_faiss.datasets.files import SOURCES
+from cfe_faiss.datasets import NAMES, SOURCES, graphs, load
 from cfe_faiss.datasets.split import split_masks
 
 UNREACHABLE = "http://127.0.0.1:9"

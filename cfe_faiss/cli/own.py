@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cfe_faiss.base.checks import did_you_mean
 from cfe_faiss.cli.output import note
 from cfe_faiss.cli.parser import flag
-from cfe_faiss.datasets.files import files_of
+from cfe_faiss.datasets import files_of
 from cfe_faiss.datasets.own import Ids, OwnFiles, OwnGraph, Source, read_own
 from cfe_faiss.datasets.own.classes import read_classes
 from cfe_faiss.datasets.own.graph import read_ids, read_nodes, read_numbers

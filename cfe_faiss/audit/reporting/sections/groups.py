@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.audit.discrimination import discrimination_scores
-from cfe_faiss.audit.errors import error_rate_by_evidence
-from cfe_faiss.audit.fairness import consistency
 from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics
+from cfe_faiss.audit.neighbours import consistency, discrimination_scores, error_rate_by_evidence
 from cfe_faiss.audit.reporting.document import Section, Table
 from cfe_faiss.audit.reporting.formats import join_words, list_first, rows_of, show
 from cfe_faiss.audit.reporting.inputs import Inputs
