@@ -11,9 +11,8 @@ import numpy as np
 from cfe_faiss import audit
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.groups import VALUES_AS_THEY_ARE, Bins
-from cfe_faiss.cli.case import Case, class_number, compare, read_case
+from cfe_faiss.cli.case import Case, Names, check_labels, class_number, compare, read_case
 from cfe_faiss.cli.output import announce, write, write_frame
-from cfe_faiss.cli.own import Names, check_labels
 from cfe_faiss.cli.parser import call
 from cfe_faiss.cli.search import open_index
 from cfe_faiss.datasets import load

@@ -18,8 +18,7 @@ from cfe_faiss.audit.model_comparison import BASELINE
 from cfe_faiss.audit.reporting.conditions import FEWEST_CASES
 from cfe_faiss.audit.reporting.files import report_files
 from cfe_faiss.base.checks import did_you_mean
-from cfe_faiss.cli import own
-from cfe_faiss.cli.case import Case, class_number, find_left_out, read_case, table_finder
+from cfe_faiss.cli.case import Case, class_number, find_left_out, inputs_of, read_case, table_finder
 from cfe_faiss.cli.constraints import constraints, number, parse_named
 from cfe_faiss.cli.parser import call
 from cfe_faiss.datasets.own.classes import read_classes, read_labels
@@ -37,7 +36,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--out must end in .html, got {arguments.out}")
     if not arguments.out.parent.is_dir():
         raise FileNotFoundError(f"{arguments.out.parent}: there is no such folder to write the report in")
-    check_outputs(report_files(arguments.out), own.inputs(arguments), overwrite=arguments.overwrite)
+    check_outputs(report_files(arguments.out), inputs_of(arguments), overwrite=arguments.overwrite)
     case = read_case(arguments)
     attributes = as_attributes(case.attributes)
     names = list(case.data.class_names)
@@ -126,7 +125,7 @@ def _subject(arguments: argparse.Namespace, case: Case) -> audit.Subject:
         model=case.model_name or f"predictions of {arguments.predictions.path}",
         command=shlex.join(["cfe-faiss", *arguments.argv]),
         seed=arguments.seed,
-        files={str(path): _sha256(path) for path in own.inputs(arguments) if path.is_file()},
+        files={str(path): _sha256(path) for path in inputs_of(arguments) if path.is_file()},
     )
 
 

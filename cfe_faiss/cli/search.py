@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.extras import extra
-from cfe_faiss.cli.case import Case, compare, read_case, train_model
+from cfe_faiss.cli.case import Case, Names, compare, read_case, train_model
 from cfe_faiss.cli.constraints import CONSTRAINTS, constraints
 from cfe_faiss.cli.output import Columns, describe, note, write
-from cfe_faiss.cli.own import Names
 from cfe_faiss.datasets.own.graph import read_attributes
 from cfe_faiss.files.format import read_header, read_index
 from cfe_faiss.files.pictures import write_picture
