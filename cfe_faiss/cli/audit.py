@@ -91,9 +91,9 @@ def _truth(arguments: argparse.Namespace, index: EvidenceIndex) -> Any:
         announce(arguments.dataset)
         return load(arguments.dataset, arguments.data_root).y
     if arguments.features is None:
-        y, names = read_labels(arguments.truth)
+        path, (y, names) = arguments.truth.path, read_labels(arguments.truth)
         if names:
-            raise ValueError(f"{arguments.truth.path} holds texts: --features and --predictions number the classes")
+            raise ValueError(f"{path} holds texts: --features and --predictions say which class is which")
         return y
     if arguments.predictions is None:
         raise ValueError("--features needs --predictions, which say which class is which")
