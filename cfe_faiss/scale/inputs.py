@@ -8,7 +8,7 @@ import math
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -165,11 +165,6 @@ def read_specification(folder: Path) -> tuple[Settings, dict[str, Input]]:
     """Return the settings and the inputs of the job in a folder; errors as of :meth:`Manifest.specification`."""
     content = Manifest.specification(folder)
     return Settings(**content["settings"]), {name: Input(**fields) for name, fields in content["inputs"].items()}
-
-
-def specification_of(settings: Settings, inputs: Mapping[str, Input]) -> dict[str, Any]:
-    """Return the content of ``job.json``."""
-    return {"settings": asdict(settings), "inputs": {name: asdict(one) for name, one in inputs.items()}}
 
 
 # --- conversion of sources --------------------------------------------------------------------------------------------

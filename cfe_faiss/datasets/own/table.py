@@ -237,10 +237,9 @@ class Ids:
 
     def align(self, table: Table, column: Column) -> list[str]:
         """Return the texts of a column by node, "" for nodes without a row."""
-        texts = [""] * len(self)
-        for node, text in zip(self.rows(table).tolist(), as_texts(column), strict=True):
-            texts[node] = text
-        return texts
+        texts = np.full(len(self), "", object)
+        texts[self.rows(table)] = as_texts(column)
+        return list(texts)
 
 
 def _row_number(text: str, n: int) -> int:
