@@ -11,8 +11,7 @@ from cfe_faiss._native import ReadWriteLock
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.extras import extra
 from cfe_faiss.integrations.adapter import checked_store, evidence, in_thread, join_filters, put
-from cfe_faiss.integrations.haystack.filters import condition
-from cfe_faiss.integrations.haystack.rows import WITHOUT_EMBEDDING, documents_of, embeddings_of, to_row
+from cfe_faiss.integrations.haystack.conversion import WITHOUT_EMBEDDING, condition, documents_of, embeddings_of, to_row
 from cfe_faiss.store import EvidenceStore
 
 with extra("haystack"):

@@ -10,8 +10,7 @@ import numpy as np
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.extras import extra
 from cfe_faiss.integrations import adapter
-from cfe_faiss.integrations.llama_index.filters import condition
-from cfe_faiss.integrations.llama_index.nodes import REF_DOC_ID, to_node, to_row
+from cfe_faiss.integrations.llama_index.conversion import REF_DOC_ID, condition, to_node, to_row
 from cfe_faiss.store import EvidenceStore, Hits, Rows
 
 with extra("llama-index"):
