@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, time
 from itertools import zip_longest
 from pathlib import Path
@@ -95,10 +95,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Source:
-    """A file and the names of its columns to read; without names, all columns but the ids."""
+    """A file and the names of its columns to read, without names all columns but the ids; and maybe its own name."""
 
     path: Path
     columns: tuple[str, ...] = ()
+    name: str = ""
 
     @classmethod
     def parse(cls, text: str) -> "Source":
@@ -108,6 +109,12 @@ class Source:
             return cls(Path(text))
         return cls(Path(name), tuple(columns.split(",")))
 
+    @classmethod
+    def parse_named(cls, text: str) -> "Source":
+        """Return the source of ``NAME=FILE`` or ``FILE``, each as in :meth:`parse`."""
+        name, sign, rest = text.partition("=")
+        return replace(cls.parse(rest), name=name) if sign and not Path(text).exists() else cls.parse(text)
+
     def read(self, id: str | None = None, *, empty: bool = False) -> tuple[Table, tuple[str, ...]]:  # noqa: A002
         """Return the table, see :func:`read_table`, and the names of its columns, without that of the ids."""
         if self.path.suffix == ".npy" and self.columns:
@@ -115,22 +122,6 @@ class Source:
         table = read_table(self.path, empty=empty)
         names = tuple(name for name in table.columns if not table.has_header or name != id)
         return table, self.columns or names
-
-
-@dataclass(frozen=True)
-class NamedSource(Source):
-    """A source with a name; empty for none."""
-
-    name: str = ""
-
-    @classmethod
-    def parse(cls, text: str) -> "NamedSource":
-        """Return the source of ``NAME=FILE`` or ``FILE``, each as in :class:`Source`."""
-        name, sign, rest = text.partition("=")
-        if not sign or Path(text).exists():
-            name, rest = "", text
-        source = Source.parse(rest)
-        return cls(source.path, source.columns, name)
 
 
 @dataclass(frozen=True)
