@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from cfe_faiss.audit.evidence import attributes_of, drop_self, find_evidence, sensitive_of
+from cfe_faiss.audit.evidence import attributes_of, drop_self, sensitive_of
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
 from cfe_faiss.audit.intervals import clustered_wilson, expect_by_exchange, near_cells, share_columns, wilson
 from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame, share, stack
@@ -98,7 +98,7 @@ def discrimination_scores(  # noqa: PLR0913
     k, effort = as_count("k", k), finder.index.as_effort(nprobe, recall, exact, memory)
     groups = groupings(attributes_of(finder), finder.index.members().ids, columns, bins, intersections)
     marked = _find_sensitive(finder, sensitive, groups)
-    members, places, _, I = find_evidence(finder, nodes, k, effort, progress)
+    members, places, _, I = _find_evidence(finder, nodes, k, effort, progress)
     scored = I[:, 0] >= 0
     places, found = places[scored], I[scored] >= 0
     evidence = np.searchsorted(members.ids, np.where(found, I[scored], 0))
@@ -210,7 +210,7 @@ def consistency(  # noqa: PLR0913
     """
     index = finder.index
     effort = index.as_effort(nprobe, recall, exact, memory)
-    members, places, D, I = find_evidence(finder, nodes, 1, effort, progress)
+    members, places, D, I = _find_evidence(finder, nodes, 1, effort, progress)
     groups = [Grouping.of_all(len(members.ids))]
     if finder.attributes is not None or columns or intersections:
         groups += groupings(attributes_of(finder), members.ids, columns, bins, intersections)
@@ -245,6 +245,19 @@ def consistency(  # noqa: PLR0913
         line |= {"difference": mean - by_exchange[0], "nodes": int(own.sum()), "closer": int(hits.sum())}
         rows.append(line | {"tied": int(tied[own].sum())})
     return data_frame(rows)
+
+
+def _find_evidence(
+    finder: EvidenceFinder, nodes: Any, k: int, effort: Effort, progress: bool
+) -> tuple[Members, Ints, NDArray[np.float32], Ints]:
+    """Return the stored rows, the positions among them of ``nodes`` (None: all), and their k evidences, D and I."""
+    members = finder.index.members()
+    if nodes is None:
+        ids, places = None, np.arange(len(members.ids))
+    else:
+        ids = np.unique(finder.searched("nodes", nodes))
+        places = np.searchsorted(members.ids, ids)
+    return members, places, *finder.index.answer(Query(k, ids=ids), effort, progress)
 
 
 def _nearest_of_same_class(index: EvidenceIndex, members: Members, places: Ints, effort: Effort) -> NDArray[np.float32]:

@@ -1,7 +1,7 @@
 """All tests that may name a finding, as one family, and the named findings under other choices."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -88,24 +88,18 @@ def change_rows(inputs: Inputs) -> list[_Row]:
     """Return the tests of changes, adjusted over all tests of the report, as rows of the table of all tests."""
     changes, effects = inputs.once(find_changes), inputs.once(find_effects)
     rows = [] if changes is None else rows_of(changes.table)
+    sizes = Counter((row["model"], row["attribute"], row["test"]) for row in rows)
     for row in rows:
         if effects is not None and row["p"] is not None:
             judge(row, effects.others[change_key(row)], effects.fdr)
-        place = inputs.group({"feature": row["attribute"], "value": row["value"]})
-        is_rate = row["test"] == "rates"
-        row |= {
-            "place": place,
-            "group": f"{show(row['model'])}: {place}",
-            "n_carriers": row["n"],
-            "change": row["effect"],
-        }
+        kind, place = row["test"], inputs.group({"feature": row["attribute"], "value": row["value"]})
+        row["values"] = 0 if kind == "rates" else sizes[row["model"], row["attribute"], kind]
+        row["detail"] = row["reason"] or (inputs.say("models.moved", row) if kind == "rates" else "")
+        model = show(row["model"])
+        row |= {"group": f"{model}: {place}", "attribute": f"{model}: {row['attribute']}", "place": place}
+        row |= {"n_carriers": row["n"], "change": row["effect"]}
         row |= {"effect": None if row["p"] is None else row["effect"], "n_effective": round(row["n_effective"], 1)}
-        row["detail"] = row["reason"] or (inputs.say("models.moved", row) if is_rate else "")
-        same = (row["model"], row["attribute"], row["test"])
-        row["values"] = 0 if is_rate else sum((one["model"], one["attribute"], one["test"]) == same for one in rows)
-    for row in rows:
-        row |= {"attribute": row["group"].removesuffix(row["place"]) + row["attribute"], "kind": row["test"]}
-        row["test"] = inputs.say(f"models.{row['kind']}")
+        row |= {"kind": kind, "test": inputs.say(f"models.{kind}")}
     return _keep_one_side(rows)
 
 
