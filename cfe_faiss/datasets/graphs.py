@@ -1,4 +1,4 @@
-"""Graphs of the data sets: those that PyG reads, NIFTY's German and Bail, and scikit-learn's breast-cancer patients."""
+"""Graphs of the data sets: PyG's, NIFTY's German and Bail, and scikit-learn's breast-cancer patients."""
 
 import io
 import shutil

@@ -1,4 +1,4 @@
-"""Evidence as an algorithm for PyG's ``Explainer``, and explanations of a node beside those of its evidence."""
+"""Evidence as an algorithm for PyG's ``Explainer``, and explanations of a node and its evidence, side by side."""
 
 import logging
 from collections.abc import Callable, Mapping
