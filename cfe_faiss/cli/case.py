@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.base.checks import as_count, as_labels, check_known, did_you_mean
+from cfe_faiss.base.checks import as_count, as_labels, check_known
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.cli.parser import flag
 from cfe_faiss.datasets import files_of, load
@@ -107,11 +107,7 @@ class Names:
         if source is not None and self.ids is None:
             return read_numbers(source, int(index.members().ids.max(initial=-1)) + 1)
         if self.ids is not None:
-            found = self.ids.find(texts) if source is None else read_nodes(source, self.ids)
-            if (found < 0).any():
-                wrong = texts[int(np.argmax(found < 0))]
-                hint = did_you_mean(wrong, map(str, self.ids.names.tolist()))
-                raise ValueError(f"--nodes must name nodes of the features, got {wrong!r}{hint}")
+            found = self.ids.known("--nodes", texts) if source is None else read_nodes(source, self.ids)
             absent = ~np.isin(found, index.members().ids)
             if absent.any():
                 name = str(self.ids.names[found[absent][0]])

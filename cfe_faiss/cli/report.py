@@ -17,7 +17,6 @@ from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.model_comparison import BASELINE
 from cfe_faiss.audit.reporting.conditions import FEWEST_CASES
 from cfe_faiss.audit.reporting.files import report_files
-from cfe_faiss.base.checks import did_you_mean
 from cfe_faiss.cli.case import Case, class_number, find_left_out, inputs_of, read_case, table_finder
 from cfe_faiss.cli.constraints import constraints, number, parse_named
 from cfe_faiss.cli.parser import call
@@ -71,10 +70,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
 def run_case(arguments: argparse.Namespace) -> None:
     """Write the page about one node."""
     case = read_case(arguments)
-    found = case.ids.find([arguments.node])
-    if found[0] < 0:
-        hint = did_you_mean(arguments.node, map(str, case.ids.names.tolist()))
-        raise ValueError(f"NODE must be the id or the number of a node, got {arguments.node!r}{hint}")
+    found = case.ids.known("NODE", [arguments.node])
     finder, where = _finder(arguments, case)
     page = finder.case(finder.names(found)[0], arguments.k, where=where)
     if arguments.out is None:

@@ -203,8 +203,5 @@ def _pair(texts: list[str], case: Case, index: EvidenceIndex) -> tuple[int, int]
         if not len(best):
             raise ValueError("INDEX must hold nodes of two classes, got one class only")
         return int(best.source[0]), int(best.target[0])
-    found = case.ids.find(texts)
-    for text, node in zip(texts, found.tolist(), strict=True):
-        if node < 0:
-            raise ValueError(f"NODE must be a node of the graph, got {text!r}")
+    found = case.ids.known("NODE", texts)
     return int(found[0]), int(found[1])

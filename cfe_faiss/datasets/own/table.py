@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import UNKNOWN, check_known
+from cfe_faiss.base.checks import UNKNOWN, check_known, did_you_mean
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.tables import are_numbers
 
@@ -172,6 +172,15 @@ class Ids:
         if self.column is None:
             return np.array([_row_number(text, len(self.names)) for text in texts], np.int64)
         return np.array([self._numbers.get(text, UNKNOWN) for text in texts], np.int64)
+
+    def known(self, argument: str, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Return the number of each name, (m,); ValueError names an unknown one, and ``argument`` its origin."""
+        found = self.find(texts)
+        if (found < 0).any():
+            wrong = texts[int(np.argmax(found < 0))]
+            hint = did_you_mean(wrong, map(str, self.names.tolist()))
+            raise ValueError(f"{argument} must be the id or the number of a node, got {wrong!r}{hint}")
+        return found
 
     def rows(self, table: Table) -> NDArray[np.int64]:
         """Return the node of each row of a table, (rows,), each at most once.
