@@ -19,8 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer
 
-from cfe_faiss.datasets import NAMES, load, pyg
-from cfe_faiss.datasets.files import SOURCES
+from cfe_faiss.datasets import NAMES, SOURCES, graphs, load
 from cfe_faiss.datasets.split import split_masks
 
 UNREACHABLE = "http://127.0.0.1:9"
@@ -320,8 +319,8 @@ def test_amazon_takes_the_first_of_several_labels(tmp_path):
 
 @pytest.mark.parametrize("name", ["cora", "pubmed", "facebook", "amazon"])
 def test_missing_files_without_a_network(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(pyg.Planetoid, "url", UNREACHABLE)
-    monkeypatch.setattr(pyg.FacebookPagePage, "url", f"{UNREACHABLE}/facebook.npz")
+    monkeypatch.setattr(graphs.Planetoid, "url", UNREACHABLE)
+    monkeypatch.setattr(graphs.FacebookPagePage, "url", f"{UNREACHABLE}/facebook.npz")
     # The address of PyG's Google downloads is fixed, so this one meets a proxy that is not there.
     monkeypatch.setenv("https_proxy", UNREACHABLE)
     root = tmp_path / "root"
@@ -355,7 +354,7 @@ def website(tmp_path):
 def test_download_keeps_the_raw_files_only(tmp_path, monkeypatch, website):
     folder, address = website
     write_planetoid(folder / "data", "cora")
-    monkeypatch.setattr(pyg.Planetoid, "url", f"{address}/data")
+    monkeypatch.setattr(graphs.Planetoid, "url", f"{address}/data")
     root = tmp_path / "root"
     kept = root / "planetoid/Cora/raw/ind.cora.graph"
     kept.parent.mkdir(parents=True)
@@ -372,7 +371,7 @@ def test_download_keeps_the_raw_files_only(tmp_path, monkeypatch, website):
 def test_a_download_that_is_not_the_data_leaves_nothing(tmp_path, monkeypatch, website):
     folder, address = website
     (folder / "facebook.npz").write_text("<html>Please log in</html>")
-    monkeypatch.setattr(pyg.FacebookPagePage, "url", f"{address}/facebook.npz")
+    monkeypatch.setattr(graphs.FacebookPagePage, "url", f"{address}/facebook.npz")
     root = tmp_path / "root"
     with pytest.raises(FileNotFoundError, match="The download failed"):
         load("facebook", root)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
+from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes, feature_names
 from cfe_faiss.base.checks import as_dense, as_matrix, as_names, check_distinct, check_known
 
 DUPLICATE = 0.99
@@ -132,9 +132,8 @@ def proxies(data: Any, attribute: str, features: Any = None) -> list[Proxy]:
     ['height']
     """
     columns = _Columns(data)
-    known = (
-        None if features is None and columns.names is None else as_attributes(data if features is None else features)
-    )
+    given = data if features is None else features
+    known = None if features is None and not columns.is_named else as_attributes(given)
     members, values = columns.of(attribute, known, "attribute")
     return [proxy for proxy, _ in columns.predictors(attribute, values, members)]
 
@@ -177,7 +176,7 @@ def leave_out(data: Any, attributes: Attributes | None, without: Iterable[str]) 
     others = predictors[len(duplicates) :]
     result = Removed(
         names,
-        tuple(columns.name(column) for column in np.flatnonzero(removed).tolist()),
+        tuple(columns.names[column] for column in np.flatnonzero(removed).tolist()),
         tuple(proxy for proxy, members in duplicates if not named[members].all()),
         tuple(proxy for proxy, members in others if not removed[members].all()),
     )
@@ -187,7 +186,7 @@ def leave_out(data: Any, attributes: Attributes | None, without: Iterable[str]) 
 def kept_columns(data: Any, removed: Removed) -> NDArray[np.bool_]:
     """Return a mask of the columns of ``data.x`` that :func:`leave_out` keeps, (d,)."""
     columns = _Columns(data)
-    return np.array([columns.name(column) not in removed.columns for column in range(columns.d)])
+    return np.array([name not in removed.columns for name in columns.names])
 
 
 class _Columns:
@@ -203,17 +202,16 @@ class _Columns:
         self.x = as_dense("data.x", data.x)
         values = as_matrix("data.x", self.x)
         self.d = values.shape[1]
-        self.names = _names(data, "feature_names", self.d)
-        check_distinct("data.feature_names must be distinct", self.names or ())
-        self._single = as_attributes({self.name(column): values[:, column] for column in range(self.d)})
-        owners = _names(data, "feature_attributes", self.d)
+        self.is_named = getattr(data, "feature_names", None) is not None
+        self.names = feature_names(data, self.d)
+        check_distinct("data.feature_names must be distinct", self.names)
+        self._single = as_attributes({name: values[:, column] for column, name in enumerate(self.names)})
+        owners: Sequence[Any] | None = getattr(data, "feature_attributes", None)
         if owners is None:
-            owners = _owners(self.names, values) if self.names is not None else list(self._single)
-        self._groups = {owner: np.array([own == owner for own in owners]) for owner in dict.fromkeys(owners)}
-
-    def name(self, column: int) -> str:
-        """Return the name of a column."""
-        return f"feature {column}" if self.names is None else self.names[column]
+            owners = _owners(self.names, values) if self.is_named else self.names
+        elif len(owners) != self.d:
+            raise ValueError(f"data.feature_attributes must hold {self.d} names, one per feature, got {len(owners)}")
+        self._groups = {str(owner): np.array([own == owner for own in owners]) for owner in dict.fromkeys(owners)}
 
     def of(self, name: str, attributes: Attributes | None, argument: str) -> tuple[NDArray[np.bool_], list[Attribute]]:
         """Return a mask of the columns with the name of an attribute, (d,), and the attribute's values."""
@@ -243,28 +241,19 @@ class _Columns:
             strength = max(association(one, other) for one in values for other in self._values(name, others))
             if strength >= PROXY:
                 is_single = others.sum() == 1 < group.sum()
-                column = self.name(int(np.argmax(others))) if is_single else name
+                column = self.names[int(np.argmax(others))] if is_single else name
                 found.append((Proxy(column, attribute, strength), others))
         return sorted(found, key=lambda one: -one[0].strength)
 
     def _values(self, name: str, members: NDArray[np.bool_]) -> list[Attribute]:
         """Return the values of some columns of one attribute, combined if all columns have two values."""
-        singles = [self._single[self.name(column)] for column in np.flatnonzero(members).tolist()]
+        singles = [self._single[self.names[column]] for column in np.flatnonzero(members).tolist()]
         if len(singles) == 1 or any(len(single.values) > 2 for single in singles):
             return singles
         codes = np.zeros(len(self.x), np.int64)
         for single in singles:
             codes = np.unique(2 * codes + single.codes, return_inverse=True)[1]
         return [Attribute(name, None, (codes.astype(np.int32), tuple(range(codes.max() + 1))))]
-
-
-def _names(data: Any, field: str, d: int) -> list[str] | None:
-    names = getattr(data, field, None)
-    if names is None:
-        return None
-    if len(names) != d:
-        raise ValueError(f"data.{field} must hold {d} names, one per column of x, got {len(names)}")
-    return [str(name) for name in names]
 
 
 def _owners(names: Sequence[str], values: NDArray[np.float32]) -> list[str]:

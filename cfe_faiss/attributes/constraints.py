@@ -122,15 +122,11 @@ class Constraints:
                 if name in self.exact:
                     raise ValueError(f"{argument} must not name an attribute of exact, got {name!r} in both")
                 if name in self.antiexact and limit <= 0:
-                    problem = "no two different values are 0 apart" if limit == 0 else "antiexact has no effect then"
-                    raise ValueError(
-                        f"{argument} of {name!r} must be above 0 beside antiexact ({problem}), got {limit:g}"
-                    )
-        if self.max_changed is not None and self.max_changed < len(self.antiexact):
-            least = len(self.antiexact)
-            raise ValueError(
-                f"max_changed must be at least {least}, as many as antiexact names, got {self.max_changed}"
-            )
+                    why = "no two different values are 0 apart" if limit == 0 else "antiexact has no effect then"
+                    raise ValueError(f"{argument} of {name!r} must be above 0 beside antiexact ({why}), got {limit:g}")
+        least = len(self.antiexact)
+        if self.max_changed is not None and self.max_changed < least:
+            raise ValueError(f"max_changed must be at least {least}, the number of antiexact, got {self.max_changed}")
         if not self.replace and self.ratio not in (None, 1):
             raise ValueError(f"ratio must be 1 (or left out) with replace=False, got {self.ratio}")
 

@@ -3,12 +3,16 @@
 Each audit is a function of a finder. Tables are pandas ``DataFrame`` objects; the extra "audit" installs pandas.
 """
 
-from cfe_faiss.audit.direction import DirectionTest, direction_test
-from cfe_faiss.audit.discrimination import discrimination_scores
-from cfe_faiss.audit.errors import error_rate_by_evidence
+from cfe_faiss.audit.effects import (
+    DirectEffects,
+    DirectionTest,
+    SituationTest,
+    adjusted_p_values,
+    direct_effects,
+    direction_test,
+    situation_test,
+)
 from cfe_faiss.audit.exact_pairs import OnlyIn, OnlyInPairs, only_in
-from cfe_faiss.audit.fairness import consistency
-from cfe_faiss.audit.family import DirectEffects, adjusted_p_values, direct_effects
 from cfe_faiss.audit.finetuning import FineTuning, fine_tune
 from cfe_faiss.audit.flipping import FlipTest, flip
 from cfe_faiss.audit.graph_fairness import (
@@ -22,9 +26,9 @@ from cfe_faiss.audit.graph_fairness import (
 )
 from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics
 from cfe_faiss.audit.model_comparison import ModelComparison, compare_models
+from cfe_faiss.audit.neighbours import consistency, discrimination_scores, error_rate_by_evidence
 from cfe_faiss.audit.reporting import Check, Condition, Report, Subject, report
 from cfe_faiss.audit.score_curves import calibration_curves, threshold_curves
-from cfe_faiss.audit.situation import SituationTest, situation_test
 
 __all__ = [
     "Check",

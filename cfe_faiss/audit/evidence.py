@@ -1,4 +1,4 @@
-"""Evidence, attributes and true classes that the audits take from a finder."""
+"""Rows, attributes and names that the audits take from a finder, and results without the query itself."""
 
 from typing import Any
 
@@ -9,21 +9,6 @@ from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.tables import Ints
 from cfe_faiss.base.checks import UNKNOWN, as_names
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.rows.snapshot import Members
-from cfe_faiss.search.query import Effort, Query
-
-
-def find_evidence(
-    finder: EvidenceFinder, nodes: Any, k: int, effort: Effort, progress: bool
-) -> tuple[Members, Ints, NDArray[np.float32], Ints]:
-    """Return the stored rows, the positions among them of ``nodes`` (None: all), and their k evidences, D and I."""
-    members = finder.index.members()
-    if nodes is None:
-        ids, places = None, np.arange(len(members.ids))
-    else:
-        ids = np.unique(finder.searched("nodes", nodes))
-        places = np.searchsorted(members.ids, ids)
-    return members, places, *finder.index.answer(Query(k, ids=ids), effort, progress)
 
 
 def drop_self(D: NDArray[np.float32], I: Ints, ids: Ints) -> tuple[NDArray[np.float32], Ints]:

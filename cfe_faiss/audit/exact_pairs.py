@@ -120,9 +120,8 @@ class OnlyIn(TableResult):
         for name in self.names:
             values = np.array([*found.attributes[name].values, None], dtype=object)
             columns |= {f"{end} {name}": values[found.attributes[name].codes[own]] for end, own in rows.items()}
-        return OnlyInPairs(
-            source=source, target=target, similarity=similarity, total=self.different, table=data_frame(columns)
-        )
+        table, total = data_frame(columns), self.different
+        return OnlyInPairs(source=source, target=target, similarity=similarity, total=total, table=table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,10 +246,8 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
 
     involved = np.flatnonzero(different[rest] > 0)
     order = involved[np.lexsort((rows[involved], label[involved], rest[involved]))]
-    end_of_class, end_of_group = _run_ends(rest[order], label[order]), _run_ends(rest[order])
-    found = _DifferentPairs(
-        attributes.ids[rows[order]], change[order], end_of_class, end_of_group, attributes, labels, finder
-    )
+    ends = _run_ends(rest[order], label[order]), _run_ends(rest[order])
+    found = _DifferentPairs(attributes.ids[rows[order]], change[order], *ends, attributes, labels, finder)
     return OnlyIn(
         table=data_frame([line, baseline]),
         limits=limits_of("only_in"),

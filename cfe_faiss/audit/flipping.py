@@ -189,7 +189,7 @@ def flip(  # noqa: PLR0913
     everyone, known = np.flatnonzero(run.codes != UNKNOWN), rows[run.codes[rows] != UNKNOWN]
     targets = _targets(run, values)
     groups = _groups(finder, by, bins)
-    before = run.predict(known[:0], run.rows[:0])
+    before = run.predict(known[:0], known[:0])
     if not at_once:
         probe = run.unknown_at if has_graph else None
         batches, hops = ([known], 0) if probe is None else _batches(run, probe, data, known, targets, hops)
@@ -225,23 +225,16 @@ class _Run:
     ----------
     values, codes
         Values of the attribute, (v,), and that of each node as a position, (n,); -1 without a value.
-    rows
-        Input of a node for each value, (v, ...).
     predict
-        Returns all predicted classes, given nodes (m,) and the input rows written there (m, ...) for this pass.
+        Returns all predicted classes if nodes, (m,), take other values, given as positions, (m,).
     unknown_at
         Returns the nodes whose output is NaN if the attribute of one node is NaN; for models of a graph.
     """
 
     values: list[Any]
     codes: Ints
-    rows: NDArray[Any]
-    predict: Callable[[Ints, NDArray[Any]], Ints]
+    predict: Callable[[Ints, Ints], Ints]
     unknown_at: Callable[[int], Bools] | None = None
-
-    def predict_flipped(self, nodes: Ints, targets: Ints) -> Ints:
-        """Return all predicted classes with other values, given as positions, for these nodes."""
-        return self.predict(nodes, self.rows[targets])
 
 
 def _table_run(finder: EvidenceFinder, name: str) -> _Run:
@@ -251,13 +244,13 @@ def _table_run(finder: EvidenceFinder, name: str) -> _Run:
     labels = attribute.values if attribute.numbers is None else [*map(float, attribute.values)]
     values, codes, first = _present(name, attribute.codes, labels)
 
-    def predict(nodes: Ints, rows: NDArray[Any]) -> Ints:
+    def predict(nodes: Ints, targets: Ints) -> Ints:
         column = frame[name].copy()
-        column.iloc[nodes] = column.iloc[rows].array
+        column.iloc[nodes] = column.iloc[first[targets]].array
         texts, _, _ = call_on_table(finder.model, frame.assign(**{name: column}))
         return codes_of("the model's output", texts, finder.class_names or ()).astype(np.int64)
 
-    return _Run(values, codes, first, predict)
+    return _Run(values, codes, predict)
 
 
 def _matrix_run(finder: EvidenceFinder, name: str, columns: Mapping[Any, str] | None) -> _Run:
@@ -298,7 +291,7 @@ def _matrix_run(finder: EvidenceFinder, name: str, columns: Mapping[Any, str] | 
     def unknown_at(node: int) -> Bools:
         return with_rows(np.array([node]), np.full((1, len(places)), np.nan), not_a_number)
 
-    return _Run(values, codes, rows, lambda nodes, written: with_rows(nodes, written, classes), unknown_at)
+    return _Run(values, codes, lambda nodes, targets: with_rows(nodes, rows[targets], classes), unknown_at)
 
 
 def _columns(data: Any, name: str, columns: Mapping[Any, str] | None) -> tuple[list[Any], Ints, Ints, NDArray[Any]]:
@@ -353,9 +346,7 @@ def _places(
         places = [place for place, owner in enumerate(owners) if owner == attribute]
         return places, [names[place].partition("=")[2] or names[place] for place in places]
     some, hint = ", ".join(names[:20]), did_you_mean(attribute, names)
-    raise ValueError(
-        f"name must be that of a feature ({some}), or columns must say which are its own, got {attribute!r}{hint}"
-    )
+    raise ValueError(f"name must be a feature ({some}), or columns must say which are its own, got {attribute!r}{hint}")
 
 
 def _targets(run: _Run, values: Sequence[Any] | None) -> Ints:
@@ -383,9 +374,9 @@ def _batches(
     # Check that some nodes of the largest batches, flipped alone, get the same prediction.
     for batch in sorted(batches, key=len, reverse=True)[:_CHECKED_BATCHES]:
         target = _other(run, batch, targets, 0)
-        together = run.predict_flipped(batch, target)
+        together = run.predict(batch, target)
         for place in np.unique(np.linspace(0, len(batch) - 1, _CHECKED_NODES).astype(np.int64)):
-            alone = run.predict_flipped(batch[place : place + 1], target[place : place + 1])
+            alone = run.predict(batch[place : place + 1], target[place : place + 1])
             if alone[batch[place]] != together[batch[place]]:
                 if given is not None:
                     raise ValueError(f"hops must be as far as the model reaches, got {given}")
@@ -399,7 +390,7 @@ def _results(run: _Run, passes: list[tuple[Ints, Ints]], judged: Ints, progress:
     for nodes, targets in tqdm(passes, desc="Flipping", disable=None if progress else True, leave=False):
         changes = targets != run.codes[nodes]
         if changes.any():
-            after, shown = run.predict_flipped(nodes[changes], targets[changes]), changes & np.isin(nodes, judged)
+            after, shown = run.predict(nodes[changes], targets[changes]), changes & np.isin(nodes, judged)
             parts.append((nodes[shown], targets[shown], after[nodes[shown]]))
     node, target, after = (np.concatenate(column) for column in zip(*parts, strict=True))
     order = np.lexsort((target, node))

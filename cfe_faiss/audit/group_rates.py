@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.classes import as_predictions
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
-from cfe_faiss.audit.bounds import rate_bounds, ratio_bounds
-from cfe_faiss.audit.comparisons import compare_rates, largest_gap
+from cfe_faiss.audit.comparisons import compare_rates, largest_gap, rate_bounds, ratio_bounds
 from cfe_faiss.audit.features import class_name
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, known_groups
+from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, share_columns
 from cfe_faiss.audit.tables import Frame, TableResult, data_frame, limits_of, stack
 from cfe_faiss.base.checks import UNKNOWN, as_labels, check_known
@@ -257,9 +256,7 @@ def group_metrics(  # noqa: PLR0913
         else [[attributes.known("intersections", name) for name in own] for own in intersections]
     )
     groups = groups_of(attributes, crossed, bins)
-    tables = [
-        _table(group, block, selected, classes, confidence) for block, selected in blocks.items() for group in groups
-    ]
+    tables = [_table(group, *block, classes, confidence) for block in blocks.items() for group in groups]
     summaries = [_summary(table, confidence) for table in tables if table["feature"].iloc[0] != "all"]
     return GroupMetrics(
         table=stack(tables),
@@ -287,7 +284,7 @@ class _Classes:
 def groups_of(attributes: Attributes, crossed: Sequence[Sequence[str]], bins: Bins) -> list[Grouping]:
     """Return all people as one group, then the groups of each attribute and of each intersection; -1: not known."""
     ids = attributes.ids
-    return [Grouping.of_all(len(ids)), *known_groups(attributes, ids, bins=bins, intersections=crossed)]
+    return [Grouping.of_all(len(ids)), *groupings(attributes, ids, None, bins, crossed, with_missing=False)]
 
 
 def _table(
@@ -423,9 +420,8 @@ def _classes(y_true: Any, y_pred: Any, class_names: Sequence[str] | None, n: int
         labels = _number_classes("y_pred", predicted, names)
         if (labels == UNKNOWN).any():
             raise ValueError(f"y_pred must hold a class for every row, got none for row {(labels == UNKNOWN).argmax()}")
-    return _Classes(
-        labels, np.full(n, UNKNOWN, np.int32) if true is None else _number_classes("y_true", true, names), names
-    )
+    known = np.full(n, UNKNOWN, np.int32) if true is None else _number_classes("y_true", true, names)
+    return _Classes(labels, known, names)
 
 
 def _column(name: str, values: Any, n: int) -> Attribute:

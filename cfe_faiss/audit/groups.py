@@ -8,8 +8,8 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
-from cfe_faiss.audit.tables import Bools, Floats, Ints, share
+from cfe_faiss.attributes.table import Attribute, as_attributes
+from cfe_faiss.audit.tables import Floats, Ints, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
 from cfe_faiss.base.text import summary
 
@@ -31,9 +31,9 @@ class Grouping:
     values
         Name of each group; some may have no node.
     codes
-        Group of each node, (n,), a position in ``values``.
+        Group of each node, (n,), a position in ``values``; -1 for none.
     parts
-        Of an intersection: the value of each attribute, for each group.
+        The value of each attribute, for each group: one value, and several of an intersection.
     """
 
     name: str
@@ -48,16 +48,6 @@ class Grouping:
         """Return all nodes as one group."""
         return cls("all", [value], np.zeros(n, np.int64), [()])
 
-    def drop_missing(self, missing: Bools) -> Self:
-        """Return the groups with code -1 for nodes with a missing value, without the group of only such nodes."""
-        known, rows = (np.bincount(self.codes[some], minlength=len(self.values)) for some in (~missing, slice(None)))
-        kept = np.flatnonzero((known > 0) | (rows == 0)).tolist()
-        positions = np.full(len(self.values), UNKNOWN)
-        positions[kept] = np.arange(len(kept))
-        parts = self.parts or [(value,) for value in self.values]
-        codes = np.where(missing, UNKNOWN, positions[self.codes])
-        return type(self)(self.name, [self.values[g] for g in kept], codes, [parts[g] for g in kept])
-
 
 def groupings(
     features: Any,
@@ -65,6 +55,8 @@ def groupings(
     columns: Sequence[str] | None = None,
     bins: Bins = DEFAULT_BINS,
     intersections: Sequence[Sequence[str]] = (),
+    *,
+    with_missing: bool = True,
 ) -> list[Grouping]:
     """Return the groups that features put nodes in, one grouping for each column and each intersection.
 
@@ -85,11 +77,13 @@ def groupings(
         Cuts depend on all rows of ``features``, not on the grouped nodes.
     intersections
         Tuples of columns: a node's value of such an attribute is the combination of its values there.
+    with_missing
+        Whether missing values form the group "missing"; otherwise their code is -1, also in intersections.
 
     Returns
     -------
     list of Grouping
-        Missing values form the group "missing".
+        One for each column, then one for each intersection.
 
     Raises
     ------
@@ -121,26 +115,9 @@ def groupings(
         attributes.known("bins", name)
     default = DEFAULT_BINS if isinstance(bins, Mapping) else as_count("bins", bins)
     needed = dict.fromkeys([*wanted, *(name for names in crossed for name in names)])
-    whole = {name: _grouping(attributes[name], explicit.get(name), default) for name in needed}
+    whole = {name: _grouping(attributes[name], explicit.get(name), default, with_missing) for name in needed}
     chosen = [whole[name] for name in wanted] + [_intersection([whole[name] for name in names]) for names in crossed]
     return [replace(group, codes=group.codes[rows]) for group in chosen]
-
-
-def known_groups(
-    attributes: Attributes,
-    ids: Ints,
-    names: Sequence[str] | None = None,
-    bins: Bins = DEFAULT_BINS,
-    intersections: Sequence[Sequence[str]] = (),
-) -> list[Grouping]:
-    """Return groups as :func:`groupings` does, but of known values only: the code of a missing one is -1."""
-    rows, names = attributes.rows(ids), list(attributes) if names is None else names
-    found = groupings(attributes, ids, names, bins, intersections)
-    parts = [*([name] for name in names), *intersections]
-    return [
-        group.drop_missing(np.any([attributes[str(name)].missing[rows] for name in own], axis=0))
-        for group, own in zip(found, parts, strict=True)
-    ]
 
 
 def group_means(values: NDArray[Any], codes: Ints, groups: int) -> Floats:
@@ -148,7 +125,7 @@ def group_means(values: NDArray[Any], codes: Ints, groups: int) -> Floats:
     return share(np.bincount(codes, values, groups), np.bincount(codes, minlength=groups))
 
 
-def _grouping(attribute: Attribute, cut: int | Sequence[float] | None, default: int) -> Grouping:
+def _grouping(attribute: Attribute, cut: int | Sequence[float] | None, default: int, with_missing: bool) -> Grouping:
     known = ~attribute.missing
     codes: NDArray[Any] = attribute.codes[known]
     if attribute.numbers is None:
@@ -159,11 +136,12 @@ def _grouping(attribute: Attribute, cut: int | Sequence[float] | None, default: 
         values = [_format_exact(value) for value in attribute.values]
     else:
         values, codes = _cut_numbers(attribute.name, attribute.numbers[known], cut, default)
-    if not known.all() and _MISSING not in values:  # a text may read so, too
-        values.append(_MISSING)
-    of_all = np.full(len(known), values.index(_MISSING) if not known.all() else 0)
+    of_all = np.full(len(known), UNKNOWN)
+    if with_missing and not known.all():
+        values = values if _MISSING in values else [*values, _MISSING]  # a text may read so, too
+        of_all[:] = values.index(_MISSING)
     of_all[known] = codes
-    return Grouping(attribute.name, values, of_all)
+    return Grouping(attribute.name, values, of_all, [(value,) for value in values])
 
 
 def _cut_numbers(
@@ -215,10 +193,12 @@ def _format_short(value: Any) -> str:
 
 def _intersection(groups: list[Grouping]) -> Grouping:
     parts: list[tuple[str, ...]] = [()]
-    codes = np.zeros(len(groups[0].codes), np.int64)
+    of_all, known = np.full(len(groups[0].codes), UNKNOWN), np.all([group.codes != UNKNOWN for group in groups], axis=0)
+    codes = np.zeros(int(known.sum()), np.int64)
     for group in groups:
         # Keep only the combinations that occur: all possible ones may not fit into memory.
         size = len(group.values)
-        present, codes = np.unique(codes * size + group.codes, return_inverse=True)
+        present, codes = np.unique(codes * size + group.codes[known], return_inverse=True)
         parts = [(*parts[pair // size], group.values[pair % size]) for pair in present.tolist()]
-    return Grouping(" & ".join(group.name for group in groups), [" & ".join(part) for part in parts], codes, parts)
+    of_all[known] = codes
+    return Grouping(" & ".join(group.name for group in groups), [" & ".join(part) for part in parts], of_all, parts)

@@ -1,11 +1,18 @@
-"""Confidence intervals that hold their level for few cases: of shares, and of means of bounded scores."""
+"""Confidence intervals that hold their level for few cases, and expected values if near people exchange theirs."""
+
+from collections.abc import Callable, Iterator
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri, stdtrit
 
-from cfe_faiss.audit.tables import Floats, share
+from cfe_faiss.audit.tables import Floats, Ints, share
 from cfe_faiss.base.checks import as_array, as_count, as_number
+
+_SMALLEST_CELL = 5
+_AXES = 16
+_DRAWS = 200
+_SEED = 0
 
 
 def normal_quantile(confidence: float) -> float:
@@ -118,10 +125,9 @@ def bootstrap_mean(
     (True, 1.0)
     """
     values = as_array("scores", scores).astype(np.float64)
-    if values.ndim != 1 or not ((values >= bounds[0]) & (values <= bounds[1])).all():
-        raise ValueError(
-            f"scores must have shape (n,) and lie in {bounds[0]:g}..{bounds[1]:g}, got {values.shape}, {values[:8]}"
-        )
+    a, b = bounds
+    if values.ndim != 1 or not ((values >= a) & (values <= b)).all():
+        raise ValueError(f"scores must have shape (n,) and lie in {a:g}..{b:g}, got {values.shape}, {values[:8]}")
     normal_quantile(confidence)  # checks it
     resamples, rng = as_count("resamples", resamples), np.random.default_rng(as_count("seed", seed, 0))
     if not len(values):
@@ -315,3 +321,52 @@ def clustered_wilson(successes: ArrayLike, cases: ArrayLike, confidence: float =
 
 def _floats(*counts: ArrayLike) -> list[Floats]:
     return list(np.broadcast_arrays(*(np.asarray(values, np.float64) for values in counts)))
+
+
+# --- exchange among near people, the null model of measures of neighbours ---------------------------------------------
+
+
+def near_cells(vectors: NDArray[np.float32]) -> Ints:
+    """Return the cell of each row, (n,): 5 to 10 rows that are near each other.
+
+    Leaves of a k-d tree over the first principal components: every split halves the axis of the largest spread.
+    """
+    from sklearn.neighbors import KDTree
+    from sklearn.utils.extmath import randomized_svd
+
+    cells = np.zeros(len(vectors), np.int64)
+    if len(vectors) < 2 * _SMALLEST_CELL:
+        return cells
+    centred = vectors - vectors.mean(axis=0)
+    axes = randomized_svd(centred, min(_AXES, *vectors.shape), random_state=_SEED)[2]
+    _, order, nodes, _ = KDTree(centred @ axes.T, leaf_size=_SMALLEST_CELL).get_arrays()
+    for number, leaf in enumerate(nodes[nodes["is_leaf"] == 1]):
+        cells[order[leaf["idx_start"] : leaf["idx_end"]]] = number
+    return cells
+
+
+def exchanges(cells: Ints) -> Iterator[Ints]:
+    """Yield 200 random orders of the rows, random within each cell; the same orders in each call."""
+    rng = np.random.default_rng(_SEED)
+    by_cell = np.argsort(cells, kind="stable")
+    for _ in range(_DRAWS):
+        order = np.empty(len(cells), np.int64)
+        order[by_cell] = np.lexsort((rng.random(len(cells)), cells))
+        yield order
+
+
+def expect_by_exchange(cells: Ints, measure: Callable[[Ints], Floats], confidence: float) -> Floats:
+    """Return the mean of a measure over all exchanges and the range that holds ``confidence`` of them, (3, m).
+
+    Parameters
+    ----------
+    cells
+        As :func:`near_cells` returns them, (n,).
+    measure
+        Called with an order of the rows, (n,); returns (m,) numbers.
+    confidence
+        In (0, 1).
+    """
+    drawn = np.array([measure(order) for order in exchanges(cells)])
+    low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+    return np.array([drawn.mean(axis=0), low, high])

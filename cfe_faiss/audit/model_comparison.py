@@ -1,25 +1,31 @@
 """Models compared on the same people: evidence, classes, rates of groups and direct effects."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.classes import as_predictions
 from cfe_faiss.audit import direct_test
-from cfe_faiss.audit.change_tests import change_of_effects, change_of_rates
+from cfe_faiss.audit.direct_test import ScoreTest
+from cfe_faiss.audit.effects import adjusted_p_values
 from cfe_faiss.audit.evidence import attributes_of, known_rows, sensitive_of
-from cfe_faiss.audit.evidence_changes import Changes, Models, changes_above, changes_of_neighbours, closest
-from cfe_faiss.audit.family import adjusted_p_values
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, known_groups
-from cfe_faiss.audit.intervals import normal_quantile, share_columns
-from cfe_faiss.audit.sample import Samples
-from cfe_faiss.audit.tables import Frame, Ints, TableResult, data_frame, limits_of, stack
+from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
+from cfe_faiss.audit.intervals import normal_quantile, paired_difference, share_columns
+from cfe_faiss.audit.sample import Sample, Samples
+from cfe_faiss.audit.tables import Bools, Frame, Ints, TableResult, data_frame, limits_of, stack
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
+from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.index.flat import IndexEvidenceFlat
+from cfe_faiss.pairs import evidence_pairs
 
+Models: TypeAlias = Mapping[str, NDArray[np.int32]]
+"""Predicted class of every row, (n,), by the name of the model; the first one is the baseline."""
 BASELINE = "v1"
 """Name of the finder's own model."""
 _COLUMNS = (
@@ -27,7 +33,147 @@ _COLUMNS = (
     *("statistic", "p", "q", "n_effective", "few", "verdict", "reason", "named"),
 )
 _COUNTS = "evidence", "appears", "disappears", "stays", "equal_before", "equal_after"
+LEAST_MOVED = 6
+"""With fewer people who moved, even if all of them moved one way, the exact p value is above .05."""
+_Line = dict[str, Any]
 _Columns = dict[str, Any]
+
+
+class Changes(NamedTuple):
+    """Evidence of the baseline or of another model.
+
+    Attributes
+    ----------
+    source, target
+        Row numbers of both sides, (p,).
+    similarity
+        (p,) float32.
+    before, after
+        Whether it is evidence of the baseline, and of the other model, (p,); one of them at least.
+    """
+
+    source: Ints
+    target: Ints
+    similarity: NDArray[np.float32]
+    before: Bools
+    after: Bools
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return no evidence."""
+        return cls(*(np.empty(0, dtype) for dtype in (np.int64, np.int64, np.float32, bool, bool)))
+
+    def take(self, rows: Ints | Bools) -> "Changes":
+        """Return some of them, given by position or by a mask."""
+        sides = self.source[rows], self.target[rows]
+        return Changes(*sides, self.similarity[rows], self.before[rows], self.after[rows])
+
+
+def changes_of_neighbours(finder: EvidenceFinder, rows: Ints, models: Models, k: int) -> Iterator[tuple[str, Changes]]:
+    """Yield for each other model the k nearest evidence of each row, under it and under the baseline.
+
+    One exact index is relabelled for each model. The finder's own index is left alone: others may be searching it.
+    """
+    n, index = len(finder.labels), IndexEvidenceFlat(finder.vectors.shape[1])
+
+    def search() -> tuple[Ints, NDArray[np.float32]]:
+        D, I = index.search_stored(None, k)
+        row, place = np.nonzero(I >= 0)
+        return rows[row] * n + I[row, place], D[row, place]
+
+    (_, baseline), *others = models.items()
+    index.add_with_labels(finder.vectors[rows], baseline[rows], ids=rows)
+    first = search()
+    for name, labels in others:
+        index.relabel(labels[rows], ids=rows)
+        found = search()
+        both = np.concatenate([first[0], found[0]])  # each of the two holds a key once
+        union, position, count = np.unique(both, return_index=True, return_counts=True)
+        before, similarity = position < len(first[0]), np.concatenate([first[1], found[1]])[position]
+        yield name, Changes(*np.divmod(union, n), similarity, before, ~before | (count == 2))
+
+
+def changes_above(
+    finder: EvidenceFinder, rows: Ints, models: Models, threshold: float
+) -> Iterator[tuple[str, Changes]]:
+    """Yield for each other model, in blocks, the pairs of at least this similarity that it or the baseline separates.
+
+    One search serves all models: its classes are the combinations of all their classes.
+    """
+    table = np.stack(list(models.values()))
+    combined = np.unique(table[:, rows], axis=1, return_inverse=True)[1].ravel()
+    index = IndexEvidenceFlat(finder.vectors.shape[1])
+    index.add_with_labels(finder.vectors[rows], combined.astype(np.int32), ids=rows)
+    for pairs in evidence_pairs(index, threshold):
+        differ = table[:, pairs.source] != table[:, pairs.target]
+        for name, after in list(zip(models, differ, strict=True))[1:]:
+            block = Changes(pairs.source, pairs.target, pairs.similarity, differ[0], after)
+            yield name, block.take(differ[0] | after)
+
+
+def closest(blocks: list[Changes], most: int) -> Changes:
+    """Return at most ``most`` changes: first evidence of one model only, each kind by descending similarity."""
+    joined = Changes(*map(np.concatenate, zip(*blocks, strict=True)))
+    rank = np.where(joined.before & joined.after, 3, 0) - joined.similarity  # a similarity is at least -1
+    if len(rank) > most:
+        near = np.flatnonzero(rank <= np.partition(rank, most - 1)[most - 1])
+        joined, rank = joined.take(near), rank[near]
+    return joined.take(np.lexsort((joined.target, joined.source, rank))[:most])
+
+
+def paired_test(worse: int, better: int) -> ScoreTest:
+    """Return McNemar's exact test of "as many people moved one way as the other"; positive: more of them ``worse``."""
+    from scipy.stats import binom
+
+    moved = worse + better
+    if moved < LEAST_MOVED:
+        return ScoreTest(n_effective=moved, reason=f"{moved} people who moved are fewer than {LEAST_MOVED}")
+    p = min(1.0, 2 * float(binom.cdf(min(worse, better), moved, 0.5)))
+    return ScoreTest(statistic=(worse - better) / math.sqrt(moved), p_value=p, n_effective=moved)
+
+
+def change_of_rates(
+    models: Models, rows: Ints, bad: NDArray[np.int32], groups: Sequence[Grouping], confidence: float
+) -> Iterator[_Line]:
+    """Yield the change of the rate of each group, with its test, for each model but the first."""
+    was, *others = (np.isin(labels[rows], bad) for labels in models.values())
+    for (name, now), group in product(zip(list(models)[1:], others, strict=True), groups):
+        masks = {"n": was | True, "before": was, "after": now, "worse": now & ~was, "better": was & ~now}
+        known, size = group.codes != UNKNOWN, len(group.values)
+        count = {key: np.bincount(group.codes[known & mask], minlength=size) for key, mask in masks.items()}
+        each = confidence ** (1 / max(int((count["n"] > 0).sum()), 1))
+        low, high = paired_difference(count["worse"], count["better"], count["n"], each)
+        for g in np.flatnonzero(count["n"]).tolist():
+            own: _Line = {key: int(values[g]) for key, values in count.items()}
+            test = paired_test(own["worse"], own["better"])
+            own |= {key: own[key] / own["n"] for key in ("before", "after")}
+            own |= {"effect": own["after"] - own["before"], "low": low[g], "high": high[g], "few": False}
+            yield _line(name, group, g, "rates", test) | own
+
+
+def change_of_effects(samples: Samples, models: Models, groups: Sequence[Grouping], k: int) -> Iterator[_Line]:
+    """Yield the changes of the direct effects of each value. People with the same known values share a null model."""
+    for name, labels in list(models.items())[1:]:
+        decided: dict[int, Sample] = {}
+        for group in groups:
+            people, codes = samples.of(group)
+            after = decided.setdefault(id(people), people.decided_by(labels, samples.unfavourable))
+            for code in np.unique(codes).tolist():
+                tests = _tests_of(people, after, codes == code, k)
+                for test, found in zip(("situation", "direction"), tests, strict=True):
+                    yield _line(name, group, code, test, found) | {"n": int((codes == code).sum()), "few": found.few}
+
+
+@single_threaded_blas()  # many small matrices: waiting for threads would take longer
+def _tests_of(before: Sample, after: Sample, carries: Bools, k: int) -> list[ScoreTest]:
+    """Return the score tests of both contrasts, situation and evidence, of one model less the other."""
+    change = after.situation_contrast(k) - before.situation_contrast(k)
+    return after.test(carries, [change, after.evidence_contrast - before.evidence_contrast])[1]
+
+
+def _line(model: str, group: Grouping, code: int, name: str, test: ScoreTest) -> _Line:
+    place = {"model": model, "attribute": group.name, "value": group.values[code], "test": name, "p": test.p_value}
+    return asdict(test) | place
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -152,11 +298,12 @@ def compare_models(  # noqa: PLR0913
     if unfavourable is None and (sensitive is not None or len(intersections)):
         raise ValueError("unfavourable must be given with sensitive and intersections, got None")
     bad = None if unfavourable is None else finder.class_numbers("unfavourable", unfavourable)
-    lines: list[_Columns] = []
+    lines: list[_Line] = []
     if bad is not None:
         names = sensitive_of(finder, sensitive)
-        tested = len(names) + len(intersections)
-        groups = known_groups(attributes_of(finder), rows, names, bins, intersections) if tested else []
+        groups: list[Grouping] = []
+        if names or len(intersections):
+            groups = groupings(attributes_of(finder), rows, names, bins, intersections, with_missing=False)
         lines += change_of_rates(models, rows, bad, [Grouping.of_all(len(rows)), *groups], confidence)
         lines += change_of_effects(Samples(finder, rows, bad), models, groups, k)
     for line, q in zip(lines, adjusted_p_values([line["p"] for line in lines]).tolist(), strict=True):
@@ -223,10 +370,10 @@ def _model_name(argument: str, name: Any) -> str:
 
 def _collect(
     found: Iterable[tuple[str, Changes]], models: Models, most: int
-) -> tuple[dict[str, Changes], dict[str, _Columns]]:
+) -> tuple[dict[str, Changes], dict[str, _Line]]:
     """Return the closest changes of each model, and the numbers of all of them."""
     first, kept = next(iter(models)), dict[str, Changes]()
-    counts: dict[str, _Columns] = {name: {"model": name} | dict.fromkeys(_COUNTS, 0) for name in models}
+    counts: dict[str, _Line] = {name: {"model": name} | dict.fromkeys(_COUNTS, 0) for name in models}
     for name, own in found:
         appears, disappears = own.after & ~own.before, own.before & ~own.after
         equal = [labels[own.source] == labels[own.target] for labels in (models[first], models[name])]

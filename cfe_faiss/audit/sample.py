@@ -12,7 +12,7 @@ from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.audit import direct_test
 from cfe_faiss.audit.direct_test import ScoreTest
 from cfe_faiss.audit.evidence import attributes_of, drop_self, known_rows
-from cfe_faiss.audit.groups import Bins, Grouping, known_groups
+from cfe_faiss.audit.groups import Bins, Grouping, groupings
 from cfe_faiss.audit.tables import Bools, Floats, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_names, check_known
 from cfe_faiss.finder import EvidenceFinder
@@ -184,7 +184,7 @@ def question(
     rows = known_rows(finder, nodes)
     names = [attribute] if isinstance(attribute, str) else list(as_names("attribute", attribute))
     single, crossed = (names, []) if len(names) == 1 else ([], [names])
-    group = known_groups(attributes_of(finder), rows, single, bins, crossed)[0]
+    group = groupings(attributes_of(finder), rows, single, bins, crossed, with_missing=False)[0]
     given, wanted = codes_of(values[0], group, values[1])
     people, codes = Samples(finder, rows, bad).of(group)
     carries = np.isin(codes, wanted)

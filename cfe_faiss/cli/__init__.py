@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from cfe_faiss.cli.own import check_files
+from cfe_faiss.cli.case import check_files
 from cfe_faiss.cli.parser import check_effects, parser
 from cfe_faiss.datasets.own.table import text_format
 from cfe_faiss.finder import InputWarning

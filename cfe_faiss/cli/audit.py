@@ -11,9 +11,8 @@ import numpy as np
 from cfe_faiss import audit
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.groups import VALUES_AS_THEY_ARE, Bins
-from cfe_faiss.cli.case import Case, class_number, compare, read_case
+from cfe_faiss.cli.case import Case, Names, check_labels, class_number, compare, read_case
 from cfe_faiss.cli.output import announce, write, write_frame
-from cfe_faiss.cli.own import Names, check_labels
 from cfe_faiss.cli.parser import call
 from cfe_faiss.cli.search import open_index
 from cfe_faiss.datasets import load
@@ -92,11 +91,9 @@ def _truth(arguments: argparse.Namespace, index: EvidenceIndex) -> Any:
         announce(arguments.dataset)
         return load(arguments.dataset, arguments.data_root).y
     if arguments.features is None:
-        y, names = read_labels(arguments.truth)
+        path, (y, names) = arguments.truth.path, read_labels(arguments.truth)
         if names:
-            raise ValueError(
-                f"{arguments.truth.path} holds texts: --features and --predictions say which class is which"
-            )
+            raise ValueError(f"{path} holds texts: --features and --predictions say which class is which")
         return y
     if arguments.predictions is None:
         raise ValueError("--features needs --predictions, which say which class is which")

@@ -13,8 +13,7 @@ from cfe_faiss.attributes.columns import Removed, leave_out
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.base.checks import as_count, as_labels
 from cfe_faiss.base.tables import read_matrix
-from cfe_faiss.cli import own
-from cfe_faiss.cli.case import Case, find_left_out, read_case, table_finder
+from cfe_faiss.cli.case import Case, find_left_out, read_case, refuse, table_finder
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.cli.parser import call
 from cfe_faiss.datasets.own import Ids
@@ -100,7 +99,7 @@ def _from_matrix(arguments: argparse.Namespace) -> EvidenceIndex:
     x = read_matrix(arguments.vectors or arguments.features)
     if arguments.vectors and x.ndim != 2:
         raise ValueError(f"{arguments.vectors} must hold a matrix of shape (n, d), got {x.shape}")
-    own.refuse(arguments, _OF_TABLES, f"with {arguments.features}, a matrix: a table has a header")
+    refuse(arguments, _OF_TABLES, f"with {arguments.features}, a matrix: a table has a header")
     labels, names = read_labels(arguments.predictions, len(x))
     _tell_classes(names)
     if not arguments.vectors:
@@ -127,9 +126,8 @@ def _build_index(
     arguments: argparse.Namespace, vectors: NDArray[Any], labels: NDArray[np.int32], nodes: NDArray[np.int64]
 ) -> EvidenceIndex:
     d = vectors.shape[1]
-    index: Any = (
-        IndexEvidenceIVF.paper(d) if arguments.index == "paper" else empty_index(arguments.index, len(nodes), d)
-    )
+    kind = arguments.index
+    index: Any = IndexEvidenceIVF.paper(d) if kind == "paper" else empty_index(kind, len(nodes), d)
     if index.has_lists:
         index.cp.seed = arguments.seed
     return fill_index(index, vectors, labels, nodes)

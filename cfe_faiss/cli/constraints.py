@@ -1,7 +1,6 @@
 """Constraints on pairs from options."""
 
 import argparse
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -67,9 +66,6 @@ def _parse_permitted(name: str, text: str, attributes: Attributes) -> Any:
     numeric = attributes[name].numbers is not None
     if numeric and ":" in text:
         low, _, high = text.partition(":")
-        return (
-            number("--permitted", name, low or str(-math.inf)),
-            number("--permitted", name, high or str(math.inf)),
-        )
+        return number("--permitted", name, low or "-inf"), number("--permitted", name, high or "inf")
     values = [value.strip() for value in text.split(",")]
     return [number("--permitted", name, value) for value in values] if numeric else values

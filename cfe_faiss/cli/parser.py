@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from cfe_faiss import __version__
 from cfe_faiss.base.checks import did_you_mean
 from cfe_faiss.datasets import NAMES
-from cfe_faiss.datasets.own.table import NamedSource, Source
+from cfe_faiss.datasets.own.table import Source
 
 MODELS = ("gcn", "gat", "gin", "mpnn", "sage")
 """``cfe_faiss.models.NAMES``, copied because importing the models loads PyTorch."""
@@ -22,7 +22,7 @@ _TYPES: dict[str, Any] = {
     **dict.fromkeys(("A", "C", "R", "RATE"), float),
     **dict.fromkeys(("DIR", "DIRECTORY", "FILE", "INDEX", "INDPTR", "OUT"), Path),
     **dict.fromkeys(("FILE[:COLUMN]", "FILE[:A,B]"), Source.parse),
-    "[NAME=]FILE[:COLUMN]": NamedSource.parse,
+    "[NAME=]FILE[:COLUMN]": Source.parse_named,
 }
 """Type of an option's value by the word for it; other words stand for texts."""
 _CHOICES: dict[str, dict[str, Any]] = {

@@ -17,9 +17,7 @@ from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.model_comparison import BASELINE
 from cfe_faiss.audit.reporting.conditions import FEWEST_CASES
 from cfe_faiss.audit.reporting.files import report_files
-from cfe_faiss.base.checks import did_you_mean
-from cfe_faiss.cli import own
-from cfe_faiss.cli.case import Case, class_number, find_left_out, read_case, table_finder
+from cfe_faiss.cli.case import Case, class_number, find_left_out, inputs_of, read_case, table_finder
 from cfe_faiss.cli.constraints import constraints, number, parse_named
 from cfe_faiss.cli.parser import call
 from cfe_faiss.datasets.own.classes import read_classes, read_labels
@@ -37,7 +35,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--out must end in .html, got {arguments.out}")
     if not arguments.out.parent.is_dir():
         raise FileNotFoundError(f"{arguments.out.parent}: there is no such folder to write the report in")
-    check_outputs(report_files(arguments.out), own.inputs(arguments), overwrite=arguments.overwrite)
+    check_outputs(report_files(arguments.out), inputs_of(arguments), overwrite=arguments.overwrite)
     case = read_case(arguments)
     attributes = as_attributes(case.attributes)
     names = list(case.data.class_names)
@@ -72,10 +70,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
 def run_case(arguments: argparse.Namespace) -> None:
     """Write the page about one node."""
     case = read_case(arguments)
-    found = case.ids.find([arguments.node])
-    if found[0] < 0:
-        hint = did_you_mean(arguments.node, map(str, case.ids.names.tolist()))
-        raise ValueError(f"NODE must be the id or the number of a node, got {arguments.node!r}{hint}")
+    found = case.ids.known("NODE", [arguments.node])
     finder, where = _finder(arguments, case)
     page = finder.case(finder.names(found)[0], arguments.k, where=where)
     if arguments.out is None:
@@ -126,7 +121,7 @@ def _subject(arguments: argparse.Namespace, case: Case) -> audit.Subject:
         model=case.model_name or f"predictions of {arguments.predictions.path}",
         command=shlex.join(["cfe-faiss", *arguments.argv]),
         seed=arguments.seed,
-        files={str(path): _sha256(path) for path in own.inputs(arguments) if path.is_file()},
+        files={str(path): _sha256(path) for path in inputs_of(arguments) if path.is_file()},
     )
 
 

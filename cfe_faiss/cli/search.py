@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.extras import extra
-from cfe_faiss.cli.case import Case, compare, read_case, train_model
+from cfe_faiss.cli.case import Case, Names, compare, read_case, train_model
 from cfe_faiss.cli.constraints import CONSTRAINTS, constraints
 from cfe_faiss.cli.output import Columns, describe, note, write
-from cfe_faiss.cli.own import Names
 from cfe_faiss.datasets.own.graph import read_attributes
 from cfe_faiss.files.format import read_header, read_index
 from cfe_faiss.files.pictures import write_picture
@@ -158,9 +157,7 @@ def run_info(arguments: argparse.Namespace) -> None:
 def run_plot(arguments: argparse.Namespace) -> None:
     """Write the picture of a pair."""
     if len(arguments.node) not in (0, 2):
-        raise ValueError(
-            f"NODE must be given twice, or not at all for the most similar pair, got {len(arguments.node)}"
-        )
+        raise ValueError(f"NODE must be given twice, or never for the most similar pair, got {len(arguments.node)}")
     index = read_index(arguments.index)
     own = arguments.features is not None
     case = read_case(arguments, predict=own or bool(arguments.predictions or arguments.model))
@@ -206,8 +203,5 @@ def _pair(texts: list[str], case: Case, index: EvidenceIndex) -> tuple[int, int]
         if not len(best):
             raise ValueError("INDEX must hold nodes of two classes, got one class only")
         return int(best.source[0]), int(best.target[0])
-    found = case.ids.find(texts)
-    for text, node in zip(texts, found.tolist(), strict=True):
-        if node < 0:
-            raise ValueError(f"NODE must be a node of the graph, got {text!r}")
+    found = case.ids.known("NODE", texts)
     return int(found[0]), int(found[1])

@@ -226,9 +226,8 @@ def unit(task: Task) -> None:
     _native.normalise_rows(X, norms, threads.num_threads(X.size))
     finite = np.isfinite(norms)
     if not finite.all():
-        raise ValueError(
-            f"features must be finite in float32, got NaN, infinity or beyond in row {first + np.argmin(finite)}"
-        )
+        row = first + np.argmin(finite)
+        raise ValueError(f"features must be finite in float32, got NaN, infinity or beyond in row {row}")
     task.write(unit=X, norms=norms)
 
 

@@ -1,7 +1,7 @@
 """Stages from KS vectors to the shards of an evidence index, and to the evidence of every node."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,13 @@ from cfe_faiss.coarse.kmeans import nearest_numbers, spherical_kmeans, training_
 from cfe_faiss.files.format import write_index
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
-from cfe_faiss.scale import tables
 from cfe_faiss.scale.inputs import Settings, Task
 from cfe_faiss.scale.manifest import Manifest
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 from cfe_faiss.scale.shards import INDEX, MANIFEST, append_rows, empty_index, manifest_of, owners_of
 from cfe_faiss.scale.tasks import Stage
+
+_NODES = 1 << 17  # nodes of one part of a table
 
 
 def stages(settings: Settings, manifest: Manifest) -> list[Stage]:
@@ -100,8 +101,19 @@ def join(task: Task) -> Mapping[str, Any]:
 def evidence(task: Task, nprobe: int) -> Mapping[str, Any]:
     """Write the evidence of the vectors of a shard, with the results of a search for all vectors."""
     ids, D, I = open_index(task).search_shard(task.block, task.settings.k, nprobe, memory=task.memory // 2)
-    rows = task.write_table(tables.evidence_schema(), tables.evidence_batches(ids, D, I))
-    return {"nodes": len(ids), "rows": rows}
+    return {"nodes": len(ids), "rows": task.write_table(evidence_table(ids, D, I))}
+
+
+def evidence_table(
+    ids: NDArray[np.int64], D: NDArray[np.float32], I: NDArray[np.int64]
+) -> Iterator[dict[str, NDArray[Any]]]:
+    """Yield the evidence of nodes, (n,), D and I, (n, k), in one part or more, by ascending node, without padding."""
+    order = np.argsort(ids, kind="stable")
+    for first in range(0, max(len(order), 1), _NODES):
+        some = order[first : first + _NODES]
+        row, rank = np.nonzero(I[some] >= 0)
+        nodes, found, similarity = ids[some][row], I[some][row, rank], D[some][row, rank]
+        yield {"node": nodes, "evidence": found, "rank": (rank + 1).astype(np.int32), "similarity": similarity}
 
 
 def _vectors(task: Task, block: int) -> NDArray[np.float32]:

@@ -8,7 +8,7 @@ import math
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -138,13 +138,15 @@ class Task:
             with new_file(self.new(self.path(self.stage, self.block, f"{name}.npy")), overwrite=True) as file:
                 np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
 
-    def write_table(self, schema: Any, batches: Iterable[Any]) -> int:
-        """Write batches of Arrow with this schema as the Parquet file of this task; return the number of rows."""
+    def write_table(self, parts: Iterator[Mapping[str, NDArray[Any]]]) -> int:
+        """Write columns, in one part at least, as the Parquet file of this task; return the number of rows."""
         with extra("store"):
+            import pyarrow as pa
             import pyarrow.parquet as pq
-        path, rows = self.new(self.path(self.stage, self.block, "parquet")), 0
-        with new_file(path, overwrite=True) as file, pq.ParquetWriter(file, schema) as writer:
-            for batch in batches:
+        batches: Iterator[Any] = map(pa.RecordBatch.from_pydict, parts)
+        path, first, rows = self.new(self.path(self.stage, self.block, "parquet")), next(batches), 0
+        with new_file(path, overwrite=True) as file, pq.ParquetWriter(file, first.schema) as writer:
+            for batch in chain([first], batches):
                 writer.write_batch(batch)
                 rows += batch.num_rows
         return rows
@@ -163,11 +165,6 @@ def read_specification(folder: Path) -> tuple[Settings, dict[str, Input]]:
     """Return the settings and the inputs of the job in a folder; errors as of :meth:`Manifest.specification`."""
     content = Manifest.specification(folder)
     return Settings(**content["settings"]), {name: Input(**fields) for name, fields in content["inputs"].items()}
-
-
-def specification_of(settings: Settings, inputs: Mapping[str, Input]) -> dict[str, Any]:
-    """Return the content of ``job.json``."""
-    return {"settings": asdict(settings), "inputs": {name: asdict(one) for name, one in inputs.items()}}
 
 
 # --- conversion of sources --------------------------------------------------------------------------------------------

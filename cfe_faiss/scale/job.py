@@ -19,11 +19,11 @@ from cfe_faiss.files.outputs import path_within
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.pairs import Pairs
 from cfe_faiss.scale import graph_stages, index_stages, pair_stages
-from cfe_faiss.scale.inputs import Input, Settings, Source, paths_of, read_specification, specification_of, store_input
+from cfe_faiss.scale.inputs import Input, Settings, Source, paths_of, read_specification, store_input
 from cfe_faiss.scale.manifest import Finished, Manifest
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 from cfe_faiss.scale.shards import INDEX
-from cfe_faiss.scale.tasks import Executor, LocalExecutor, Stage, perform, run_stage, share_of
+from cfe_faiss.scale.tasks import Executor, LocalExecutor, Stage, StageRun, perform, share_of
 
 if TYPE_CHECKING:
     import pyarrow.dataset
@@ -190,8 +190,8 @@ class Job:
                 as_count("pairs", pairs, 0),
                 None if threshold is None else as_number("threshold", threshold, -1.0, 1.0),
             )
-            sizes = {"nlist": nlist, "shards": shards, "block_rows": block_rows}
-            automatic = {name for name, size in sizes.items() if size is None}
+            sizes = ("nlist", nlist), ("shards", shards), ("block_rows", block_rows)
+            automatic = {name for name, size in sizes if size is None}
             self._settings, self._inputs = _open_or_create(self.directory, settings, inputs, automatic)
 
     # --- running it ---------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ class Job:
                 manifest.enter(finished)
                 bar.update()
 
-            run_stage(stage.name, call, left, executor, enter, threads)
+            StageRun(stage.name, call, left, executor, enter, threads).run()
 
     def _executor(self, name: str, workers: int | None, address: str | None) -> Executor:
         if name == "local":
@@ -398,9 +398,7 @@ class Job:
         manifest = Manifest(self.directory)
         stage = next((stage for stage in self._stages(manifest) if stage.name == name), None)
         if stage is None or not _is_finished(stage, manifest):
-            raise RuntimeError(
-                f"the job in {self.directory} has not finished the stage {name!r}: run() goes on with it"
-            )
+            raise RuntimeError(f"the job in {self.directory} has not finished the stage {name!r}: run() continues it")
         return manifest.files(name)
 
     def __repr__(self) -> str:
@@ -487,7 +485,8 @@ def _open_or_create(
     Automatic settings are not compared: another version may have chosen them otherwise.
     """
     if not Manifest.exists(folder):
-        Manifest.create(folder, specification_of(settings, inputs))
+        given = {name: asdict(source) for name, source in inputs.items()}
+        Manifest.create(folder, {"settings": asdict(settings), "inputs": given})
     own_settings, own_inputs = read_specification(folder)
     for name, value in asdict(own_settings).items():
         if name not in automatic and getattr(settings, name) != value:

@@ -10,22 +10,34 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.extras import extra
 from cfe_faiss.base.temporary import release
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import PADDING
-from cfe_faiss.scale import tables
 from cfe_faiss.scale.index_stages import open_index
 from cfe_faiss.scale.inputs import Settings, Task
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 from cfe_faiss.scale.shards import owners_of
 from cfe_faiss.scale.tasks import Stage
-from cfe_faiss.search.exact import NOTHING, Found, Scan, all_pairs, find_best, pairs_between, run_until_full, slices
+from cfe_faiss.search.exact import (
+    NOTHING,
+    Found,
+    Scan,
+    Threshold,
+    all_pairs,
+    find_best,
+    pairs_between,
+    run_until_full,
+    slices,
+)
 from cfe_faiss.search.join import Blocks, blocks_along, directions_of
 
 GROUP_ROWS = 1 << 17
@@ -80,7 +92,18 @@ def _lower_bound(task: Task, shards: int) -> float:
 def _best_in(task: Task, stage: str, files: int, columns: tuple[str, str, str]) -> Found:
     """Return the most similar pairs in the tables of a stage."""
     paths = [task.path(stage, number, "parquet") for number in range(files)]
-    return find_best([partial(tables.pairs_in, path, columns) for path in paths], task.settings.pairs)
+    return find_best([partial(pairs_in, path, columns) for path in paths], task.settings.pairs)
+
+
+def pairs_in(path: Path, columns: tuple[str, str, str], threshold: Threshold) -> Iterator[Found]:
+    """Yield the pairs of a file at or above a threshold, from two columns of ids and one of similarities."""
+    with extra("store"):
+        import pyarrow.parquet as pq
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(columns=list(columns)):
+            source, target, similarity = (batch.column(name).to_numpy() for name in columns)
+            chosen = np.flatnonzero(similarity >= threshold())
+            yield source[chosen], target[chosen], similarity[chosen]
 
 
 def sketch(task: Task, groups: int) -> Mapping[str, Any]:
@@ -230,4 +253,5 @@ def above(task: Task, groups: int) -> Mapping[str, Any]:
 
 
 def _write(task: Task, found: Iterable[Found]) -> Mapping[str, Any]:
-    return {"pairs": task.write_table(tables.pairs_schema(), map(tables.pairs_batch, found))}
+    parts = chain([NOTHING], found)  # an empty part tells the types if there is no other
+    return {"pairs": task.write_table(dict(zip(_PAIR, part, strict=True)) for part in parts)}

@@ -193,9 +193,7 @@ def _start(ray: Any, **settings: Any) -> None:
         os.environ.update(before)
     if not ray.get_runtime_context().gcs_address.startswith(_LOOPBACK):
         ray.shutdown()
-        raise RuntimeError(
-            f"Ray {ray.__version__} does not keep to the loopback interface: start a cluster by `ray start`"
-        )
+        raise RuntimeError(f"Ray {ray.__version__} leaves the loopback interface: start a cluster by `ray start`")
 
 
 def _reach(address: str) -> None:

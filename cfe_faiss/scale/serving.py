@@ -135,9 +135,7 @@ class ServedEvidenceIndex(EvidenceSearcher):
                     time.sleep(min(left, _RESTARTS))
                 else:
                     return found
-        raise TimeoutError(
-            f"no replica answered {method} in {self._attempts} attempts of {self._deadline:g} s"
-        ) from last
+        raise TimeoutError(f"no replica answered {method} in {self._attempts} times {self._deadline:g} s") from last
 
 
 def _refuse_progress(progress: bool) -> None:

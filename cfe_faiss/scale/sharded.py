@@ -27,7 +27,7 @@ from cfe_faiss.rows.faiss_functions import Step, get_list_functions, pointer_to,
 from cfe_faiss.rows.label_keys import LabelEncoder
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.scale import shards as shard_files
-from cfe_faiss.scale.shards import NewVectors, Rows, Shards
+from cfe_faiss.scale.shards import Rows, Shards
 from cfe_faiss.search.answer import search
 from cfe_faiss.search.query import Effort, Queries
 from cfe_faiss.search.selection import selected
@@ -212,9 +212,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         """
         with self._change_alone():
             encoder = self.label_encoder()
-            self._add_checked(
-                shard_files.checked_blocks(blocks, self.d, self.metric, self._next_id(), encoder), encoder
-            )
+            checked = shard_files.checked_blocks(blocks, self.d, self.metric, self._next_id(), encoder)
+            self._add_checked(checked, encoder)
 
     def _add(self, X: NDArray[np.float32], labels: ArrayLike | None, ids: ArrayLike | None) -> None:
         with self._change_alone():
@@ -229,11 +228,11 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
 
     def _add_checked(self, blocks: Iterable[Rows], encoder: LabelEncoder) -> None:
         with tempfile.TemporaryFile(dir=self._files.folder) as file:
-            new = NewVectors.sorted_into(file, blocks, self._files)
+            ids, edits = shard_files.edits_of_new(self._files, blocks, file)
             with self.reading() as snapshot:
                 snapshot.native.check_ids()
-                Transaction(self).new_ids(new.ids, len(new.ids))
-            self._rewrite(new.edits(), encoder)
+                Transaction(self).new_ids(ids, len(ids))
+            self._rewrite(edits, encoder)
 
     def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
         """Change labels of stored vectors; arguments and errors as of ``IndexEvidenceIVF.relabel``.
@@ -319,9 +318,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         if not edits:
             return
         before = self._files
-        prepared, manifest = shard_files.prepare_manifest(
-            before.folder, shard_files.write_changed(before, edits, encoder.table)
-        )
+        paths = shard_files.write_changed(before, edits, encoder.table)
+        prepared, manifest = shard_files.prepare_manifest(before.folder, paths)
         after = shard_files.open_shards(before.folder, manifest, before)
         replace = os.replace, (prepared, before.folder / shard_files.MANIFEST)
         steps = self._steps_to(after)

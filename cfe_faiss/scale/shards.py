@@ -9,6 +9,7 @@ import json
 import secrets
 import warnings
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -426,58 +427,34 @@ def write_changed(shards: Shards, edits: Mapping[int, Edit], table: LabelKeys | 
     return paths
 
 
-@dataclass(frozen=True, slots=True)
-class NewVectors:
-    """Vectors to be added, in a file: block after block, each in the order of the shards.
+def edits_of_new(shards: Shards, blocks: Iterable[Rows], file: BinaryIO) -> tuple[NDArray[np.int64], dict[int, Edit]]:
+    """Return the ids of new vectors, and the edits that add them to the shards of the nearest lists.
 
-    Attributes
-    ----------
-    file
-        File of the records.
-    record
-        Element type of a record: vector, id, label and list.
-    counts
-        Number of vectors per block and shard, (blocks, shards).
-    ids
-        All ids, (n,).
+    ``file`` holds the vectors until the edits are done: records of each block, one shard after the other.
     """
+    centroids, parts = shards.centroids[0], defaultdict[int, list[tuple[int, int]]](list)
+    fields = [("x", np.float32, centroids.shape[1:]), ("label", np.int32), ("id", np.int64), ("list", np.int32)]
+    homes, record, all_ids = _homes(shards, centroids), np.dtype(fields), [np.empty(0, np.int64)]
+    for X, labels, ids in blocks:
+        lists = assign(X, centroids[None], shards.indexes[0].metric)[0]
+        order = np.argsort(homes[lists], kind="stable")
+        counts, place = np.bincount(homes[lists]), file.tell()
+        for number in np.flatnonzero(counts).tolist():
+            parts[number].append((place + int(counts[:number].sum()) * record.itemsize, int(counts[number])))
+        records = np.empty(len(X), record)
+        for name, column in zip(("x", "label", "id", "list"), (X, labels, ids, lists), strict=True):
+            records[name] = column[order]
+        file.write(records.view(np.uint8).data)
+        all_ids.append(ids)
 
-    file: BinaryIO
-    record: np.dtype[Any]
-    counts: NDArray[np.int64]
-    ids: NDArray[np.int64]
+    def add(number: int, index: IndexEvidenceIVF) -> None:
+        for place, count in parts[number]:
+            file.seek(place)
+            records = np.fromfile(file, record, count)
+            labels, ids, lists = (np.ascontiguousarray(records[name]) for name in ("label", "id", "list"))
+            append_rows(index, (records["x"], labels, ids), lists)
 
-    @classmethod
-    def sorted_into(cls, file: BinaryIO, blocks: Iterable[Rows], shards: Shards) -> "NewVectors":
-        """Write blocks into a file, each in the order of the shards that hold the nearest lists."""
-        centroids = shards.centroids[0]
-        homes, number = _homes(shards, centroids), len(shards.indexes)
-        fields = [("x", np.float32, centroids.shape[1:]), ("id", np.int64), ("label", np.int32), ("list", np.int32)]
-        record, counts, all_ids = np.dtype(fields), [], [np.empty(0, np.int64)]
-        for X, labels, ids in blocks:
-            lists = assign(X, centroids[None], shards.indexes[0].metric)[0]
-            order = np.argsort(homes[lists], kind="stable")
-            records = np.empty(len(X), record)
-            for name, column in (("x", X), ("id", ids), ("label", labels), ("list", lists)):
-                records[name] = column[order]
-            file.write(records.view(np.uint8).data)
-            counts.append(np.bincount(homes[lists], minlength=number))
-            all_ids.append(ids)
-        return cls(file, record, np.array(counts, np.int64).reshape(-1, number), np.concatenate(all_ids))
-
-    def edits(self) -> dict[int, Edit]:
-        """Return the edits that add the vectors to their shards."""
-        return {number: partial(self._add_to, number) for number in np.flatnonzero(self.counts.any(axis=0)).tolist()}
-
-    def _add_to(self, number: int, index: IndexEvidenceIVF) -> None:
-        firsts = (np.cumsum(self.counts) - self.counts.reshape(-1)).reshape(self.counts.shape)
-        for first, count in zip(firsts[:, number].tolist(), self.counts[:, number].tolist(), strict=True):
-            if count:
-                records = np.empty(count, self.record)
-                self.file.seek(first * self.record.itemsize)
-                cast(Any, self.file).readinto(records.view(np.uint8))
-                labels, ids, lists = (np.ascontiguousarray(records[name]) for name in ("label", "id", "list"))
-                append_rows(index, (records["x"], labels, ids), lists)
+    return np.concatenate(all_ids), {number: partial(add, number) for number in sorted(parts)}
 
 
 def _homes(shards: Shards, centroids: NDArray[np.float32]) -> NDArray[np.intp]:

@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -113,31 +113,35 @@ class _Attempt:
 
 
 @dataclass(slots=True)
-class _Progress:
-    """Pending, running and finished tasks of a stage."""
+class StageRun:
+    """Pending, running and finished tasks of a stage: ``call(block)`` with some threads for each pending block.
+
+    ``enter`` is called with each result, in the thread of :meth:`run`.
+    """
 
     name: str
     call: Call
-    executor: Executor
-    threads: int
-    enter: Callable[[Finished], None]
     pending: list[int]
+    executor: Executor
+    enter: Callable[[Finished], None]
+    threads: int = 1
     running: dict["Future[Finished]", _Attempt] = field(default_factory=dict)
     deaths: Counter[int] = field(default_factory=Counter)
     seconds: dict[int, float] = field(default_factory=dict)  # of finished blocks
 
     def run(self) -> None:
+        """Run all tasks; JobError if one raised an error, which is the cause, or if its worker died four times."""
         while self.pending or not self.seconds.keys() >= {attempt.block for attempt in self.running.values()}:
             while self.pending and len(self.running) < self.executor.workers:
-                self.start(self.pending.pop(0))
+                self._start(self.pending.pop(0))
             for future in wait(self.running, timeout=_POLL, return_when=FIRST_COMPLETED).done:
-                self.collect(future)
-            self.check_times()
+                self._collect(future)
+            self._check_times()
 
-    def start(self, block: int) -> None:
+    def _start(self, block: int) -> None:
         self.running[self.executor.submit(self.call, block, self.threads)] = _Attempt(block)
 
-    def collect(self, future: "Future[Finished]") -> None:
+    def _collect(self, future: "Future[Finished]") -> None:
         """Enter a finished task, or try it again after the death of its worker."""
         block = self.running.pop(future).block
         try:
@@ -145,30 +149,30 @@ class _Progress:
         except WorkerDiedError as error:
             self.deaths[block] += 1
             if self.deaths[block] >= _ATTEMPTS:
-                raise self.error(block, f"its worker died {_ATTEMPTS} times: {error}") from error
+                raise self._error(block, f"its worker died {_ATTEMPTS} times: {error}") from error
             if block not in self.seconds and block not in {attempt.block for attempt in self.running.values()}:
                 self.pending.insert(0, block)
         except Exception as error:
-            self.collect_rest()
-            raise self.error(block, f"{type(error).__name__}: {error}") from error
+            self._collect_rest()
+            raise self._error(block, f"{type(error).__name__}: {error}") from error
         else:
-            self.keep(block, finished)
+            self._keep(block, finished)
 
-    def collect_rest(self) -> None:
+    def _collect_rest(self) -> None:
         """Wait for the running tasks after an error, so that a resumed job need not repeat them."""
         deadline = time.monotonic() + _AT_LEAST
         while self.running and time.monotonic() < deadline:
             for future in wait(self.running, timeout=_POLL, return_when=FIRST_COMPLETED).done:
                 block = self.running.pop(future).block
                 if future.exception() is None:
-                    self.keep(block, future.result())
+                    self._keep(block, future.result())
 
-    def keep(self, block: int, finished: Finished) -> None:
+    def _keep(self, block: int, finished: Finished) -> None:
         if block not in self.seconds:  # else a second attempt was faster
             self.seconds[block] = finished.seconds
             self.enter(finished)
 
-    def check_times(self) -> None:
+    def _check_times(self) -> None:
         """Start stragglers once more on idle workers, and raise JobError for tasks that hang."""
         now, patience = time.monotonic(), float("inf")
         if self.seconds:
@@ -181,35 +185,17 @@ class _Progress:
                 attempt.begun = now
             if attempt.begun is None:
                 if now - attempt.submitted > _QUEUED:
-                    raise self.error(attempt.block, f"no worker was free for {_QUEUED:.0f} s")
+                    raise self._error(attempt.block, f"no worker was free for {_QUEUED:.0f} s")
             elif now - attempt.begun > limit:
-                raise self.error(attempt.block, f"nothing came back for {limit:.0f} s")
-            elif now - attempt.begun > patience and copies[attempt.block] == 1 and self.has_idle_worker():
-                self.start(attempt.block)
+                raise self._error(attempt.block, f"nothing came back for {limit:.0f} s")
+            elif now - attempt.begun > patience and copies[attempt.block] == 1 and self._has_idle_worker():
+                self._start(attempt.block)
 
-    def has_idle_worker(self) -> bool:
+    def _has_idle_worker(self) -> bool:
         return not self.pending and len(self.running) < self.executor.workers
 
-    def error(self, block: int, reason: str) -> JobError:
+    def _error(self, block: int, reason: str) -> JobError:
         return JobError(f"stage {self.name}, block {block}: {reason}")
-
-
-def run_stage(
-    name: str,
-    call: Call,
-    blocks: Iterable[int],
-    executor: Executor,
-    enter: Callable[[Finished], None],
-    threads: int = 1,
-) -> None:
-    """Run ``call(block)``, which uses ``threads`` threads, for all blocks; call ``enter`` for each result, here.
-
-    Raises
-    ------
-    JobError
-        If a task raised an error, which is the cause, or if its worker died four times.
-    """
-    _Progress(name, call, executor, threads, enter, list(blocks)).run()
 
 
 # --- workers of this machine ------------------------------------------------------------------------------------------

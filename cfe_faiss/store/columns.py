@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.derived import derived
-from cfe_faiss.store.results import Metadata
+from cfe_faiss.store.values import Metadata
 
 T = TypeVar("T", bound=np.generic)
 

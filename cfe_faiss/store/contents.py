@@ -4,6 +4,7 @@ The core replaces the table in the same call that changes the index, so neither 
 two. Callers hold the store's lock.
 """
 
+import math
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -14,10 +15,15 @@ from numpy.typing import NDArray
 from cfe_faiss._native import call_steps
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.rows.faiss_functions import setting
-from cfe_faiss.rows.id_map import relabelled_rows
-from cfe_faiss.rows.snapshot import UnknownIdError
-from cfe_faiss.store.results import Metadata
+from cfe_faiss.rows.id_map import relabelled_rows, unknown_labels
+from cfe_faiss.rows.metric import flipped
+from cfe_faiss.rows.snapshot import Snapshot, UnknownIdError
+from cfe_faiss.rows.topk import make_results
+from cfe_faiss.search.exact import pad_results
+from cfe_faiss.search.query import Effort, Query, Results, Rules
+from cfe_faiss.store.filters import Mask
 from cfe_faiss.store.table import Table
+from cfe_faiss.store.values import Metadata
 
 _TRAINING_VECTORS = 39
 """FAISS's least number of training vectors per list."""
@@ -58,6 +64,74 @@ class Contents:
         if min(rows.tolist(), default=0) < 0:
             raise UnknownIdError(f"ids must be in the store, got {ids[int(np.argmin(rows))]!r}, which is not")
         return rows
+
+    # --- searches: exact with a filter --------------------------------------------------------------------------------
+
+    def search(self, X: NDArray[np.float32], k: int, mask: Mask | None) -> Results:
+        """Return the k nearest rows of unit queries, of any class: similarities D and keys I, -1 for none."""
+        if mask is None and self.index.ntotal == len(self.table) and self.index.has_lists:
+            return self._search_lists(X, k)
+        return self._search_exactly(Query(k, X=X, labels=unknown_labels(len(X)), rules=Rules("any")), mask)
+
+    def evidence(self, query: Query, mask: Mask | None, effort: Effort) -> Any:
+        """Return the evidence of a query about unit vectors with class numbers: similarities D, keys I, -1 for none."""
+        if mask is not None or self.index.ntotal != len(self.table):
+            return self._search_exactly(query, mask)
+        if query.rules is not None:
+            return self.index.answer(query, effort)
+        nprobe, recall, exact, memory = effort[:4]  # search_evidence has a fast path for one query
+        how: dict[str, Any] = {"recall": recall, "exact": exact, "memory": memory}
+        return self.index.search_evidence(query.X, query.labels, query.k, nprobe, **how)
+
+    def _search_exactly(self, query: Query, mask: Mask | None) -> Results:
+        with self.index.reading() as snapshot:
+            queries = query.bind(snapshot).with_allowed(self._allowed(snapshot, mask))
+            found: Results = self.index.answer_on(snapshot, queries, Effort(exact=True))
+        return found
+
+    def _allowed(self, snapshot: Snapshot, mask: Mask | None) -> Mask | None:
+        """Return whether a search may find each row of the snapshot, (n,); None for all rows."""
+        table = self.table
+        if snapshot.n == len(table):
+            return None if mask is None else (mask[table.rows] if table.gone else mask)[snapshot.members.places]
+        rows = table.find(snapshot.row_ids)  # an interrupted change may have left other rows in the index
+        allowed: Mask = rows >= 0
+        return allowed if mask is None else allowed & np.append(mask, False)[rows]
+
+    def _search_lists(self, X: NDArray[np.float32], k: int) -> Results:
+        index = self.index
+        if not index.ntotal:  # FAISS refuses to search an untrained index
+            D, I = pad_results(*make_results(len(X), 0), k)
+            return flipped(D, index.metric), I
+        if index.k_factor is None:
+            found: Results = index.search(X, k)
+            return found
+        # FAISS returns similarities to codes: fetch more candidates, and rank them by the full vectors.
+        _, candidates = index.search(X, math.ceil(k * index.k_factor))
+        D, I = make_results(len(X), k)
+        for q, ids in enumerate(candidates):
+            ids = np.sort(ids[ids >= 0])
+            vectors = index.reconstruct_batch(ids)
+            scores = -((vectors - X[q]) ** 2).sum(axis=1) if index.metric == "l2" else vectors @ X[q]
+            order = np.argsort(-scores, kind="stable")[:k]
+            D[q, : len(order)], I[q, : len(order)] = scores[order], ids[order]
+        return flipped(D, index.metric), I
+
+    def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the vectors of some keys, (n, d)."""
+        X, ids = np.empty((len(keys), self.d), np.float32), np.empty(len(keys), np.int64)
+        if not len(keys):
+            return X
+        with self.index.reading() as snapshot:
+            members = snapshot.members
+            places = members.ids.searchsorted(keys)
+            rows = members.rows.take(places, mode="clip") if len(members.rows) else places
+            snapshot.native.gather(rows, X, ids)
+        if not np.array_equal(ids, keys):
+            raise RuntimeError("the index of the store was changed by other means than the methods of the store")
+        return X
+
+    # --- changes ------------------------------------------------------------------------------------------------------
 
     def insert(self, table: Table, new: Table, X: NDArray[np.float32], old: NDArray[np.int64]) -> None:
         """Add rows without keys in place of the rows ``old``; ``table`` is the current one with their classes."""

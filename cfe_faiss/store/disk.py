@@ -35,8 +35,7 @@ from cfe_faiss.files.outputs import MARK, check_not_mapped, check_owner, is_one_
 from cfe_faiss.files.regular import open_regular
 from cfe_faiss.store.contents import Contents
 from cfe_faiss.store.table import Classes, Table
-from cfe_faiss.store.typed import PREFIX, from_json, to_json
-from cfe_faiss.store.values import DEEPEST, check_labels, check_metadata
+from cfe_faiss.store.values import DEEPEST, PREFIX, check_labels, check_metadata, from_json, to_json
 
 with extra("store"):
     import pyarrow as pa

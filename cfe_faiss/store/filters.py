@@ -108,12 +108,10 @@ def _condition(key: Any, value: Any, table: Table) -> Mask:
         return reduce(np.logical_and, [_compare(key, name, one, column) for name, one in value.items()])
     if callable(value):
         values = column.dictionary.values
-        return _rows_with(
-            column, (code for code in _codes(column.used) if value(deepcopy(values[code]) if code else None))
-        )
-    return _compare(
-        key, "$in" if isinstance(value, list | tuple | set | frozenset | np.ndarray) else "$eq", value, column
-    )
+        codes = (code for code in _codes(column.used) if value(deepcopy(values[code]) if code else None))
+        return _rows_with(column, codes)
+    several = isinstance(value, list | tuple | set | frozenset | np.ndarray)
+    return _compare(key, "$in" if several else "$eq", value, column)
 
 
 def _as_mapping(key: str, value: Any) -> Mapping[Any, Any]:
@@ -172,9 +170,7 @@ def _find_contents(said: str, wanted: Any, column: Column) -> Mask:
 def _find_ordered(said: str, compare: Callable[[Any, Any], Any], bound: Any, column: Column) -> Mask:
     kind, dictionary = kind_of(bound), column.dictionary
     if kind not in ORDERED:
-        raise TypeError(
-            f"{said} must compare with a number, a text, a date, a time, a duration or bytes, got {bound!r}"
-        )
+        raise TypeError(f"{said} must compare with a number, text, date, time, duration or bytes, got {bound!r}")
     _check_kinds(said, {kind}, column)
     chosen: Mask = dictionary.kinds == kind
     if kind != Kind.NUMBER:

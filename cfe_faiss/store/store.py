@@ -19,12 +19,13 @@ from cfe_faiss.pairs import Pairs, evidence_pairs
 from cfe_faiss.rows.id_map import unknown_labels
 from cfe_faiss.rows.metric import Metric, as_rows, flipped
 from cfe_faiss.search.query import Query, Rules
-from cfe_faiss.store import searching
 from cfe_faiss.store.contents import Contents
 from cfe_faiss.store.filters import Mask, mask_of
-from cfe_faiss.store.results import Hits, Label, Rows
 from cfe_faiss.store.table import Table
 from cfe_faiss.store.values import (
+    Hits,
+    Label,
+    Rows,
     as_class,
     as_list,
     as_vectors,
@@ -411,7 +412,7 @@ class EvidenceStore:
         k, offset, (X, single) = as_count("k", k), as_count("offset", offset, 0), self._queries("xq", xq)
         least = _least_score(threshold, self.metric)
         with self._lock.reading():
-            D, I = searching.search(self._contents.index, self._contents.table, X, k + offset, self._mask(where))
+            D, I = self._contents.search(X, k + offset, self._mask(where))
             I = np.where(least > flipped(D, self.metric), -1, I)
             found = [self._hits(d[offset:], i[offset:], with_vectors) for d, i in zip(D, I, strict=True)]
         return found[0] if single else found
@@ -476,26 +477,23 @@ class EvidenceStore:
         """
         names, keys, own = _as_ids(id_or_vector), None, None
         k, offset = as_count("k", k), as_count("offset", offset, 0)
-        effort, least = (
-            self._contents.index.as_effort(nprobe, recall, exact, memory),
-            _least_score(threshold, self.metric),
-        )
+        effort = self._contents.index.as_effort(nprobe, recall, exact, memory)
+        least = _least_score(threshold, self.metric)
         if where is not None and nprobe is not None:
             raise ValueError(f"nprobe must be left out with where (such a search is exact), got nprobe={nprobe}")
         X, single = (None, isinstance(id_or_vector, str)) if names else self._queries("id_or_vector", id_or_vector)
         with self._lock.reading():
-            index, table = self._contents.index, self._contents.table
             if X is None:
+                table = self._contents.table
                 rows = self._contents.known_rows_of(names or [])
                 keys, own = table.keys[rows], table.labels[rows]
-                X = searching.vectors_of(index, keys)
+                X = self._contents.vectors_of(keys)
             labels, mask = self._labels_of(X, own, label, single, neighbors), self._mask(where)
             excluded = None if exclude is None else self._keys_of([exclude] if single else exclude, len(X))
             if keys is not None and (label is not None or neighbors != "other"):  # a row could find itself
                 excluded = keys[:, None] if excluded is None else np.column_stack([keys, excluded])
             rules = Rules.of(excluded, None, within, neighbors)
-            query = Query(k + offset, X=X, labels=labels, rules=rules)
-            D, I = searching.evidence(index, table, query, mask, effort)
+            D, I = self._contents.evidence(Query(k + offset, X=X, labels=labels, rules=rules), mask, effort)
             I = np.where(least > flipped(D, self.metric), -1, I)
             found = [self._hits(d[offset:], i[offset:], with_vectors) for d, i in zip(D, I, strict=True)]
         return found[0] if single else found
@@ -506,9 +504,7 @@ class EvidenceStore:
         """Return the class number of each query: that of ``label``, or else its own; unknown for any class."""
         if neighbors == "any":
             if label is not None:
-                raise ValueError(
-                    f"label must be left out with neighbors='any', as it has no effect then, got {label!r}"
-                )
+                raise ValueError(f"label must be left out with neighbors='any', where it has no effect, got {label!r}")
             return unknown_labels(len(X))
         labels = own
         if labels is None or label is not None:
@@ -539,7 +535,7 @@ class EvidenceStore:
     def _columns(self, rows: NDArray[np.int64], with_vectors: bool) -> tuple[Any, ...]:
         """Return ids, classes, metadata, documents and perhaps vectors of some rows."""
         table = self._contents.table
-        vectors = searching.vectors_of(self._contents.index, table.keys[rows]) if with_vectors else None
+        vectors = self._contents.vectors_of(table.keys[rows]) if with_vectors else None
         return (
             table.ids[rows].tolist(),
             table.classes_of(rows),

@@ -11,8 +11,7 @@ from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.derived import derived
 from cfe_faiss.rows.faiss_functions import Step
 from cfe_faiss.store.columns import GONE, Column, Values, append, objects, values_of
-from cfe_faiss.store.results import Label, Metadata
-from cfe_faiss.store.values import copy_metadata
+from cfe_faiss.store.values import Label, Metadata, copy_metadata
 
 ID, LABEL, DOCUMENT = "$id", "$label", "$document"
 """Names that filters use for the columns besides metadata."""

@@ -10,9 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from cfe_faiss.base.extras import extra
-from cfe_faiss.store.results import Metadata, Rows
-from cfe_faiss.store.typed import to_json
-from cfe_faiss.store.values import speaks_arrow
+from cfe_faiss.store.values import Metadata, Rows, speaks_arrow, to_json
 
 with extra("store"):
     import pyarrow as pa
@@ -76,9 +74,8 @@ def rows_of(table: Any, **columns: str) -> tuple[Any, Any, Any, list[Metadata], 
         with suppress(pa.ArrowInvalid):
             labels = labels.cast(pa.int64())
     keys = [name for name in names if name not in named.values() and not _PANDAS_INDEX.fullmatch(name)]
-    metadata = [
-        {key: value for key, value in row.items() if value is not None} for row in arrow.select(keys).to_pylist()
-    ]
+    rows = arrow.select(keys).to_pylist()
+    metadata = [{key: value for key, value in row.items() if value is not None} for row in rows]
     return arrow[named["id"]], arrow[named["vector"]], labels, metadata, documents
 
 

@@ -1,23 +1,187 @@
-"""Checks of the values that a store takes: ids, predicted classes, metadata, texts and vectors."""
+"""Values of a store: rows and hits as it returns them, checks of what it takes, and values of metadata as JSON."""
 
+import base64
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain, filterfalse
 from numbers import Integral, Real
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import as_array
+from cfe_faiss.base.text import summary
 from cfe_faiss.rows.metric import Metric, as_rows
-from cfe_faiss.store.results import Label, Metadata
-from cfe_faiss.store.typed import PREFIX, TYPED, as_typed
 
+Label = str | int | None
+"""A predicted class; None for a row that is not classified."""
+Metadata = dict[str, Any]
 DEEPEST = 64
 """Depth of nested lists and mappings that metadata may have."""
 _PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One row found by a search.
+
+    Attributes
+    ----------
+    id, similarity
+        Id of the row, and its cosine similarity to the query, in [-1, 1]; for a store with metric "ip" or "l2" the
+        inner product, or the squared distance.
+    label
+        Predicted class; None if the row is not classified.
+    metadata, document
+        Copies of the row's metadata and text.
+    """
+
+    id: str
+    similarity: float
+    label: Label
+    metadata: Metadata
+    document: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """The m rows found for one query, best first. Rows of equal similarity keep the order in which they were added.
+
+    Attributes
+    ----------
+    ids
+        Ids of the rows, m texts.
+    similarity
+        Cosine similarities to the query, (m,) float32, descending; for metric "l2" squared distances, ascending.
+    labels
+        Predicted classes; None for a row that is not classified.
+    metadata, documents
+        Copies of metadata and texts. A row without a text has None.
+    vectors
+        Stored vectors, (m, d) float32, if the search was asked for them.
+
+    Notes
+    -----
+    ``len`` is m; iteration yields a :class:`Hit` for each row.
+    """
+
+    ids: list[str]
+    similarity: NDArray[np.float32]
+    labels: list[Label]
+    metadata: list[Metadata]
+    documents: list[str | None]
+    vectors: NDArray[np.float32] | None = None
+
+    __repr__ = summary
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[Hit]:
+        rows = zip(self.ids, self.similarity.tolist(), self.labels, self.metadata, self.documents, strict=True)
+        return (Hit(*row) for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a store.
+
+    Attributes
+    ----------
+    ids
+        Ids of the rows, n texts.
+    vectors
+        Unit vectors, (n, d) float32, as stored in the index.
+    labels
+        Predicted classes; None for a row that is not classified.
+    metadata, documents
+        Copies of metadata and texts. A row without a text has None.
+    """
+
+    ids: list[str]
+    vectors: NDArray[np.float32]
+    labels: list[Label]
+    metadata: list[Metadata]
+    documents: list[str | None]
+
+    __repr__ = summary
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+PREFIX = "$arrow:"
+"""Beginning of the only key of a mapping that stands for a typed value, which no key of metadata may have."""
+
+_MICROSECOND = timedelta(microseconds=1)
+_TYPES: dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    datetime: ("datetime", datetime.isoformat, datetime.fromisoformat),
+    date: ("date", date.isoformat, date.fromisoformat),
+    time: ("time", time.isoformat, time.fromisoformat),
+    timedelta: ("duration", lambda value: value // _MICROSECOND, lambda count: timedelta(microseconds=count)),
+    Decimal: ("decimal", str, lambda text: _as_finite(Decimal(text))),
+    bytes: (
+        "bytes",
+        lambda value: base64.b64encode(value).decode(),
+        lambda text: base64.b64decode(text, validate=True),
+    ),
+}
+_READ = {PREFIX + name: read for name, _, read in _TYPES.values()}
+TYPED = frozenset(_TYPES) - {Decimal}
+"""Types whose values are all valid; a decimal may be infinite."""
+
+
+def _as_finite(value: Decimal) -> Decimal:
+    if not value.is_finite():
+        raise ValueError(f"decimals must be finite, got {value}")
+    return value
+
+
+def as_typed(value: Any) -> Any:
+    """Return a value as one of the types of this module, a text or None; unchanged if it is of another kind.
+
+    Nanoseconds are rounded down to microseconds. A UUID becomes a text, a missing value (NaT, NA) None, and a scalar or
+    array of Arrow its value or values.
+    """
+    for method in ("as_py", "to_pylist"):  # Arrow
+        if hasattr(value, method):
+            value = getattr(value, method)()
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        value = value.astype(f"{'M' if isinstance(value, np.datetime64) else 'm'}8[us]").item()
+    if isinstance(value, datetime | timedelta) and value != value:
+        return None
+    if hasattr(value, "to_pydatetime"):
+        return value.to_pydatetime(warn=False)
+    if hasattr(value, "to_pytimedelta"):
+        return value.to_pytimedelta()
+    if type(value).__name__ == "NAType":  # of pandas
+        return None
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    return str(value) if isinstance(value, UUID) else value
+
+
+def to_json(value: Any) -> dict[str, Any]:
+    """Return a typed value as a mapping of JSON values: the ``default`` of ``json.dumps``."""
+    name, write, _ = _TYPES[type(value)]
+    return {PREFIX + name: write(value)}
+
+
+def from_json(mapping: dict[str, Any]) -> Any:
+    """Return the value that a mapping of :func:`to_json` stands for: the ``object_hook`` of ``json.loads``."""
+    if len(mapping) == 1:
+        ((key, value),) = mapping.items()
+        if key.startswith(PREFIX):
+            try:
+                return _READ[key](value)
+            except (ArithmeticError, KeyError) as error:
+                raise ValueError(f"metadata hold no value like {key}: {str(value)[:40]!r}") from error
+    return mapping
 
 
 def as_list(name: str, values: Any) -> list[Any]:

@@ -9,8 +9,7 @@ from reference import Stored, clustered, stored_vectors, top_pairs
 
 import cfe_faiss as cfe
 from cfe_faiss.audit import error_rate_by_evidence
-from cfe_faiss.audit.exchange import exchanges, near_cells
-from cfe_faiss.audit.intervals import wilson
+from cfe_faiss.audit.intervals import exchanges, near_cells, wilson
 
 
 def curve(index: Any, y: Any, **options: Any) -> Any:

@@ -10,8 +10,7 @@ from reference import Stored, clustered, similarities, stored_vectors
 
 import cfe_faiss as cfe
 from cfe_faiss.audit import consistency
-from cfe_faiss.audit.exchange import exchanges, near_cells
-from cfe_faiss.audit.intervals import clustered_wilson
+from cfe_faiss.audit.intervals import clustered_wilson, exchanges, near_cells
 
 
 def index_of(stored: Stored, nlist: int | None) -> cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF:

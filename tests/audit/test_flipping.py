@@ -304,7 +304,7 @@ def test_a_reach_that_the_graph_ends_first_is_the_whole_component() -> None:
 def test_what_is_refused() -> None:
     data = graph(20, 20)
     model = models.gcn(data, seed=0)
-    with pytest.raises(ValueError, match="name must be that of a feature"):
+    with pytest.raises(ValueError, match="name must be a feature"):
         flip(model, data, "age")
     with pytest.raises(ValueError, match="columns must name features"):
         flip(model, data, "colour", columns={"red": "red"})

@@ -11,7 +11,7 @@ from simulated_people import GRANTED, REFUSED, finder_of, score_of, simulated
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
-from cfe_faiss.audit.change_tests import paired_test
+from cfe_faiss.audit.model_comparison import paired_test
 from cfe_faiss.datasets import load
 
 COUNTS = ["evidence", "appears", "disappears", "stays", "equal_before", "equal_after"]

@@ -249,7 +249,7 @@ NAMES = "--features bom.csv --id patient"
         ("build out --dataset patients --id patient", "--id has no effect without --features"),
         ("local good --features bom.csv", "--features needs --id or --predictions"),
         ("local good --id patient", "--id has no effect without --features"),
-        (f"local good {NAMES} --nodes zz", "--nodes must name nodes of the features, got 'zz'"),
+        (f"local good {NAMES} --nodes zz", "--nodes must be the id or the number of a node, got 'zz'"),
         ("local good --features index.csv --id patient", "index.csv: column 1 has no name"),
         (f"local good {NAMES} --predictions other.csv", "got another class for 2 of 3 nodes"),
         (f"local some {NAMES} --nodes b", "which holds 2 of 3 nodes; got 'b', which is not"),
@@ -261,7 +261,7 @@ NAMES = "--features bom.csv --id patient"
         (f"evaluate {GOOD} --truth bom.csv:y", "--edges has no effect without --model"),
         (f"plot good {GOOD} --out picture.xyz", "Format 'xyz' is not supported"),
         (f"plot good a {GOOD}", "NODE must be given twice"),
-        (f"plot good a zz {GOOD}", "NODE must be a node of the graph, got 'zz'"),
+        (f"plot good a zz {GOOD}", "NODE must be the id or the number of a node, got 'zz'"),
         (f"plot good {NAMES} --edges edges.csv", "--features needs --predictions, or --model with --truth"),
     ],
 )

@@ -20,7 +20,7 @@ from reference import Stored, clustered, stored_vectors
 
 import cfe_faiss as cfe
 from cfe_faiss.pairs import Pairs
-from cfe_faiss.scale import Job, pair_stages, tables, write_shards
+from cfe_faiss.scale import Job, index_stages, pair_stages, write_shards
 from cfe_faiss.scale.inputs import Input, Settings, Task
 from cfe_faiss.scale.manifest import Finished, Manifest
 from cfe_faiss.scale.shards import INDEX
@@ -52,8 +52,7 @@ def task_in(
     ids = np.sort(index.storage().row_ids)[:searched]
     D, I = index.search_stored(ids, k=task.settings.k, nprobe=1)
     for number, rows in enumerate(np.array_split(np.arange(len(ids)), shards)):
-        batches = tables.evidence_batches(ids[rows], D[rows], I[rows])
-        replace(task, block=number).write_table(tables.evidence_schema(), batches)
+        replace(task, block=number).write_table(index_stages.evidence_table(ids[rows], D[rows], I[rows]))
     return task
 
 
@@ -345,7 +344,7 @@ from dataclasses import replace
 from pathlib import Path
 import faiss, numpy as np
 import cfe_faiss as cfe
-from cfe_faiss.scale import ShardedEvidenceIndex, pair_stages, tables
+from cfe_faiss.scale import ShardedEvidenceIndex, pair_stages
 from cfe_faiss.scale.inputs import Settings, Task
 
 def anonymous():
@@ -370,7 +369,7 @@ settings = Settings(n, d, 0, 0.5, False, 3, None, 60, shards, n, 1000, 0.999)
 pair_stages.GROUP_ROWS = 1 << 14
 index = ShardedEvidenceIndex.open(folder / "index")
 index.search_stored([0], k=1, nprobe=1)  # what is loaded once is not counted
-[*tables.pairs_in(folder / "evidence" / "000000.parquet", ("node", "evidence", "similarity"), lambda: 2.0)]
+[*pair_stages.pairs_in(folder / "evidence" / "000000.parquet", ("node", "evidence", "similarity"), lambda: 2.0)]
 def task(stage, block):
     return Task(folder, settings, {}, 8 << 20, stage, block)
 

@@ -22,7 +22,7 @@ from cfe_faiss.scale import ray as scale_ray
 from cfe_faiss.scale.manifest import Finished
 from cfe_faiss.scale.ray import RayExecutor
 from cfe_faiss.scale.serving import ServedEvidenceIndex
-from cfe_faiss.scale.tasks import run_stage
+from cfe_faiss.scale.tasks import StageRun
 
 ray = pytest.importorskip("ray", reason='ray is missing: pip install "cfe-faiss[ray]"')
 
@@ -97,7 +97,7 @@ def begun(folder: Path, block: int) -> int:
 def test_an_error_ends_the_job_with_its_cause(executor: RayExecutor, tmp_path: Path) -> None:
     done: list[Finished] = []
     with pytest.raises(JobError, match=r"stage failing, block 2: OSError: \[Errno 28\] No space left") as caught:
-        run_stage("failing", partial(scale_calls.failing, folder=tmp_path), range(1, 60), executor, done.append)
+        StageRun("failing", partial(scale_calls.failing, folder=tmp_path), [*range(1, 60)], executor, done.append).run()
     assert isinstance(caught.value.__cause__, OSError)
     assert begun(tmp_path, 59) == 0
 
@@ -211,7 +211,7 @@ def test_replicas_compare_by_the_metric_of_the_index(cluster: None, tmp_path: Pa
 
 def test_the_task_of_a_killed_worker_is_done_again(executor: RayExecutor, tmp_path: Path) -> None:
     done: list[Finished] = []
-    run_stage("killed", partial(scale_calls.killed_once, folder=tmp_path), range(6), executor, done.append)
+    StageRun("killed", partial(scale_calls.killed_once, folder=tmp_path), [*range(6)], executor, done.append).run()
     assert sorted(one.block for one in done) == list(range(6))
     assert [begun(tmp_path, block) for block in range(6)] == [1, 2, 1, 1, 1, 1]
 
@@ -220,7 +220,7 @@ def test_the_task_of_a_killed_worker_is_done_again(executor: RayExecutor, tmp_pa
 def test_a_task_that_kills_every_worker_ends_the_job(executor: RayExecutor, tmp_path: Path) -> None:
     call = partial(scale_calls.always_killed, folder=tmp_path)
     with pytest.raises(JobError, match=r"stage killed, block 1: its worker died 4 times: The worker died"):
-        run_stage("killed", call, [1], executor, list[Finished]().append)
+        StageRun("killed", call, [1], executor, list[Finished]().append).run()
     assert begun(tmp_path, 1) == 4
 
 
@@ -230,7 +230,9 @@ def test_no_core_is_free(executor: RayExecutor, tmp_path: Path, monkeypatch: pyt
     try:
         waited(lambda: (tmp_path / "pid").exists(), 300)
         with pytest.raises(JobError, match=r"stage double, block 0: no worker was free for 1 s"):
-            run_stage("double", partial(scale_calls.double, folder=tmp_path), [0], executor, list[Finished]().append)
+            StageRun(
+                "double", partial(scale_calls.double, folder=tmp_path), [0], executor, list[Finished]().append
+            ).run()
     finally:
         ray.cancel(taken, force=True)
     executor.close()

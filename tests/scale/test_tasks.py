@@ -13,7 +13,7 @@ import scale_calls
 
 from cfe_faiss.scale import tasks
 from cfe_faiss.scale.manifest import Finished
-from cfe_faiss.scale.tasks import Call, JobError, LocalExecutor, run_stage, share_of
+from cfe_faiss.scale.tasks import Call, JobError, LocalExecutor, StageRun, share_of
 
 
 @pytest.fixture
@@ -27,14 +27,14 @@ def begun(folder: Path, block: int) -> int:
 
 def test_each_task_is_done_once(executor: LocalExecutor, tmp_path: Path) -> None:
     done: list[Finished] = []
-    run_stage("double", partial(scale_calls.double, folder=tmp_path), range(9), executor, done.append)
+    StageRun("double", partial(scale_calls.double, folder=tmp_path), [*range(9)], executor, done.append).run()
     assert sorted((one.block, one.result["value"]) for one in done) == [(i, 2 * i) for i in range(9)]
     assert [begun(tmp_path, i) for i in range(9)] == [1] * 9
 
 
 def test_the_task_of_a_killed_worker_is_done_again(executor: LocalExecutor, tmp_path: Path) -> None:
     done: list[Finished] = []
-    run_stage("killed", partial(scale_calls.killed_once, folder=tmp_path), range(6), executor, done.append)
+    StageRun("killed", partial(scale_calls.killed_once, folder=tmp_path), [*range(6)], executor, done.append).run()
     assert sorted(one.block for one in done) == list(range(6))
     assert [begun(tmp_path, i) for i in range(6)] == [1, 2, 1, 1, 1, 1]  # no other task is lost
 
@@ -48,14 +48,16 @@ def test_a_task_that_kills_every_worker_ends_the_job(
     done: list[Finished] = []
     message = rf"stage killed, block 1: its worker died {attempts} times: .*signal 9.*, perhaps"
     with pytest.raises(JobError, match=message):
-        run_stage("killed", partial(scale_calls.always_killed, folder=tmp_path), range(2), executor, done.append)
+        StageRun(
+            "killed", partial(scale_calls.always_killed, folder=tmp_path), [*range(2)], executor, done.append
+        ).run()
     assert begun(tmp_path, 1) == attempts
 
 
 def test_an_error_ends_the_job_with_its_cause_and_keeps_running_tasks(executor: LocalExecutor, tmp_path: Path) -> None:
     done: list[Finished] = []
     with pytest.raises(JobError, match=r"stage failing, block 2: OSError: \[Errno 28\] No space left") as caught:
-        run_stage("failing", partial(scale_calls.failing, folder=tmp_path), range(1, 60), executor, done.append)
+        StageRun("failing", partial(scale_calls.failing, folder=tmp_path), [*range(1, 60)], executor, done.append).run()
     assert isinstance(caught.value.__cause__, OSError)
     assert done[0].block == 1  # it was running
     assert begun(tmp_path, 59) == 0  # half a minute after the error
@@ -65,7 +67,9 @@ def test_a_straggler_is_started_once_more(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(tasks, "_AT_LEAST", 0.5)
     executor, done = LocalExecutor(2), list[Finished]()
     try:
-        run_stage("hanging", partial(scale_calls.hanging_once, folder=tmp_path), range(4), executor, done.append)
+        StageRun(
+            "hanging", partial(scale_calls.hanging_once, folder=tmp_path), [*range(4)], executor, done.append
+        ).run()
     finally:
         start = time.monotonic()
         executor.close()
@@ -113,7 +117,7 @@ def test_a_task_for_which_no_worker_is_free_ends_the_job(monkeypatch: pytest.Mon
     monkeypatch.setattr(tasks, "_QUEUED", 0.5)
     call = partial(scale_calls.double, folder=tmp_path)
     with pytest.raises(JobError, match=r"stage queued, block 0: no worker was free for 0 s"):
-        run_stage("queued", call, range(2), Machines([1], 1), list[Finished]().append)
+        StageRun("queued", call, [*range(2)], Machines([1], 1), list[Finished]().append).run()
 
 
 def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
@@ -122,10 +126,10 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
         "from functools import partial\n"
         "from pathlib import Path\n"
         "import scale_calls\n"
-        "from cfe_faiss.scale.tasks import LocalExecutor, run_stage\n"
+        "from cfe_faiss.scale.tasks import LocalExecutor, StageRun\n"
         "if __name__ == '__main__':\n"
         "    call = partial(scale_calls.sleeping, folder=Path({folder!r}))\n"
-        "    run_stage('sleeping', call, [0], LocalExecutor(1), print)\n"
+        "    StageRun('sleeping', call, [0], LocalExecutor(1), print).run()\n"
     )
     script = tmp_path / "driver.py"
     script.write_text(code.format(path=[str(Path(__file__).parents[1])], folder=str(tmp_path)))

@@ -460,7 +460,7 @@ def test_evidence_keeps_rules() -> None:
         store.evidence(["a", "c"], exclude=[["b"]])
     with pytest.raises(TypeError, match="ids must be texts, got int: 1"):
         store.evidence("a", exclude=[1])
-    with pytest.raises(ValueError, match="label must be left out with neighbors='any', as it has no effect then"):
+    with pytest.raises(ValueError, match="label must be left out with neighbors='any', where it has no effect"):
         store.evidence("a", label="ham", neighbors="any")
 
 

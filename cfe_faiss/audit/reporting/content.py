@@ -1,26 +1,40 @@
-"""From inputs to the content of a report."""
+"""From inputs to the content of a report, and the description of its subject."""
 
 import hashlib
 import json
+import platform
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.metadata import version
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
+from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.audit.intervals import share_columns
 from cfe_faiss.audit.reporting.conditions import OUTCOMES, Check, Condition, check_all
-from cfe_faiss.audit.reporting.document import MAKERS, Section, Table, texts
-from cfe_faiss.audit.reporting.formats import plural
-from cfe_faiss.audit.reporting.inputs import COMMAND, Inputs, facts, scope
-from cfe_faiss.audit.reporting.sections import balance, direct_effects, groups, model_tests, models, pairs
+from cfe_faiss.audit.reporting.document import Section, Table, texts
+from cfe_faiss.audit.reporting.formats import join_words, list_first, plural, show
+from cfe_faiss.audit.reporting.inputs import Inputs
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.versions import find_version
+from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.graph import Graph
 
+COMMAND = "Command to rerun"
+"""Name of the fact that may differ between equal audits."""
+
+_PACKAGES = ("cfe-faiss", "faiss-cpu", "numpy", "scipy", "scikit-learn", "torch", "torch_geometric", "pandas")
+_NAMES = 40
+"""Names in one line, and characters of each, at most."""
 FORMAT = 2
 """The version of report.json, see schema.json."""
-_MODULES = balance, direct_effects, groups, model_tests, models, pairs
-"""Modules with the functions of sections, which register themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +117,7 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
     with tqdm(names, "Auditing", disable=disable, file=sys.stderr, leave=False) as bar:
         for name in bar:
             bar.set_postfix_str(name.replace("_", " "))
-            sections.append(MAKERS[name](inputs) if name in MAKERS else inputs.section(name))
+            sections.append(make_section(inputs, name))
     measures = [measure for section in sections for measure in section.measures]
     results = check_all(conditions, measures, inputs.attributes_and_pairs)
     rows = [
@@ -127,3 +141,105 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
         results=results,
         checks=inputs.table("conditions", rows),
     )
+
+
+def make_section(inputs: Inputs, name: str) -> Section:
+    """Return a section, made by its function in sections.toml; it says what is missing if a need is not met."""
+    missing, make = inputs.missing_need(name), texts()["sections"][name].get("make")
+    if missing or make is None:
+        return inputs.section(name, missing=missing)
+    module, _, function = make.partition(".")
+    section: Section = getattr(import_module(f"cfe_faiss.audit.reporting.sections.{module}"), function)(inputs)
+    return section
+
+
+def scope(inputs: Inputs) -> tuple[str, ...]:
+    """Return sentences that describe the audit to readers who know neither the data nor the model."""
+    finder, removed = inputs.finder, inputs.finder.removed
+    total, count = len(finder.labels), len(inputs.nodes)
+    part = ("" if count == total else f"{count:,} of ") + plural(total, inputs.words["person"], inputs.words["people"])
+    values = {
+        "data": inputs.subject.data,
+        "model": inputs.subject.model,
+        "part": part,
+        "names": join_words(map(show, inputs.sensitive)) if inputs.sensitive else "",
+        "features": finder.vectors.shape[1],
+        "graph": "" if finder.graph is None else " and the connections",
+        "without": "" if removed is None else f", without {join_words(map(show, removed.attributes))}",
+    }
+    shares = {"selected": inputs.labels == inputs.favourable} if inputs.has("favourable") else {}
+    if inputs.truth is not None:
+        shares["right"] = (inputs.truth == inputs.labels)[inputs.truth != UNKNOWN]
+        values["judged"] = len(shares["right"])
+    for name, hits in shares.items():
+        found = share_columns(name, hits.sum(), len(hits), inputs.settings.confidence)
+        values |= {column: float(value) for column, value in found.items()}
+    return inputs.sentences(texts()["scope"]["sentences"], values)
+
+
+def facts(inputs: Inputs) -> dict[str, str]:
+    """Return the known facts about the subject by name."""
+    finder, subject, graph, removed = inputs.finder, inputs.subject, inputs.finder.graph, inputs.finder.removed
+    sizes = np.bincount(inputs.labels[inputs.labels >= 0], minlength=len(inputs.class_names))
+    classes = [f"{show(name, _NAMES)} {size:,}" for name, size in zip(inputs.class_names, sizes, strict=True) if size]
+    known = 0 if inputs.truth is None else int((inputs.truth >= 0).sum())
+    people, person = inputs.words["people"], inputs.words["person"]
+    favourable = None if inputs.favourable is None else show(inputs.class_names[inputs.favourable], _NAMES)
+    found = {
+        "Data": inputs.subject.data,
+        "Model": inputs.subject.model,
+        f"Audited {people}": f"{len(inputs.nodes):,} of {len(finder.labels):,}",
+        "Connections": "" if graph is None else _connections(finder, graph),
+        "Predicted classes": ", ".join(classes),
+        "Favourable class": favourable or "none was named; each class is reported in turn",
+        "True classes": f"known for {plural(known, person, people)}" if known else "not known",
+        f"Attributes ({len(inputs.attributes):,})": list_first(_shorten(inputs.attributes), _NAMES),
+        "Sensitive attributes": join_words(_shorten(inputs.sensitive)) if inputs.sensitive else "none named",
+        "Left out of the similarity": "" if removed is None else join_words(_shorten(removed.attributes)),
+        "Correlated columns that remain in it": ""
+        if removed is None
+        else ", ".join(f"{show(proxy.column, _NAMES)} ({proxy.strength:.2f})" for proxy in removed.proxies[:8]),
+        "Seed": "not given" if subject.seed is None else str(subject.seed),
+        COMMAND: subject.command or "not given",
+        "Versions": ", ".join(f"{name} {text}" for name, text in versions().items()),
+        "SHA-256 of the predictions": digest(finder.labels),
+        "SHA-256 of the vectors": digest(finder.vectors),
+    }
+    if graph is not None:
+        weights = [] if graph.weights is None else [graph.weights]
+        found["SHA-256 of the connections"] = digest(graph.indptr, graph.indices, *weights)
+    for name, labels in list((inputs.models or {}).items())[1:]:
+        found[f"SHA-256 of the predictions of {show(name, _NAMES)}"] = digest(labels)
+    found |= {f"SHA-256 of {show(name, 60)}": text for name, text in subject.files.items()}
+    return {name: text for name, text in found.items() if text}
+
+
+def _shorten(names: "Sequence[str] | Attributes") -> list[str]:
+    return [show(name, _NAMES) for name in names]
+
+
+def _connections(finder: EvidenceFinder, graph: Graph) -> str:
+    count = f"{graph.num_edges:,}, directed" if graph.directed else f"{graph.num_edges // 2:,}"
+    unused = "".join(f"; {name} for the model only" for name in finder.model_only)
+    return count + (unused if graph.weights is None else ", by weight")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that affect the numbers."""
+    found = {name: find_version(name) for name in _PACKAGES}
+    return {"Python": platform.python_version()} | {name: text for name, text in found.items() if text}
+
+
+def digest(*arrays: NDArray[Any]) -> str:
+    r"""Return the SHA-256 of arrays: of the dtype ("<f4"), the shape and the bytes of each, in C order.
+
+    Examples
+    --------
+    >>> digest(np.array([1, 2], np.int32)) == hashlib.sha256(b"<i4 (2,)" + b"\1\0\0\0\2\0\0\0").hexdigest()
+    True
+    """
+    hashed = hashlib.sha256()
+    for array in arrays:
+        hashed.update(f"{array.dtype.str} {array.shape}".encode())
+        hashed.update(np.ascontiguousarray(array).tobytes())
+    return hashed.hexdigest()

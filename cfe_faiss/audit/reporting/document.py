@@ -1,20 +1,15 @@
-"""A report as plain data, and its texts and tables from sections.toml, filled with the numbers of one audit.
+"""A report as plain data, and the content of sections.toml.
 
 The page, report.json and report.csv write the same data in three ways. ``in_files`` of a class has its fields in JSON.
 """
 
 import math
-import string
 import tomllib
-from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, wraps
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
-from types import MappingProxyType
-from typing import Any, ClassVar, Self, TypeVar
-
-from cfe_faiss.audit.reporting.formats import number, plural, show
+from typing import Any, ClassVar, Self
 
 STYLES = 6
 """Number of classes that look different in a drawing."""
@@ -285,176 +280,7 @@ class Section:
     is_open: bool = False
 
 
-_Values = Mapping[str, Any]
-_SENTENCES = "named", "described", "undetermined", "findings", "limits"
-_NONE: _Values = MappingProxyType({})
-
-
-class Wording:
-    """Texts of one audit. Subclasses give its words and say what it has."""
-
-    @property
-    def words(self) -> _Values:
-        """Words of the audit by their names in sections.toml."""
-        raise NotImplementedError
-
-    def has(self, need: str) -> bool:
-        """Return whether the audit has something that a text or a section needs."""
-        raise NotImplementedError
-
-    def place_of(self, row: _Values) -> tuple[str | None, str]:
-        """Return attribute and group of a row as conditions name them."""
-        raise NotImplementedError
-
-    def say(self, key: str, values: _Values = _NONE, **more: Any) -> str:
-        """Return a sentence of sections.toml, ``says.<key>``, filled with values."""
-        part, _, name = key.partition(".")
-        return self._fill(texts()["says"][part][name], {**values, **more})
-
-    def table(
-        self, name: str, rows: Iterable[_Values], values: _Values = _NONE, columns: Iterable[Column] = ()
-    ) -> Table:
-        """Return a table of sections.toml with rows, and with further columns behind its own."""
-        text, rows = texts()["tables"][name], tuple(rows)
-        kept = [column for column in text["columns"] if self._holds(column, values)]
-        return Table(
-            id=self._fill(text.get("id", name), values),
-            caption=self._fill(text["caption"], values),
-            reading=self._fill(text["reading"], values),
-            columns=(*(self._column(column, rows, values) for column in kept), *columns),
-            rows=rows,
-            limit=text.get("limit", 60),
-            notes=self.sentences(text.get("notes", ()), values),
-            group=text.get("group", ""),
-        )
-
-    def section(
-        self,
-        name: str,
-        values: _Values = _NONE,
-        *,
-        missing: str = "",
-        tables: Mapping[str, Iterable[_Values]] | Iterable[Table] = (),
-        cases: Iterable[Case] = (),
-        measured: Iterable[_Values] = (),
-        **sentences: Iterable[str],
-    ) -> Section:
-        """Return a section of sections.toml.
-
-        Parameters
-        ----------
-        name, values
-            Its name, and the numbers in its texts.
-        missing
-            Name of the reason why it is empty, see ``missing`` in sections.toml.
-        tables
-            Rows of tables by name, or tables.
-        cases
-            Case files.
-        measured
-            Rows with the numbers that conditions can be about.
-        sentences
-            Sentences behind the sentences of sections.toml, by the field of :class:`Section`.
-        """
-        text = texts()["sections"][name]
-        empty = Section(name, text["title"], self._fill(text["purpose"], values), is_open=text.get("is_open", False))
-        if missing:
-            return replace(empty, missing=self._fill(texts()["missing"][missing], values))
-        if isinstance(tables, Mapping):
-            tables = [self.table(name, rows, values) for name, rows in tables.items()]
-        parts: dict[str, Any] = {
-            part: (*self.sentences(text.get(part, ()), values), *sentences.get(part, ()))
-            for part in {*_SENTENCES, *sentences}
-        }
-        measures = tuple(measure for row in measured for measure in self._measures(name, row))
-        headline = self._fill(text.get("headline", ""), values)
-        return replace(empty, headline=headline, tables=tuple(tables), cases=tuple(cases), measures=measures, **parts)
-
-    def _measures(self, section: str, row: _Values) -> Iterator[Measure]:
-        """Yield the numbers of a row that conditions can be about."""
-        attribute, group = self.place_of(row)
-        for metric, text in texts()["metrics"].items():
-            key, of_ranked = text["key"], text.get("ranked", False)
-            undecided = "favourable" in text["needs"] and not self.has("favourable")
-            if text["section"] != section or undecided or (of_ranked and attribute is None):
-                continue
-            bounds = (f"{key}_low", f"{key}_high") if f"{key}_low" in row else ("low", "high")
-            value = math.nan if row[key] is None else float(row[key])
-            unjudged = "the group is not ranked" if of_ranked and not row["ranked"] else ""
-            low, high = (row.get(bound) for bound in bounds)
-            yield Measure(metric, attribute, group, value, row[text["n"]], low, high, unjudged)
-
-    def missing_need(self, name: str) -> str:
-        """Return the first need of a section that the audit does not meet; empty if it meets all."""
-        return next((need for need in texts()["sections"][name].get("needs", ()) if not self.has(need)), "")
-
-    def _fill(self, text: str, values: _Values) -> str:
-        words = ChainMap(dict(values), dict(self.words))
-        return _Formatter(words["person"], words["people"]).vformat(text, (), words)
-
-    def _holds(self, entry: Any, values: _Values) -> bool:
-        """Return whether an entry appears: it has no condition, or the condition holds."""
-        condition = entry.get("when", "") if isinstance(entry, Mapping) else ""
-        name = condition.removeprefix("not ")
-        return not name or bool(values[name] if name in values else self.has(name)) == (name == condition)
-
-    def sentences(self, entries: Sequence[Any], values: _Values) -> tuple[str, ...]:
-        """Return the sentences of sections.toml that apply, filled with values."""
-        kept = ({"text": entry} if isinstance(entry, str) else entry for entry in entries if self._holds(entry, values))
-        rows = ((entry["text"], row) for entry in kept for row in (values[entry["each"]] if "each" in entry else ({},)))
-        return tuple(self._fill(text, {**values, **row}) for text, row in rows)
-
-    def _column(self, text: Mapping[str, Any], rows: Sequence[_Values], values: _Values) -> Column:
-        fields = {name: part for name, part in text.items() if name != "when"}
-        if "plot" in fields:
-            fields["plot"] = _plot(fields["plot"], rows, values)
-        return Column(**fields | {"title": self._fill(text["title"], values)})
-
-
-MAKERS: dict[str, Callable[[Any], Section]] = {}
-"""Functions of the sections by name."""
-_Audit = TypeVar("_Audit", bound=Wording)
-
-
-def section_of(name: str) -> Callable[[Callable[[_Audit], Section]], Callable[[_Audit], Section]]:
-    """Register the function of a section. The section says what is missing if a need is not met."""
-
-    def decorate(make: Callable[[_Audit], Section]) -> Callable[[_Audit], Section]:
-        @wraps(make)
-        def make_or_tell(audit: _Audit) -> Section:
-            missing = audit.missing_need(name)
-            return audit.section(name, missing=missing) if missing else make(audit)
-
-        MAKERS[name] = make_or_tell
-        return make_or_tell
-
-    return decorate
-
-
-class _Formatter(string.Formatter):
-    """Formats numbers by their kinds and counts by their nouns, and shortens texts."""
-
-    def __init__(self, person: str, people: str) -> None:
-        self._nouns = person, people
-
-    def format_field(self, value: Any, format_spec: str) -> Any:
-        if format_spec.startswith("#"):
-            return plural(value, *((format_spec[1:],) if format_spec[1:] else self._nouns))
-        return show(value) if not format_spec else str(value) if format_spec == "raw" else number(value, format_spec)
-
-
 @cache
 def texts() -> dict[str, Any]:
     """Return the content of sections.toml."""
     return tomllib.loads(files("cfe_faiss.audit.reporting").joinpath("sections.toml").read_text(encoding="utf-8"))
-
-
-def _plot(text: Mapping[str, Any], rows: Sequence[_Values], values: _Values) -> Plot:
-    guides = [values[guide] if isinstance(guide, str) else guide for guide in text.get("guides", ())]
-    known = tuple(float(guide) for guide in guides if guide is not None)
-    marks = {name: text[name] for name in ("expected", "before") if name in text}
-    if "ticks" in text:
-        return Plot(tuple(text["ticks"]), known, **marks)
-    low, high = text.get("clip", (-math.inf, math.inf))
-    numbers = [min(max(row[key], low), high) for row in rows for key in text["around"] if row[key] is not None]
-    return Plot.around([*numbers, *text.get("also", ())], known, **marks)

@@ -1,30 +1,125 @@
-"""The files of a report: the page, JSON, JUnit XML, CSV and drawings, written all together or not at all."""
+"""The files of a report: the page, JSON, JUnit XML, CSV and drawings, written all together or not at all.
+
+Every text in a drawing is escaped.
+"""
 
 import base64
 import csv
 import hashlib
 import io
 import json
+import math
 import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import cache, partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from cfe_faiss.audit.reporting import figures
 from cfe_faiss.audit.reporting.content import FORMAT, Content
-from cfe_faiss.audit.reporting.document import Table
-from cfe_faiss.audit.reporting.formats import is_undefined, show
+from cfe_faiss.audit.reporting.document import STYLES, Column, Neighbourhood, Plot, Table
+from cfe_faiss.audit.reporting.formats import MINUS, interval, is_undefined, show, show_value
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.tables import csv_text
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import MARK, REPORT_COLUMNS, check_outputs
 
 with extra("audit"):
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
+
+_SIZES = {"ROW": 20, "AXIS": 22, "LABEL": 330, "CHART": 400, "NUMBER": 190}
+"""Height of a row in a file and of an axis; widths of label, chart and number in a file; in pixels."""
+_EDGE, _LETTERS = 6, 44
+"""Margin left and right in per cent, and letters of a label in a file."""
+_SIDE, _RADIUS = 300, 92
+"""Side of the drawing of a neighbourhood, and radius of its ring, in pixels."""
+_CORNERS = {1: (4, -45), 2: (3, -90), 3: (4, -90), 4: (3, 90), 5: (5, -90)}
+"""Number of corners, and angle of the first, of each mark but the circle."""
+
+
+def template(name: str) -> str:
+    """Return a file of the folder templates."""
+    return files("cfe_faiss.audit.reporting").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+@cache
+def environment() -> Environment:
+    """Return the environment of all templates. They call functions of this package by their names."""
+    made = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        loader=FunctionLoader(template),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = show, show_value, interval, is_undefined, at, neighbourhood
+    made.filters.update({function.__name__: function for function in filters})
+    made.filters.update({macro: partial(draw, macro) for macro in ("axis", "mark", "strip")})
+    made.globals.update(_SIZES, STYLES=STYLES, MINUS=MINUS, outline=outline)
+    return made
+
+
+def draw(macro: str, *arguments: Any) -> Markup:
+    """Return what a macro of figures.svg.j2 draws, such as the row ("strip") or the axis of a chart."""
+    return Markup(getattr(environment().get_template("figures.svg.j2").module, macro)(*arguments))
+
+
+def standalone_chart(table: Table, column: Column) -> str:
+    """Return a chart of a table as an SVG file."""
+    label = next(name.key for name in table.columns if name.key != table.group)
+    names, half = [show(row[label], 300) for row in table.rows], _LETTERS // 2
+    labels = [name if len(name) <= _LETTERS else f"{name[:half]}…{name[-half:]}" for name in names]
+    return as_file(draw("standalone_chart", table, column, labels))
+
+
+def neighbourhood(drawing: Neighbourhood, name: str) -> Markup:
+    """Return a node and its neighbours, with ``name`` for screen readers."""
+    centre, count = _SIDE / 2, len(drawing.neighbours)
+    angles = [-math.pi / 2 + 2 * math.pi * (i + 0.5) / max(count, 1) for i in range(count)]
+    ring = [(math.cos(angle), math.sin(angle)) for angle in angles]
+    places = [(centre + _RADIUS * across, centre + _RADIUS * down, across, down) for across, down in ring]
+    paths = {
+        "chord": "".join(_chord(places[i][:2], places[j][:2], centre) for i, j in drawing.edges),
+        "edge": "".join(f"M{centre:.0f} {centre:.0f}L{x:.1f} {y:.1f}" for x, y, *_ in places),
+    }
+    return draw("neighbourhood", drawing, name, _SIDE, paths, list(zip(places, drawing.neighbours, strict=True)))
+
+
+def as_file(drawing: Markup) -> str:
+    """Return a drawing as an SVG file."""
+    inline = str(drawing).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    start = inline.index(">") + 1
+    head = f'<?xml version="1.0" encoding="UTF-8"?>\n<!-- {MARK} -->\n'
+    return f"{head}{inline[:start]}<style>{template('figure.css')}</style>{inline[start:]}\n"
+
+
+def at(value: float, plot: Plot) -> str:
+    """Return the place of a number in per cent of the width; the end of the scale for numbers beyond it."""
+    low, high = plot.ticks[0], plot.ticks[-1]
+    share = (min(max(value, low), high) - low) / (high - low)
+    return f"{_EDGE + (100 - 2 * _EDGE) * share:.2f}%"
+
+
+def _chord(start: tuple[float, float], end: tuple[float, float], centre: float) -> str:
+    """Return the path of a curve between two places on the ring that bends around the node in the middle."""
+    x, y = ((start[i] + end[i]) / 2 - centre for i in (0, 1))
+    # Two places on opposite sides have the centre between them: the curve then bends to one side.
+    x, y = (x, y) if math.hypot(x, y) > 1 else ((start[1] - end[1]) / 4, (end[0] - start[0]) / 4)
+    bend = max(1.0, 46 / max(math.hypot(x, y), 1))
+    middle = centre + x * bend, centre + y * bend
+    return "M{:.0f} {:.0f}Q{:.0f} {:.0f} {:.0f} {:.0f}".format(*start, *middle, *end)
+
+
+def outline(x: float, y: float, r: float, kind: int) -> str:
+    """Return the corners of a mark."""
+    corners, first = _CORNERS[kind]
+    angles = [math.radians(first + 360 * i / corners) for i in range(corners)]
+    return " ".join(f"{x + 1.2 * r * math.cos(a):.1f},{y + 1.2 * r * math.sin(a):.1f}" for a in angles)
 
 
 def report_files(path: Path) -> tuple[Path, ...]:
@@ -56,10 +151,10 @@ def write_all(
 
 def page(content: Content) -> str:
     """Return the page. Every text in it is escaped, and browsers are told to run no script and no other style."""
-    style = figures.template("figure.css") + figures.template("report.css")
+    style = template("figure.css") + template("report.css")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
-    html = figures.environment().get_template("report.html.j2")
+    html = environment().get_template("report.html.j2")
     return html.render(report=content, policy=policy, style=Markup(style))
 
 
@@ -145,10 +240,10 @@ def _drawings(content: Content) -> Iterator[tuple[str, str]]:
     for section in content.sections:
         for table in section.tables:
             for column in table.charts if table.rows else ():
-                yield re.sub(r"\W+", "_", f"{table.id}_{column.key}"), figures.standalone_chart(table, column)
+                yield re.sub(r"\W+", "_", f"{table.id}_{column.key}"), standalone_chart(table, column)
         for case in section.cases:
             for side, letter in zip(case.sides, "ab", strict=True):
                 if side.neighbourhood is not None:
                     title = f"{side.name} and its neighbours"
-                    drawing = figures.neighbourhood(side.neighbourhood, title)
-                    yield f"case_{case.place}_{letter}", figures.as_file(drawing)
+                    drawing = neighbourhood(side.neighbourhood, title)
+                    yield f"case_{case.place}_{letter}", as_file(drawing)

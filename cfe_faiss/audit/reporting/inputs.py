@@ -1,12 +1,14 @@
-"""Inputs of a report, checked once, and the description of its subject."""
+"""Inputs of a report, checked once, and its texts and tables from sections.toml, filled with words and numbers."""
 
-import hashlib
-import platform
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+import string
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,24 +17,18 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.evidence import attributes_of, sensitive_of
-from cfe_faiss.audit.evidence_changes import Models
 from cfe_faiss.audit.groups import Bins
-from cfe_faiss.audit.intervals import normal_quantile, share_columns
-from cfe_faiss.audit.model_comparison import as_models
-from cfe_faiss.audit.reporting.document import Wording, texts
-from cfe_faiss.audit.reporting.formats import group_name, join_words, list_first, plural, show
+from cfe_faiss.audit.intervals import normal_quantile
+from cfe_faiss.audit.model_comparison import Models, as_models
+from cfe_faiss.audit.reporting.document import Case, Column, Measure, Plot, Section, Table, texts
+from cfe_faiss.audit.reporting.formats import group_name, number, plural, show
 from cfe_faiss.base.checks import UNKNOWN, as_count
-from cfe_faiss.base.versions import find_version
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.graph import Graph
 
-COMMAND = "Command to rerun"
-"""Name of the fact that may differ between equal audits."""
-
-_PACKAGES = ("cfe-faiss", "faiss-cpu", "numpy", "scipy", "scikit-learn", "torch", "torch_geometric", "pandas")
-_NAMES = 40
-"""Names in one line, and characters of each, at most."""
 _Result = TypeVar("_Result")
+_Values = Mapping[str, Any]
+_SENTENCES = "named", "described", "undetermined", "findings", "limits"
+_NONE: _Values = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +80,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Inputs(Wording):
+class Inputs:
     """Data, a model's predictions for it, and the scope of an audit.
 
     Attributes
@@ -208,6 +204,112 @@ class Inputs(Wording):
         """Names of the sensitive attributes and of their intersections."""
         return [*self.sensitive, *(" & ".join(names) for names in self.crossed)]
 
+    # --- its texts and tables, from sections.toml ---------------------------------------------------------------------
+
+    def say(self, key: str, values: _Values = _NONE, **more: Any) -> str:
+        """Return a sentence of sections.toml, ``says.<key>``, filled with values."""
+        part, _, name = key.partition(".")
+        return self._fill(texts()["says"][part][name], {**values, **more})
+
+    def table(
+        self, name: str, rows: Iterable[_Values], values: _Values = _NONE, columns: Iterable[Column] = ()
+    ) -> Table:
+        """Return a table of sections.toml with rows, and with further columns behind its own."""
+        text, rows = texts()["tables"][name], tuple(rows)
+        kept = [column for column in text["columns"] if self._holds(column, values)]
+        return Table(
+            id=self._fill(text.get("id", name), values),
+            caption=self._fill(text["caption"], values),
+            reading=self._fill(text["reading"], values),
+            columns=(*(self._column(column, rows, values) for column in kept), *columns),
+            rows=rows,
+            limit=text.get("limit", 60),
+            notes=self.sentences(text.get("notes", ()), values),
+            group=text.get("group", ""),
+        )
+
+    def section(
+        self,
+        name: str,
+        values: _Values = _NONE,
+        *,
+        missing: str = "",
+        tables: Mapping[str, Iterable[_Values]] | Iterable[Table] = (),
+        cases: Iterable[Case] = (),
+        measured: Iterable[_Values] = (),
+        **sentences: Iterable[str],
+    ) -> Section:
+        """Return a section of sections.toml.
+
+        Parameters
+        ----------
+        name, values
+            Its name, and the numbers in its texts.
+        missing
+            Name of the reason why it is empty, see ``missing`` in sections.toml.
+        tables
+            Rows of tables by name, or tables.
+        cases
+            Case files.
+        measured
+            Rows with the numbers that conditions can be about.
+        sentences
+            Sentences behind the sentences of sections.toml, by the field of :class:`Section`.
+        """
+        text = texts()["sections"][name]
+        empty = Section(name, text["title"], self._fill(text["purpose"], values), is_open=text.get("is_open", False))
+        if missing:
+            return replace(empty, missing=self._fill(texts()["missing"][missing], values))
+        if isinstance(tables, Mapping):
+            tables = [self.table(name, rows, values) for name, rows in tables.items()]
+        parts: dict[str, Any] = {
+            part: (*self.sentences(text.get(part, ()), values), *sentences.get(part, ()))
+            for part in {*_SENTENCES, *sentences}
+        }
+        measures = tuple(measure for row in measured for measure in self._measures(name, row))
+        headline = self._fill(text.get("headline", ""), values)
+        return replace(empty, headline=headline, tables=tuple(tables), cases=tuple(cases), measures=measures, **parts)
+
+    def _measures(self, section: str, row: _Values) -> Iterator[Measure]:
+        """Yield the numbers of a row that conditions can be about."""
+        attribute, group = self.place_of(row)
+        for metric, text in texts()["metrics"].items():
+            key, of_ranked = text["key"], text.get("ranked", False)
+            undecided = "favourable" in text["needs"] and not self.has("favourable")
+            if text["section"] != section or undecided or (of_ranked and attribute is None):
+                continue
+            bounds = (f"{key}_low", f"{key}_high") if f"{key}_low" in row else ("low", "high")
+            value = math.nan if row[key] is None else float(row[key])
+            unjudged = "the group is not ranked" if of_ranked and not row["ranked"] else ""
+            low, high = (row.get(bound) for bound in bounds)
+            yield Measure(metric, attribute, group, value, row[text["n"]], low, high, unjudged)
+
+    def missing_need(self, name: str) -> str:
+        """Return the first need of a section that the audit does not meet; empty if it meets all."""
+        return next((need for need in texts()["sections"][name].get("needs", ()) if not self.has(need)), "")
+
+    def _fill(self, text: str, values: _Values) -> str:
+        words = ChainMap(dict(values), dict(self.words))
+        return _Formatter(words["person"], words["people"]).vformat(text, (), words)
+
+    def _holds(self, entry: Any, values: _Values) -> bool:
+        """Return whether an entry appears: it has no condition, or the condition holds."""
+        condition = entry.get("when", "") if isinstance(entry, Mapping) else ""
+        name = condition.removeprefix("not ")
+        return not name or bool(values[name] if name in values else self.has(name)) == (name == condition)
+
+    def sentences(self, entries: Sequence[Any], values: _Values) -> tuple[str, ...]:
+        """Return the sentences of sections.toml that apply, filled with values."""
+        kept = ({"text": entry} if isinstance(entry, str) else entry for entry in entries if self._holds(entry, values))
+        rows = ((entry["text"], row) for entry in kept for row in (values[entry["each"]] if "each" in entry else ({},)))
+        return tuple(self._fill(text, {**values, **row}) for text, row in rows)
+
+    def _column(self, text: Mapping[str, Any], rows: Sequence[_Values], values: _Values) -> Column:
+        fields = {name: part for name, part in text.items() if name != "when"}
+        if "plot" in fields:
+            fields["plot"] = _plot(fields["plot"], rows, values)
+        return Column(**fields | {"title": self._fill(text["title"], values)})
+
 
 def check_inputs(
     finder: EvidenceFinder,
@@ -274,93 +376,24 @@ def _check_texts(attributes: Attributes) -> None:
             raise ValueError(f"attributes must hold Unicode texts, got the surrogate {bad!r} in {name!r}") from None
 
 
-def scope(inputs: Inputs) -> tuple[str, ...]:
-    """Return sentences that describe the audit to readers who know neither the data nor the model."""
-    finder, removed = inputs.finder, inputs.finder.removed
-    total, count = len(finder.labels), len(inputs.nodes)
-    part = ("" if count == total else f"{count:,} of ") + plural(total, inputs.words["person"], inputs.words["people"])
-    values = {
-        "data": inputs.subject.data,
-        "model": inputs.subject.model,
-        "part": part,
-        "names": join_words(map(show, inputs.sensitive)) if inputs.sensitive else "",
-        "features": finder.vectors.shape[1],
-        "graph": "" if finder.graph is None else " and the connections",
-        "without": "" if removed is None else f", without {join_words(map(show, removed.attributes))}",
-    }
-    shares = {"selected": inputs.labels == inputs.favourable} if inputs.has("favourable") else {}
-    if inputs.truth is not None:
-        shares["right"] = (inputs.truth == inputs.labels)[inputs.truth != UNKNOWN]
-        values["judged"] = len(shares["right"])
-    for name, hits in shares.items():
-        found = share_columns(name, hits.sum(), len(hits), inputs.settings.confidence)
-        values |= {column: float(value) for column, value in found.items()}
-    return inputs.sentences(texts()["scope"]["sentences"], values)
+class _Formatter(string.Formatter):
+    """Formats numbers by their kinds and counts by their nouns, and shortens texts."""
+
+    def __init__(self, person: str, people: str) -> None:
+        self._nouns = person, people
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        if format_spec.startswith("#"):
+            return plural(value, *((format_spec[1:],) if format_spec[1:] else self._nouns))
+        return show(value) if not format_spec else str(value) if format_spec == "raw" else number(value, format_spec)
 
 
-def facts(inputs: Inputs) -> dict[str, str]:
-    """Return the known facts about the subject by name."""
-    finder, subject, graph, removed = inputs.finder, inputs.subject, inputs.finder.graph, inputs.finder.removed
-    sizes = np.bincount(inputs.labels[inputs.labels >= 0], minlength=len(inputs.class_names))
-    classes = [f"{show(name, _NAMES)} {size:,}" for name, size in zip(inputs.class_names, sizes, strict=True) if size]
-    known = 0 if inputs.truth is None else int((inputs.truth >= 0).sum())
-    people, person = inputs.words["people"], inputs.words["person"]
-    favourable = None if inputs.favourable is None else show(inputs.class_names[inputs.favourable], _NAMES)
-    found = {
-        "Data": inputs.subject.data,
-        "Model": inputs.subject.model,
-        f"Audited {people}": f"{len(inputs.nodes):,} of {len(finder.labels):,}",
-        "Connections": "" if graph is None else _connections(finder, graph),
-        "Predicted classes": ", ".join(classes),
-        "Favourable class": favourable or "none was named; each class is reported in turn",
-        "True classes": f"known for {plural(known, person, people)}" if known else "not known",
-        f"Attributes ({len(inputs.attributes):,})": list_first(_shorten(inputs.attributes), _NAMES),
-        "Sensitive attributes": join_words(_shorten(inputs.sensitive)) if inputs.sensitive else "none named",
-        "Left out of the similarity": "" if removed is None else join_words(_shorten(removed.attributes)),
-        "Correlated columns that remain in it": ""
-        if removed is None
-        else ", ".join(f"{show(proxy.column, _NAMES)} ({proxy.strength:.2f})" for proxy in removed.proxies[:8]),
-        "Seed": "not given" if subject.seed is None else str(subject.seed),
-        COMMAND: subject.command or "not given",
-        "Versions": ", ".join(f"{name} {text}" for name, text in versions().items()),
-        "SHA-256 of the predictions": digest(finder.labels),
-        "SHA-256 of the vectors": digest(finder.vectors),
-    }
-    if graph is not None:
-        weights = [] if graph.weights is None else [graph.weights]
-        found["SHA-256 of the connections"] = digest(graph.indptr, graph.indices, *weights)
-    for name, labels in list((inputs.models or {}).items())[1:]:
-        found[f"SHA-256 of the predictions of {show(name, _NAMES)}"] = digest(labels)
-    found |= {f"SHA-256 of {show(name, 60)}": text for name, text in subject.files.items()}
-    return {name: text for name, text in found.items() if text}
-
-
-def _shorten(names: "Sequence[str] | Attributes") -> list[str]:
-    return [show(name, _NAMES) for name in names]
-
-
-def _connections(finder: EvidenceFinder, graph: Graph) -> str:
-    count = f"{graph.num_edges:,}, directed" if graph.directed else f"{graph.num_edges // 2:,}"
-    unused = "".join(f"; {name} for the model only" for name in finder.model_only)
-    return count + (unused if graph.weights is None else ", by weight")
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that affect the numbers."""
-    found = {name: find_version(name) for name in _PACKAGES}
-    return {"Python": platform.python_version()} | {name: text for name, text in found.items() if text}
-
-
-def digest(*arrays: NDArray[Any]) -> str:
-    r"""Return the SHA-256 of arrays: of the dtype ("<f4"), the shape and the bytes of each, in C order.
-
-    Examples
-    --------
-    >>> digest(np.array([1, 2], np.int32)) == hashlib.sha256(b"<i4 (2,)" + b"\1\0\0\0\2\0\0\0").hexdigest()
-    True
-    """
-    hashed = hashlib.sha256()
-    for array in arrays:
-        hashed.update(f"{array.dtype.str} {array.shape}".encode())
-        hashed.update(np.ascontiguousarray(array).tobytes())
-    return hashed.hexdigest()
+def _plot(text: Mapping[str, Any], rows: Sequence[_Values], values: _Values) -> Plot:
+    guides = [values[guide] if isinstance(guide, str) else guide for guide in text.get("guides", ())]
+    known = tuple(float(guide) for guide in guides if guide is not None)
+    marks = {name: text[name] for name in ("expected", "before") if name in text}
+    if "ticks" in text:
+        return Plot(tuple(text["ticks"]), known, **marks)
+    low, high = text.get("clip", (-math.inf, math.inf))
+    numbers = [min(max(row[key], low), high) for row in rows for key in text["around"] if row[key] is not None]
+    return Plot.around([*numbers, *text.get("also", ())], known, **marks)

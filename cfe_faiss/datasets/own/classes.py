@@ -60,17 +60,14 @@ def read_classes(predictions: Source | None, truth: Source | None, ids: Ids) -> 
     ValueError
         If a file has another content, a node has no predicted class, or a true class has no column of probabilities.
     """
-    predicted, true, origin = None, None, truth and truth.path
-    if predictions is not None:
-        predicted = _read(predictions, ids)
+    predicted = None if predictions is None else _read(predictions, ids)
+    true, origin = None if truth is None else _read(truth, ids, unknown=True), truth and truth.path
     if isinstance(predicted, list) and "" in predicted:
         missing, node = predicted.count(""), ids.names[predicted.index("")]
         raise ValueError(
             f"{predictions and predictions.path} must hold a class for every node, got none for {missing:,}, "
             f"such as {str(node)!r}"
         )
-    if truth is not None:
-        true = _read(truth, ids, unknown=True)
     if isinstance(true, tuple):
         raise ValueError(f"{origin} must hold one class for each node, got columns {', '.join(true[0])}")
     given = set(true or ()) - {""}

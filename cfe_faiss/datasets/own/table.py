@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, time
 from itertools import zip_longest
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import UNKNOWN, check_known
+from cfe_faiss.base.checks import UNKNOWN, check_known, did_you_mean
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.tables import are_numbers
 
@@ -95,10 +95,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Source:
-    """A file and the names of its columns to read; without names, all columns but the ids."""
+    """A file and the names of its columns to read, without names all columns but the ids; and maybe its own name."""
 
     path: Path
     columns: tuple[str, ...] = ()
+    name: str = ""
 
     @classmethod
     def parse(cls, text: str) -> "Source":
@@ -108,6 +109,12 @@ class Source:
             return cls(Path(text))
         return cls(Path(name), tuple(columns.split(",")))
 
+    @classmethod
+    def parse_named(cls, text: str) -> "Source":
+        """Return the source of ``NAME=FILE`` or ``FILE``, each as in :meth:`parse`."""
+        name, sign, rest = text.partition("=")
+        return replace(cls.parse(rest), name=name) if sign and not Path(text).exists() else cls.parse(text)
+
     def read(self, id: str | None = None, *, empty: bool = False) -> tuple[Table, tuple[str, ...]]:  # noqa: A002
         """Return the table, see :func:`read_table`, and the names of its columns, without that of the ids."""
         if self.path.suffix == ".npy" and self.columns:
@@ -115,22 +122,6 @@ class Source:
         table = read_table(self.path, empty=empty)
         names = tuple(name for name in table.columns if not table.has_header or name != id)
         return table, self.columns or names
-
-
-@dataclass(frozen=True)
-class NamedSource(Source):
-    """A source with a name; empty for none."""
-
-    name: str = ""
-
-    @classmethod
-    def parse(cls, text: str) -> "NamedSource":
-        """Return the source of ``NAME=FILE`` or ``FILE``, each as in :class:`Source`."""
-        name, sign, rest = text.partition("=")
-        if not sign or Path(text).exists():
-            name, rest = "", text
-        source = Source.parse(rest)
-        return cls(source.path, source.columns, name)
 
 
 @dataclass(frozen=True)
@@ -181,6 +172,15 @@ class Ids:
         if self.column is None:
             return np.array([_row_number(text, len(self.names)) for text in texts], np.int64)
         return np.array([self._numbers.get(text, UNKNOWN) for text in texts], np.int64)
+
+    def known(self, argument: str, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Return the number of each name, (m,); ValueError names an unknown one, and ``argument`` its origin."""
+        found = self.find(texts)
+        if (found < 0).any():
+            wrong = texts[int(np.argmax(found < 0))]
+            hint = did_you_mean(wrong, map(str, self.names.tolist()))
+            raise ValueError(f"{argument} must be the id or the number of a node, got {wrong!r}{hint}")
+        return found
 
     def rows(self, table: Table) -> NDArray[np.int64]:
         """Return the node of each row of a table, (rows,), each at most once.
@@ -237,10 +237,9 @@ class Ids:
 
     def align(self, table: Table, column: Column) -> list[str]:
         """Return the texts of a column by node, "" for nodes without a row."""
-        texts = [""] * len(self)
-        for node, text in zip(self.rows(table).tolist(), as_texts(column), strict=True):
-            texts[node] = text
-        return texts
+        texts = np.full(len(self), "", object)
+        texts[self.rows(table)] = as_texts(column)
+        return list(texts)
 
 
 def _row_number(text: str, n: int) -> int:
@@ -433,9 +432,8 @@ def _of_arrow(path: Path, name: str, column: Any) -> Column:
     types = pa.types
     of = column.type.value_type if types.is_dictionary(column.type) else column.type
     if types.is_integer(of) or types.is_floating(of) or types.is_decimal(of):
-        numbers: NDArray[Any] = column.cast(
-            of if types.is_integer(of) and not column.null_count else "float64"
-        ).to_numpy()
+        kind = of if types.is_integer(of) and not column.null_count else "float64"
+        numbers: NDArray[Any] = column.cast(kind).to_numpy()
         return numbers
     if types.is_timestamp(of):  # Python has no nanoseconds
         of = pa.timestamp("us", of.tz)

@@ -1,5 +1,6 @@
 """Haystack's document store over an evidence store."""
 
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Self
@@ -10,9 +11,7 @@ from cfe_faiss._native import ReadWriteLock
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.extras import extra
 from cfe_faiss.integrations.adapter import checked_store, evidence, in_thread, join_filters, put
-from cfe_faiss.integrations.haystack.filters import condition
-from cfe_faiss.integrations.haystack.meta_values import different_values, field_types, key_of, value_range
-from cfe_faiss.integrations.haystack.rows import WITHOUT_EMBEDDING, documents_of, embeddings_of, to_row
+from cfe_faiss.integrations.haystack.conversion import WITHOUT_EMBEDDING, condition, documents_of, embeddings_of, to_row
 from cfe_faiss.store import EvidenceStore
 
 with extra("haystack"):
@@ -23,6 +22,8 @@ with extra("haystack"):
 _WITHOUT = {WITHOUT_EMBEDDING: {"$eq": True}}
 
 Filters = dict[str, Any] | None
+_TYPES = {bool: "boolean", int: "int", float: "float"}
+"""Haystack's names of the types of values; "keyword" for all others."""
 
 
 class EvidenceDocumentStore:
@@ -186,11 +187,17 @@ class EvidenceDocumentStore:
 
     def get_metadata_fields_info(self) -> dict[str, dict[str, str]]:
         """Return the type of each key of ``meta``: ``{"lang": {"type": "keyword"}}``."""
-        return field_types(self._metas(None))
+        values = {key: value for meta in self._metas(None) for key, value in meta.items() if value is not None}
+        return {key: {"type": _TYPES.get(type(value), "keyword")} for key, value in values.items()}
 
     def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
         """Return the least and the greatest value of a key of ``meta`` as ``{"min": ..., "max": ...}``."""
-        return value_range(self._metas(None), metadata_field)
+        found = _values(self._metas(None), metadata_field)
+        values = [value for value in found if isinstance(value, int | float | str)]
+        try:
+            return {"min": min(values, default=None), "max": max(values, default=None)}
+        except TypeError:
+            return {"min": None, "max": None}
 
     def get_metadata_field_unique_values(
         self,
@@ -213,7 +220,7 @@ class EvidenceDocumentStore:
         filters
             Documents to take values from.
         """
-        values = different_values(self._metas(filters), metadata_field)
+        values = _different_values(self._metas(filters), metadata_field)
         if search_term:
             values = [value for value in values if search_term.lower() in str(value).lower()]
         return values[from_ : from_ + size], len(values)
@@ -221,7 +228,7 @@ class EvidenceDocumentStore:
     def count_unique_metadata_by_filter(self, filters: dict[str, Any], metadata_fields: list[str]) -> dict[str, int]:
         """Return the number of distinct values under each key of ``meta``, among the documents that match."""
         metas = self._metas(filters)
-        return {key_of(field): len(different_values(metas, field)) for field in metadata_fields}
+        return {_key_of(field): len(_different_values(metas, field)) for field in metadata_fields}
 
     def _metas(self, filters: Filters) -> list[dict[str, Any]]:
         return [document.meta for document in self.filter_documents(filters)]
@@ -322,3 +329,22 @@ def _check_documents(documents: Any) -> list[Document]:
         if wrong is None:
             return list(documents)
     raise ValueError(f"documents must be a list of documents, got {type(wrong).__name__}")
+
+
+def _different_values(metas: Iterable[dict[str, Any]], field: str) -> list[Any]:
+    """Return the distinct values under a key, ordered by their texts; 1, 1.0, "1" and True are four values."""
+    found = {
+        (type(value).__name__, json.dumps(value, sort_keys=True, default=repr)): value
+        for value in _values(metas, field)
+    }
+    return [found[key] for key in sorted(found, key=lambda key: (str(found[key]), key[0]))]
+
+
+def _key_of(field: str) -> str:
+    """Return the key of ``meta`` that a field names; the prefix ``meta.`` is optional in Haystack."""
+    return field.removeprefix("meta.")
+
+
+def _values(metas: Iterable[dict[str, Any]], field: str) -> list[Any]:
+    key = _key_of(field)
+    return [meta[key] for meta in metas if meta.get(key) is not None]

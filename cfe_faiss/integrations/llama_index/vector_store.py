@@ -1,22 +1,28 @@
-"""LlamaIndex's vector store over an evidence store."""
+"""LlamaIndex's vector store over an evidence store, and its retriever of evidence."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
+from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.extras import extra
 from cfe_faiss.integrations import adapter
-from cfe_faiss.integrations.llama_index.filters import condition
-from cfe_faiss.integrations.llama_index.nodes import REF_DOC_ID, to_node, to_row
+from cfe_faiss.integrations.llama_index.conversion import REF_DOC_ID, condition, to_node, to_row
 from cfe_faiss.store import EvidenceStore, Hits, Rows
 
 with extra("llama-index"):
     import fsspec
     from fsspec.implementations.local import LocalFileSystem
+    from llama_index.core.base.base_retriever import BaseRetriever
+    from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.bridge.pydantic import PrivateAttr
-    from llama_index.core.schema import BaseNode, NodeWithScore
+    from llama_index.core.callbacks.base import CallbackManager
+    from llama_index.core.constants import DEFAULT_SIMILARITY_TOP_K
+    from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TextNode
+    from llama_index.core.settings import Settings
     from llama_index.core.vector_stores.simple import DEFAULT_VECTOR_STORE, NAMESPACE_SEP
     from llama_index.core.vector_stores.types import (
         DEFAULT_PERSIST_DIR,
@@ -116,11 +122,9 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         if not nodes:
             return []
         for node in nodes:
-            found = len(node.get_embedding())
-            if found != self._store.d:
-                raise ValueError(
-                    f"the embedding of node {node.node_id!r} must have {self._store.d} numbers, got {found}"
-                )
+            found, d = len(node.get_embedding()), self._store.d
+            if found != d:
+                raise ValueError(f"the embedding of node {node.node_id!r} must have {d} numbers, got {found}")
         vectors = [node.get_embedding() for node in nodes]
         return adapter.put(self._store.upsert, map(to_row, nodes), vectors, self.label_key)
 
@@ -158,9 +162,8 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         """
         if node_ids is not None and filters is None:
             return self._nodes(self._store.get(list(dict.fromkeys(node_ids)), skip_missing=True))
-        return self._nodes(
-            self._store.get(where=adapter.join_filters(_among("$id", node_ids), self._matching(filters)))
-        )
+        where = adapter.join_filters(_among("$id", node_ids), self._matching(filters))
+        return self._nodes(self._store.get(where=where))
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Return the most similar nodes, in the modes DEFAULT and MMR.
@@ -315,3 +318,77 @@ def _folder(persist_path: str) -> Path:
 def _check_local(fs: fsspec.AbstractFileSystem | None) -> None:
     if fs is not None and not isinstance(fs, LocalFileSystem):
         raise ValueError(f"fs must be None or a local file system, got {type(fs).__name__}")
+
+
+class EvidenceRetriever(BaseRetriever):
+    """Retriever of the nodes that are most similar to a query and that a classifier labels differently.
+
+    Use it as any retriever of LlamaIndex, for example in a ``RetrieverQueryEngine``.
+
+    Parameters
+    ----------
+    vector_store
+        Store of the nodes and their classes.
+    classifier
+        Returns the predicted class of a text, with the class names of the nodes' metadata.
+    embed_model
+        Embedding model of the nodes; LlamaIndex's ``Settings.embed_model`` by default.
+    similarity_top_k
+        Number of nodes, >= 1.
+    filters
+        Nodes that may be found; the search is exact among them.
+    callback_manager
+        LlamaIndex's, for tracing.
+
+    Examples
+    --------
+    >>> import cfe_faiss as cfe
+    >>> from cfe_faiss.integrations.llama_index import EvidenceRetriever, EvidenceVectorStore
+    >>> from llama_index.core import MockEmbedding
+    >>> from llama_index.core.schema import TextNode
+    >>> store = EvidenceVectorStore(cfe.EvidenceStore(2))
+    >>> _ = store.add([
+    ...     TextNode(text="charged twice", embedding=[1, 0], metadata={"label": "urgent"}),
+    ...     TextNode(text="charged", embedding=[0.8, 0.6], metadata={"label": "routine"}),
+    ... ])
+    >>> retriever = EvidenceRetriever(
+    ...     store, lambda text: "urgent" if "twice" in text else "routine", MockEmbedding(2), similarity_top_k=1
+    ... )
+    >>> [found.node.get_content() for found in retriever.retrieve("charged twice by mistake")]
+    ['charged']
+    """
+
+    def __init__(
+        self,
+        vector_store: EvidenceVectorStore,
+        classifier: Callable[[str], str | int],
+        embed_model: BaseEmbedding | None = None,
+        *,
+        similarity_top_k: int = DEFAULT_SIMILARITY_TOP_K,
+        filters: MetadataFilters | None = None,
+        callback_manager: CallbackManager | None = None,
+    ) -> None:
+        if not isinstance(vector_store, EvidenceVectorStore):
+            raise TypeError(f"vector_store must be an EvidenceVectorStore, got {type(vector_store).__name__}")
+        self._vector_store = vector_store
+        self._classifier = classifier
+        self._embed_model = Settings.embed_model if embed_model is None else embed_model
+        self._similarity_top_k = as_count("similarity_top_k", similarity_top_k)
+        self._filters = filters
+        super().__init__(callback_manager=callback_manager)
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        embedding = query_bundle.embedding
+        if embedding is None:
+            embedding = self._embed_model.get_agg_embedding_from_queries(query_bundle.embedding_strs)
+        return self._evidence(query_bundle.query_str, embedding)
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        embedding = query_bundle.embedding
+        if embedding is None:
+            embedding = await self._embed_model.aget_agg_embedding_from_queries(query_bundle.embedding_strs)
+        return await asyncio.to_thread(self._evidence, query_bundle.query_str, embedding)
+
+    def _evidence(self, text: str, embedding: list[float]) -> list[NodeWithScore]:
+        query, label = TextNode(text=text, embedding=embedding), self._classifier(text)
+        return self._vector_store.evidence(query, self._similarity_top_k, label=label, filters=self._filters)

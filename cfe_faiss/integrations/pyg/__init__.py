@@ -1,7 +1,6 @@
 """PyG's explainers compared with evidence, and its stores as inputs of jobs. Importing this loads torch and PyG."""
 
-from cfe_faiss.integrations.pyg.algorithm import EvidenceExplainer
-from cfe_faiss.integrations.pyg.beside import ExplainedEvidence, explain_beside
+from cfe_faiss.integrations.pyg.explain import EvidenceExplainer, ExplainedEvidence, explain_beside
 from cfe_faiss.integrations.pyg.stores import StoredEdges, StoredFeatures, stored_edges, stored_features
 
 __all__ = [

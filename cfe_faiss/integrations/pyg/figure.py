@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from cfe_faiss.integrations.pyg.beside import ExplainedEvidence
+    from cfe_faiss.integrations.pyg.explain import ExplainedEvidence
 
 _DRAWN = 3
 """Evidence nodes that are drawn."""

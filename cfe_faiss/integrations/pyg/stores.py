@@ -156,9 +156,8 @@ def stored_edges(store: GraphStore, *attr: Any, **named_attr: Any) -> StoredEdge
 def _of_rows(pointers: NDArray[Any], others: NDArray[Any], own: int) -> StoredEdges:
     """Return the edges of sparse rows. ``own`` is 0 if rows belong to sources, 1 if they belong to targets."""
     if pointers.ndim != 1 or others.ndim != 1 or len(pointers) < 1 or pointers[-1] != len(others):
-        raise ValueError(
-            f"the edges' pointers must end with the number of indices, got shapes {pointers.shape} and {others.shape}"
-        )
+        shapes = f"{pointers.shape} and {others.shape}"
+        raise ValueError(f"the edges' pointers must end with the number of indices, got shapes {shapes}")
 
     def ends(end: int, edges: slice) -> NDArray[Any]:
         if end != own:

@@ -5,13 +5,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from cfe_faiss.audit.reporting.document import Column, Neighbour, Neighbourhood, Plot, Table
-from cfe_faiss.audit.reporting.figures import (
+from cfe_faiss.audit.reporting.files import (
     as_file,
-    axis,
-    mark,
+    draw,
     neighbourhood,
     standalone_chart,
-    strip,
 )
 
 HOSTILE = "</svg><script>alert(1)</script>\ufffe"
@@ -38,11 +36,11 @@ def place(shape, name="cx"):
 
 
 def test_places_of_a_chart_are_in_proportion():
-    (value,) = shapes(strip(COLUMN, ROWS[0]), "circle", "value")
-    (interval,) = shapes(strip(COLUMN, ROWS[0]), "line", "interval")
-    (expected,) = shapes(strip(COLUMN, ROWS[0]), "line", "expected")
-    (before,) = shapes(strip(COLUMN, ROWS[0]), "line", "before")
-    left, middle, right = (place(tick, "x") for tick in shapes(axis(COLUMN), "text", "tick"))
+    (value,) = shapes(draw("strip", COLUMN, ROWS[0]), "circle", "value")
+    (interval,) = shapes(draw("strip", COLUMN, ROWS[0]), "line", "interval")
+    (expected,) = shapes(draw("strip", COLUMN, ROWS[0]), "line", "expected")
+    (before,) = shapes(draw("strip", COLUMN, ROWS[0]), "line", "before")
+    left, middle, right = (place(tick, "x") for tick in shapes(draw("axis", COLUMN), "text", "tick"))
     assert place(value) == middle == (left + right) / 2
     assert place(interval, "x1") == pytest.approx((left + middle) / 2)
     assert place(interval, "x2") == pytest.approx((middle + right) / 2)
@@ -51,7 +49,7 @@ def test_places_of_a_chart_are_in_proportion():
 
 
 def test_a_number_that_is_not_defined_is_not_drawn():
-    drawn = str(strip(COLUMN, ROWS[1]))
+    drawn = str(draw("strip", COLUMN, ROWS[1]))
     assert "circle" not in drawn
     assert "nan" not in drawn
     assert drawn.count("<line") == 1  # the guide
@@ -59,7 +57,7 @@ def test_a_number_that_is_not_defined_is_not_drawn():
 
 @pytest.mark.parametrize("row", ROWS)
 def test_everything_lies_within_the_chart(row):
-    for shape in ET.fromstring(str(strip(COLUMN, row))).iter():
+    for shape in ET.fromstring(str(draw("strip", COLUMN, row))).iter():
         assert all(0 <= place(shape, name) <= 100 for name in ("x1", "x2", "cx") if name in shape.attrib)
 
 
@@ -112,7 +110,7 @@ def test_neighbourhoods_are_well_formed_escaped_and_within_the_drawing(drawing):
 
 
 def test_classes_differ_in_shape_and_common_neighbours_in_outline():
-    outlines = [re.sub(r"class-\d", "", str(mark(style))) for style in range(6)]
+    outlines = [re.sub(r"class-\d", "", str(draw("mark", style))) for style in range(6)]
     assert len(set(outlines)) == 6
     root = ET.fromstring(str(neighbourhood(NEIGHBOURHOODS[0], "name")))
     assert sum("shared" in shape.attrib.get("class", "") for shape in root.iter()) == 1

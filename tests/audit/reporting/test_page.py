@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from audit_report_helpers import text_of
 
-from cfe_faiss.audit.reporting.figures import template
+from cfe_faiss.audit.reporting.files import template
 from cfe_faiss.audit.reporting.formats import show
 
 VOID = {"meta", "link", "input", "br"}

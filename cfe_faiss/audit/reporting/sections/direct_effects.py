@@ -1,7 +1,7 @@
 """All tests that may name a finding, as one family, and the named findings under other choices."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,11 +12,11 @@ from scipy.stats import rankdata
 
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.direct_test import judge, pair_counts
+from cfe_faiss.audit.effects import DirectEffects, direct_effects
 from cfe_faiss.audit.evidence import attributes_of, known_rows
-from cfe_faiss.audit.family import DirectEffects, direct_effects
-from cfe_faiss.audit.groups import known_groups
+from cfe_faiss.audit.groups import groupings
 from cfe_faiss.audit.model_comparison import ModelComparison, compare_models
-from cfe_faiss.audit.reporting.document import Column, Section, section_of
+from cfe_faiss.audit.reporting.document import Column, Section
 from cfe_faiss.audit.reporting.formats import group_name, list_first, rows_of, show, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.groups import Rates, find_rates
@@ -88,28 +88,21 @@ def change_rows(inputs: Inputs) -> list[_Row]:
     """Return the tests of changes, adjusted over all tests of the report, as rows of the table of all tests."""
     changes, effects = inputs.once(find_changes), inputs.once(find_effects)
     rows = [] if changes is None else rows_of(changes.table)
+    sizes = Counter((row["model"], row["attribute"], row["test"]) for row in rows)
     for row in rows:
         if effects is not None and row["p"] is not None:
             judge(row, effects.others[change_key(row)], effects.fdr)
-        place = inputs.group({"feature": row["attribute"], "value": row["value"]})
-        is_rate = row["test"] == "rates"
-        row |= {
-            "place": place,
-            "group": f"{show(row['model'])}: {place}",
-            "n_carriers": row["n"],
-            "change": row["effect"],
-        }
+        kind, place = row["test"], inputs.group({"feature": row["attribute"], "value": row["value"]})
+        row["values"] = 0 if kind == "rates" else sizes[row["model"], row["attribute"], kind]
+        row["detail"] = row["reason"] or (inputs.say("models.moved", row) if kind == "rates" else "")
+        model = show(row["model"])
+        row |= {"group": f"{model}: {place}", "attribute": f"{model}: {row['attribute']}", "place": place}
+        row |= {"n_carriers": row["n"], "change": row["effect"]}
         row |= {"effect": None if row["p"] is None else row["effect"], "n_effective": round(row["n_effective"], 1)}
-        row["detail"] = row["reason"] or (inputs.say("models.moved", row) if is_rate else "")
-        same = (row["model"], row["attribute"], row["test"])
-        row["values"] = 0 if is_rate else sum((one["model"], one["attribute"], one["test"]) == same for one in rows)
-    for row in rows:
-        row |= {"attribute": row["group"].removesuffix(row["place"]) + row["attribute"], "kind": row["test"]}
-        row["test"] = inputs.say(f"models.{row['kind']}")
+        row |= {"kind": kind, "test": inputs.say(f"models.{kind}")}
     return _keep_one_side(rows)
 
 
-@section_of("tests")
 def effects_section(inputs: Inputs) -> Section:
     """Return one table of all tests, and a sentence for each finding that survives the correction."""
     effects, rates = inputs.once(find_effects), inputs.once(find_rates)
@@ -233,7 +226,6 @@ def limit_lines(inputs: Inputs, sentences: Iterable[str]) -> tuple[str, ...]:
     return tuple(lines if left <= 0 else [*lines[:_LINES], inputs.say("tests.more", left=left)])
 
 
-@section_of("sensitivity")
 def sensitivity_section(inputs: Inputs) -> Section:
     """Return the p value of each named direct effect under other scalings, other k, and fewer attributes."""
     effects = inputs.once(find_effects)
@@ -302,9 +294,8 @@ def _tests(
     """Return the named tests for each number of neighbours. People of one set share their neighbours and pairs."""
     rows = known_rows(finder, None)
     attributes = list(dict.fromkeys(row["attribute"] for row in named))
-    groups = {
-        group.name: group for group in known_groups(attributes_of(finder), rows, attributes, inputs.settings.bins)
-    }
+    known = groupings(attributes_of(finder), rows, attributes, inputs.settings.bins, with_missing=False)
+    groups = {group.name: group for group in known}
     samples = Samples(finder, rows, np.array(inputs.unfavourable, np.int32))
     with_pairs = any(row["test"] == "direction" for row in named)
     found: dict[tuple[str, str], list[_Answer]] = {}

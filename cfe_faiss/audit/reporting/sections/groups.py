@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.audit.discrimination import discrimination_scores
-from cfe_faiss.audit.errors import error_rate_by_evidence
-from cfe_faiss.audit.fairness import consistency
 from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics
-from cfe_faiss.audit.reporting.document import Section, Table, section_of
+from cfe_faiss.audit.neighbours import consistency, discrimination_scores, error_rate_by_evidence
+from cfe_faiss.audit.reporting.document import Section, Table
 from cfe_faiss.audit.reporting.formats import join_words, list_first, rows_of, show
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.score_curves import calibration_curves, threshold_curves
@@ -65,7 +63,6 @@ def _row(inputs: Inputs, row: dict[str, Any]) -> dict[str, Any]:
     return row | {"heading": heading, "group": inputs.group(row), "verdict": verdict}
 
 
-@section_of("groups")
 def groups_section(inputs: Inputs) -> Section:
     """Return the rates and the impact ratios of all groups, one chart each."""
     rates, single = inputs.once(find_rates), inputs.has("favourable")
@@ -90,7 +87,6 @@ def groups_section(inputs: Inputs) -> Section:
     )
 
 
-@section_of("counts")
 def counts_section(inputs: Inputs) -> Section:
     """Return counts and bounds of every group, and the tables of New York's Local Law 144 (6 RCNY 5-301)."""
     rates = inputs.once(find_rates)
@@ -116,7 +112,6 @@ def _local_law_144(inputs: Inputs, metrics: GroupMetrics) -> Iterator[Table]:
             yield inputs.table("local_law_144", rows_of(frame), values)
 
 
-@section_of("error_rates")
 def error_rates_section(inputs: Inputs) -> Section:
     """Return errors by group, and the deviation from equalised odds."""
     rates, key = inputs.once(find_rates), "equalised_odds_difference"
@@ -134,7 +129,6 @@ def error_rates_section(inputs: Inputs) -> Section:
     )
 
 
-@section_of("calibration")
 def calibration_section(inputs: Inputs) -> Section:
     """Return the calibration of the probabilities by group, and the shares selected at other thresholds."""
     probabilities = inputs.finder.probabilities
@@ -162,7 +156,6 @@ def calibration_section(inputs: Inputs) -> Section:
     return inputs.section("calibration", {"gap": gap}, tables=tables | {"thresholds": lines.values()})
 
 
-@section_of("discrimination")
 def discrimination_section(inputs: Inputs) -> Section:
     """Return the discrimination scores (paper, section "Revealing Unfairness") as a description."""
     names, k = inputs.attributes_and_pairs, inputs.settings.k
@@ -171,7 +164,6 @@ def discrimination_section(inputs: Inputs) -> Section:
     return inputs.section("discrimination", {"count": len(rows)}, tables={"discrimination_scores": rows})
 
 
-@section_of("consistency")
 def consistency_section(inputs: Inputs) -> Section:
     """Return the share of people who are decided differently from their nearest neighbour."""
     confidence = inputs.settings.confidence
@@ -182,7 +174,6 @@ def consistency_section(inputs: Inputs) -> Section:
     return inputs.section("consistency", rows[0], tables={"consistency": rows}, measured=rows)
 
 
-@section_of("errors")
 def errors_section(inputs: Inputs) -> Section:
     """Return the accuracy within the closest pairs (paper, section "Verifying Prediction Errors")."""
     frame = error_rate_by_evidence(inputs.finder, ks=_POINTS, confidence=inputs.settings.confidence)

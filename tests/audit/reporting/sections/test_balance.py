@@ -6,8 +6,7 @@ import pytest
 
 import cfe_faiss as cfe
 from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
-from cfe_faiss.audit.reporting.sections.balance import balance_section
-from cfe_faiss.audit.reporting.sections.pairs import Pairs, find_pairs
+from cfe_faiss.audit.reporting.sections.pairs import Pairs, balance_section, find_pairs
 from cfe_faiss.finder import PairEvidence
 
 SETTINGS = Settings(k=1, pairs=10, cases=1, bins=4, confidence=0.95)

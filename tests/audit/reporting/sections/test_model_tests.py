@@ -5,7 +5,7 @@ from audit_report_helpers import model, table_of
 import cfe_faiss as cfe
 from cfe_faiss import audit
 from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
-from cfe_faiss.audit.reporting.sections.model_tests import only_in_section
+from cfe_faiss.audit.reporting.sections.models import only_in_section
 
 
 def section_of(audited, name):

@@ -1,0 +1,523 @@
+"""Direct effects of an attribute: direction test, situation test, and both for all values as one family."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cfe_faiss.audit import direct_test
+from cfe_faiss.audit.direct_test import ScoreTest
+from cfe_faiss.audit.evidence import attributes_of, drop_self, known_rows, sensitive_of
+from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, groupings
+from cfe_faiss.audit.sample import ANY_LABEL, Sample, Samples, question
+from cfe_faiss.audit.tables import Bools, Floats, Frame, TableResult, data_frame, limits_of, share
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number
+from cfe_faiss.base.threads import single_threaded_blas
+from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.finder.frames import as_html, table_html
+from cfe_faiss.index.parameters import EvidenceParameters
+
+LIMITS = limits_of("direct_tests")
+_COLUMNS = (
+    *("attribute", "value", "test", "n_carriers", "n_others", "effect", "statistic", "p", "q", "n_effective", "few"),
+    *("verdict", "reason", "against", "in_favour", "expected", "gamma", "named"),
+)
+_ROUNDING = 1e-12  # differences of shares that miss the threshold by less reach it
+_DRAWS, _DRAWN_ROWS, _DEPTH = 100, 1_000, 2_000  # of the attribute, for `expected`
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class DirectTest(ScoreTest):
+    """Common part of the results of :func:`direction_test` and :func:`situation_test`."""
+
+    attribute: str
+    value: tuple[str, ...]
+    unfavourable: tuple[str, ...]
+    n_carriers: int
+    n_others: int
+    unknown: int
+    verdict: str
+    limits: tuple[str, ...] = LIMITS
+
+    def __repr__(self) -> str:
+        answer = f"cannot tell, {self.reason}" if self.reason else f"{self.verdict}, p={self.p_value:.2g}"
+        few = ", few decisive carriers" if self.few else ""
+        return f"{type(self).__name__}({self.attribute} = {' or '.join(self.value)}: {answer}{few})"
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class DirectionTest(DirectTest):
+    """Result of :func:`direction_test`; see :class:`cfe_faiss.audit.SituationTest` for the other direct test.
+
+    Attributes
+    ----------
+    attribute, value, unfavourable, n_carriers, n_others, unknown
+        Attribute, the values that make a carrier, the unfavourable classes by name, and numbers of people who carry a
+        value, who do not, and whose value is missing.
+    statistic, p_value, n_effective, few, verdict, reason
+        z, positive where carriers are disadvantaged; its two-sided p value; effective number of decisive carriers, and
+        whether it is below 10; "disadvantaged", "advantaged", "no finding" or "cannot tell", and why not.
+    effect
+        ``(against - expected) / (against + in_favour)``; NaN without discordant pairs.
+    against, in_favour
+        Discordant pairs: exactly one side carries the value. Its side has the unfavourable decision, or the other one.
+    expected
+        Pairs against the carrier that the vectors explain.
+    gamma
+        Largest odds of a hidden difference within the discordant pairs at which the finding stands; 1 is fragile. NaN
+        without a finding.
+    pairs
+        One line per pair, most similar first: ``unfavourable``, ``favourable`` (ids of both sides), ``similarity``,
+        ``unfavourable_carries``, ``favourable_carries``.
+    limits
+        Limits of the numbers, in sentences.
+    """
+
+    against: int
+    in_favour: int
+    expected: float
+    gamma: float
+    pairs: Frame
+
+    def _repr_html_(self) -> str:
+        return as_html(repr(self), self.pairs)
+
+
+@single_threaded_blas()
+def direction_test(
+    finder: EvidenceFinder,
+    *,
+    attribute: str | Sequence[str],
+    value: Any,
+    unfavourable: Any,
+    nodes: ArrayLike | None = None,
+    alpha: float = 0.05,
+    bins: Bins = DEFAULT_BINS,
+) -> DirectionTest:
+    """Test whether the carriers of a value stand on one side of the closest pairs with different decisions.
+
+    The pairs are chosen by vectors and decisions alone: the most similar first, each person in one pair, at most a
+    fifth as many pairs as people. The test asks whether the unfavourable side carries the value more often than the
+    vectors explain.
+
+    Parameters
+    ----------
+    finder
+        Its searched rows are tested. It must know their attributes.
+    attribute
+        Name of an attribute, or several names: values of their intersection read "f & 18-35".
+    value
+        The value whose carriers are compared with all others, or a collection of values.
+    unfavourable
+        The class that counts as unfavourable, or a collection of classes; names or numbers.
+    nodes
+        Ids of the rows to test, or a mask; held-out people, say. By default all searched rows.
+    alpha
+        Largest p value of a finding, in (0, 1).
+    bins
+        How numbers with more than 10 values become groups, see :func:`cfe_faiss.audit.groups.groupings`.
+
+    Returns
+    -------
+    DirectionTest
+        With the pairs as a frame.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Notes
+    -----
+    Score test of a contrast (1 for the unfavourable side of a pair, -1 for the other) in a ridge-logistic regression of
+    carrying the value on a basis of the vectors [1]_. People with a missing value are left out first. Ties are broken
+    by a fixed seed. The result does not depend on the order of rows, except among people with identical vectors.
+    O(n^2 d) for the pairs, O(n d^2) for the test.
+
+    References
+    ----------
+    .. [1] Rao, "Large sample tests of statistical hypotheses concerning several parameters", Proceedings of the
+       Cambridge Philosophical Society 44, 1948. ``gamma``: Rosenbaum, "Observational Studies", 2002, chapter 4.
+
+    Examples
+    --------
+    >>> import cfe_faiss as cfe
+    >>> rng = np.random.default_rng(0)
+    >>> X, sex = rng.standard_normal((600, 4)), rng.choice(["f", "m"], 600)
+    >>> granted = X[:, 0] > np.where(sex == "f", 0.5, 0)
+    >>> finder = cfe.EvidenceFinder.from_vectors(X, granted.astype(int), features={"sex": sex})
+    >>> direction_test(finder, attribute="sex", value="f", unfavourable=0).verdict
+    'disadvantaged'
+    """
+    alpha = as_number("alpha", alpha, 0, 1)
+    people, carries, fields = question(finder, attribute, ("value", value), unfavourable, nodes, bins)
+    refused, granted, similarity = people.pairs
+    chance, (test,) = people.test(carries, [people.evidence_contrast])
+    fields |= asdict(test) | asdict(direct_test.pair_counts(refused, granted, carries, chance, alpha))
+    fields["verdict"] = direct_test.verdict(test.statistic, test.p_value, alpha)
+    if fields["verdict"] not in direct_test.FINDINGS:
+        fields["gamma"] = np.nan
+    sides = {"unfavourable": refused, "favourable": granted}
+    pairs: dict[str, Any] = {side: finder.names(people.rows[own]) for side, own in sides.items()}
+    pairs |= {"similarity": similarity} | {f"{side}_carries": carries[own] for side, own in sides.items()}
+    return DirectionTest(**fields, pairs=data_frame(pairs))
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class SituationTest(DirectTest):
+    """Result of :func:`situation_test`; see :class:`cfe_faiss.audit.DirectionTest` for the other direct test.
+
+    Attributes
+    ----------
+    attribute, value, unfavourable, n_carriers, n_others, unknown
+        Attribute, the protected values, the unfavourable classes by name, and numbers of people who carry a protected
+        value, who do not, and whose value is missing.
+    statistic, p_value, n_effective, few, verdict, reason
+        z, positive where carriers are disadvantaged; its two-sided p value; effective number of decisive carriers, and
+        whether it is below 10; "disadvantaged", "advantaged", "no finding" or "cannot tell", and why not.
+    effect
+        Difference of the share decided unfavourably, carriers minus others of equal propensity, beyond their nearest
+        neighbours.
+    share_carriers, share_others
+        Share decided unfavourably in either group, not adjusted for the vectors.
+    k, threshold
+        As given.
+    flagged, judged, expected
+        Description after Luong et al.: of the ``judged`` carriers with an unfavourable decision ``flagged`` are flagged
+        in ``table``. ``expected`` is the share flagged if the value were drawn from its propensity given the vectors;
+        NaN where the test cannot tell. It has no p value: the claim is ``verdict``.
+    table
+        One line per carrier: ``node`` (id), ``label``; ``n_protected``, ``unfavourable_protected``, ``n_rest``,
+        ``unfavourable_rest``: nearest people of both groups, and how many of them are decided unfavourably;
+        ``difference`` of the two shares, NaN where a group has no other person; ``similarity_protected``,
+        ``similarity_rest``: mean similarity; ``flagged``: decided unfavourably, and the difference reaches the
+        threshold.
+    limits
+        Limits of the numbers, in sentences.
+    """
+
+    share_carriers: float
+    share_others: float
+    k: int
+    threshold: float
+    flagged: int
+    judged: int
+    expected: float
+    table: Frame
+
+    _repr_html_ = table_html
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+
+@single_threaded_blas()
+def situation_test(  # noqa: PLR0913
+    finder: EvidenceFinder,
+    *,
+    attribute: str | Sequence[str],
+    protected: Any,
+    unfavourable: Any,
+    k: int = 10,
+    nodes: ArrayLike | None = None,
+    threshold: float = 0.1,
+    alpha: float = 0.05,
+    bins: Bins = DEFAULT_BINS,
+) -> SituationTest:
+    """Test whether carriers are decided worse than their nearest neighbours, beyond what the vectors explain.
+
+    The test compares each person's decision with the decisions of the k nearest people of either group. The table
+    describes each carrier as situation testing does [1]_: with the k nearest people of both groups.
+
+    Parameters
+    ----------
+    finder, attribute, unfavourable, nodes, alpha, bins
+        As in :func:`direction_test`.
+    protected
+        The value that makes the protected group, or a collection of values; everyone else with a value is the rest.
+    k
+        Neighbours, >= 1, without the person; fewer in smaller groups.
+    threshold
+        Smallest difference of shares that flags a person in the table, in [0, 1].
+
+    Returns
+    -------
+    SituationTest
+        With a table of the carriers.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Notes
+    -----
+    The same score test as in :func:`direction_test`, of the contrast "own decision less the mean decision of the k
+    nearest". People with a missing value are left out first; neighbours are found exactly, ties are broken by a fixed
+    seed. O(n^2 d) for the neighbours, O(n d^2) for the test.
+
+    References
+    ----------
+    .. [1] Luong, Ruggieri and Turini, "k-NN as an implementation of situation testing for discrimination discovery and
+       prevention", KDD 2011.
+
+    Examples
+    --------
+    >>> import cfe_faiss as cfe
+    >>> rng = np.random.default_rng(0)
+    >>> X, sex = rng.standard_normal((600, 4)), rng.choice(["f", "m"], 600)
+    >>> granted = X[:, 0] > np.where(sex == "f", 0.5, 0)
+    >>> finder = cfe.EvidenceFinder.from_vectors(X, granted.astype(int), features={"sex": sex})
+    >>> situation_test(finder, attribute="sex", protected="f", unfavourable=0).verdict
+    'disadvantaged'
+    """
+    k, alpha = as_count("k", k), as_number("alpha", alpha, 0, 1)
+    threshold = as_number("threshold", threshold, 0, 1)
+    people, carries, fields = question(finder, attribute, ("protected", protected), unfavourable, nodes, bins)
+    chance, (test,) = people.test(carries, [people.situation_contrast(k)])
+    table = _table(finder, people, carries, k, threshold)
+    judged = table[people.unfavourable[carries] & table["difference"].notna().to_numpy()]
+    return SituationTest(
+        **fields,
+        **asdict(test),
+        verdict=direct_test.verdict(test.statistic, test.p_value, alpha),
+        share_carriers=float(share(people.unfavourable[carries].sum(), carries.sum())),
+        share_others=float(share(people.unfavourable[~carries].sum(), (~carries).sum())),
+        k=k,
+        threshold=threshold,
+        flagged=int(judged["flagged"].sum()),
+        judged=len(judged),
+        expected=np.nan if test.reason else _expected_share(people, chance, k, threshold),
+        table=table.sort_values("node", ignore_index=True),
+    )
+
+
+def _table(finder: EvidenceFinder, people: Sample, carries: Bools, k: int, threshold: float) -> Frame:
+    """Return Luong's table: each carrier with the k nearest people of both groups."""
+    carriers = np.flatnonzero(carries)
+    rows, by_group = people.rows[carriers], people.index_by(carries)
+    columns: dict[str, Any] = {"node": finder.names(rows), "label": finder.labels[rows]}
+    shares, similarities = [], {}
+    for group, name in ((True, "protected"), (False, "rest")):
+        only = EvidenceParameters(labels=ANY_LABEL, targets=[int(group)])
+        D, I = drop_self(*by_group.search(people.vectors[carriers], k + 1, params=only), carriers)
+        found = I >= 0
+        n = columns[f"n_{name}"] = found.sum(axis=1)
+        bad = columns[f"unfavourable_{name}"] = (people.unfavourable[I] & found).sum(axis=1)
+        shares.append(share(bad, n))
+        similarities[f"similarity_{name}"] = share(np.where(found, D, 0).sum(axis=1), n)
+    difference = shares[0] - shares[1]
+    flagged = people.unfavourable[carriers] & (difference >= threshold - _ROUNDING)
+    return data_frame({**columns, "difference": difference, **similarities, "flagged": flagged})
+
+
+def _expected_share(people: Sample, chance: Floats, k: int, threshold: float) -> float:
+    """Return the mean share of flagged carriers with an unfavourable decision if the value is drawn by its propensity.
+
+    Neighbours are searched once, for a sample of the people, so deep that both groups are likely to have k among them.
+    """
+    rng = np.random.default_rng(0)
+    refused = np.flatnonzero(people.unfavourable)
+    refused = np.sort(rng.choice(refused, min(_DRAWN_ROWS, len(refused)), replace=False))
+    rarer = min(chance.mean(), 1 - chance.mean())
+    neighbours = people.neighbours(int(min(len(people) - 1, _DEPTH, 8 * k / rarer)), refused)
+    shares = []
+    for _ in range(_DRAWS):
+        drawn = rng.random(len(people)) < chance
+        near = neighbours[drawn[refused]]
+        flags = _flags(drawn[near], people.unfavourable[near], k, threshold)
+        if len(flags):
+            shares.append(flags.mean())
+    return float(np.mean(shares)) if shares else np.nan
+
+
+def _flags(carries: Bools, unfavourable: Bools, k: int, threshold: float) -> Bools:
+    """Return which people are flagged, given their neighbours (m, depth), of those with neighbours in both groups."""
+    shares = []
+    for group in (carries, ~carries):
+        first = group & (np.cumsum(group, axis=1, dtype=np.int32) <= k)
+        shares.append(share((first & unfavourable).sum(axis=1), first.sum(axis=1)))
+    difference = shares[0] - shares[1]
+    flags: Bools = difference[~np.isnan(difference)] >= threshold - _ROUNDING
+    return flags
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class DirectEffects(TableResult):
+    """Direct tests of many values, adjusted together; made by :func:`direct_effects`.
+
+    Attributes
+    ----------
+    table
+        One line per value and test:
+
+        - ``attribute``, ``value``; ``test``: "situation" or "direction".
+        - ``n_carriers``, ``n_others``: people who carry the value, or another one.
+        - ``effect``, ``statistic``, ``p``, ``n_effective``, ``few``: see :func:`direction_test` and
+          :func:`situation_test`.
+        - ``q``: p adjusted over the family; NaN, as p, where the verdict is "cannot tell".
+        - ``verdict``: by ``q``. ``reason``: why the test cannot tell, or "".
+        - ``against``, ``in_favour``, ``expected``: discordant pairs by the side of the carrier, and pairs against the
+          carrier that the vectors explain; NaN for the situation test.
+        - ``gamma``: Gamma of a named direction test, else NaN.
+        - ``named``: whether the verdict is "disadvantaged" or "advantaged".
+    others
+        Adjusted p values of the further members of the family, by name.
+    unfavourable
+        Names of the classes that count as unfavourable.
+    n, unknown
+        People tested, and by attribute how many of them are left out because their value is missing.
+    k, fdr
+        As given.
+    limits
+        Limits of the numbers, in sentences.
+    """
+
+    others: Mapping[str, float]
+    unfavourable: tuple[str, ...]
+    n: int
+    unknown: Mapping[str, int]
+    k: int
+    fdr: float
+
+    def __repr__(self) -> str:
+        told = int(self.table["p"].notna().sum())
+        return f"DirectEffects({len(self)} tests, {told} can tell, {int(self.table['named'].sum())} named)"
+
+
+def adjusted_p_values(p: ArrayLike) -> Floats:
+    """Return p values adjusted by Benjamini and Hochberg; NaN stays NaN and does not count.
+
+    Parameters
+    ----------
+    p
+        P values, (m,), in [0, 1].
+
+    Raises
+    ------
+    ValueError
+        If a value is outside.
+
+    Examples
+    --------
+    >>> adjusted_p_values([0.01, 0.04, np.nan, 0.5]).round(3)
+    array([0.03, 0.06,  nan, 0.5 ])
+    """
+    from scipy.stats import false_discovery_control
+
+    adjusted = as_array("p", p).astype(np.float64)
+    if adjusted.ndim != 1 or ((adjusted < 0) | (adjusted > 1)).any():
+        raise ValueError(f"p must have shape (m,) and lie in 0..1, got {adjusted.shape}, {adjusted[:8]}")
+    known = ~np.isnan(adjusted)
+    if known.any():
+        adjusted[known] = false_discovery_control(adjusted[known])
+    return adjusted
+
+
+@single_threaded_blas()  # many small matrices: waiting for threads would take longer
+def direct_effects(  # noqa: PLR0913
+    finder: EvidenceFinder,
+    *,
+    sensitive: Sequence[str] | None = None,
+    unfavourable: Any,
+    intersections: Sequence[Sequence[str]] = (),
+    bins: Bins = DEFAULT_BINS,
+    nodes: ArrayLike | None = None,
+    k: int = 10,
+    fdr: float = 0.05,
+    others: Mapping[str, float] | None = None,
+) -> DirectEffects:
+    """Run the situation test and the direction test for every value of the sensitive attributes.
+
+    All tests that can tell form one family, also tests with large p values. Its false discovery rate is controlled
+    [1]_.
+
+    Parameters
+    ----------
+    finder, unfavourable, nodes, bins
+        As in :func:`direction_test`.
+    sensitive
+        Names of attributes; by default ``finder.sensitive``.
+    intersections
+        Tuples of attributes whose combined values are tested, too.
+    k
+        Neighbours of the situation test, >= 1.
+    fdr
+        Largest adjusted p value of a finding, in (0, 1).
+    others
+        Further p values that belong to the family, by name; NaN where a test cannot tell.
+
+    Returns
+    -------
+    DirectEffects
+        With one line per value and test.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Notes
+    -----
+    Neighbours, pairs and the basis of the null model are computed once for each set of people with a known value.
+
+    References
+    ----------
+    .. [1] Benjamini and Hochberg, "Controlling the false discovery rate", JRSS B 57, 1995.
+
+    Examples
+    --------
+    >>> import cfe_faiss as cfe
+    >>> rng = np.random.default_rng(0)
+    >>> X, sex = rng.standard_normal((600, 4)), rng.choice(["f", "m"], 600)
+    >>> granted = X[:, 0] > np.where(sex == "f", 0.5, 0)
+    >>> finder = cfe.EvidenceFinder.from_vectors(X, granted.astype(int), features={"sex": sex})
+    >>> effects = direct_effects(finder, sensitive=["sex"], unfavourable=0)
+    >>> effects.table[["value", "test", "verdict"]]
+      value       test        verdict
+    0     f  situation  disadvantaged
+    1     f  direction  disadvantaged
+    2     m  situation     advantaged
+    3     m  direction     advantaged
+    """
+    k, fdr = as_count("k", k), as_number("fdr", fdr, 0, 1)
+    names = sensitive_of(finder, sensitive)
+    bad = finder.class_numbers("unfavourable", unfavourable)
+    rows = known_rows(finder, nodes)
+    groups = groupings(attributes_of(finder), rows, names, bins, intersections, with_missing=False)
+    if not groups:
+        raise ValueError("sensitive must name attributes where finder.sensitive names none, got none")
+    samples, lines = Samples(finder, rows, bad), list[dict[str, Any]]()
+    for group in groups:
+        people, codes = samples.of(group)
+        for code in np.unique(codes):
+            value = {"attribute": group.name, "value": group.values[code]}
+            lines += [value | line for line in _lines(people, k, codes == code, fdr)]
+    given = (others or {}).items()
+    further = {str(name): as_number(f"others[{name!r}]", p, 0, 1) if p == p else p for name, p in given}
+    q = adjusted_p_values([*(line["p"] for line in lines), *further.values()])
+    for line, adjusted in zip(lines, q.tolist(), strict=False):
+        direct_test.judge(line, adjusted, fdr)
+        line["gamma"] = line["gamma"] if line["named"] else np.nan
+    return DirectEffects(
+        table=data_frame(lines, _COLUMNS),
+        limits=LIMITS,
+        others=dict(zip(further, q[len(lines) :].tolist(), strict=True)),
+        unfavourable=tuple(finder.class_name(int(label)) for label in bad),
+        n=len(rows),
+        unknown={group.name: int((group.codes == UNKNOWN).sum()) for group in groups},
+        k=k,
+        fdr=fdr,
+    )
+
+
+def _lines(people: Sample, k: int, carries: Bools, fdr: float) -> Iterator[dict[str, Any]]:
+    """Yield the situation test and the direction test of one value."""
+    chance, tests = people.test(carries, [people.situation_contrast(k), people.evidence_contrast])
+    counts = asdict(direct_test.pair_counts(*people.pairs[:2], carries, chance, fdr))
+    no_pairs = dict.fromkeys(("against", "in_favour", "expected", "gamma"), np.nan)
+    for name, test, pairs in (("situation", tests[0], no_pairs), ("direction", tests[1], counts)):
+        numbers = {"test": name, "n_carriers": int(carries.sum()), "n_others": int((~carries).sum())}
+        yield numbers | {"p": test.p_value, "few": test.few} | asdict(test) | pairs

@@ -1,0 +1,392 @@
+"""Measures of nodes by their evidence: discrimination scores, consistency, and accuracy within the global evidence."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from cfe_faiss.audit.evidence import attributes_of, drop_self, sensitive_of
+from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
+from cfe_faiss.audit.intervals import clustered_wilson, expect_by_exchange, near_cells, share_columns, wilson
+from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame, share, stack
+from cfe_faiss.base.checks import UNKNOWN, as_count, check_known
+from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.pairs import global_evidence
+from cfe_faiss.rows.snapshot import Members
+from cfe_faiss.search.query import Effort, Query
+
+_MOST_TIES = 16
+_COLUMNS = ("feature", "value", "sensitive", "score", "expected", "difference", "class_expected", "nodes", "evidence")
+
+
+def discrimination_scores(  # noqa: PLR0913
+    finder: EvidenceFinder,
+    *,
+    nodes: Any = None,
+    k: int = 10,
+    columns: Sequence[str] | None = None,
+    bins: Bins = DEFAULT_BINS,
+    intersections: Sequence[Sequence[str]] = (),
+    sensitive: Sequence[str] | None = None,
+    nprobe: int | None = None,
+    recall: float | None = None,
+    exact: bool = False,
+    memory: int | None = None,
+    progress: bool = False,
+) -> Frame:
+    """Return the discrimination score DS of every value of every attribute (paper, section "Revealing Unfairness").
+
+    The score of a value is the mean, over the nodes that have it, of the share of their top-k evidence that lacks it.
+    It is a description without inference; :func:`direct_effects` has the tests.
+
+    Parameters
+    ----------
+    finder
+        Evidence comes from all its searched nodes; its attributes are scored.
+    nodes
+        Ids of the nodes to score, (n,), or a mask; by default all searched nodes. Repeated ones count once.
+    k
+        Evidence per node, >= 1; the paper takes 10.
+    columns, intersections
+        Attributes to score, by default all of them; tuples of columns whose combined values are scored, too.
+    bins
+        Numbers with more than 10 values are cut at quantiles into this many bins. A mapping from columns to a number of
+        bins or to edges overrides this: Table 2 has ``bins={"TIME": [0, 30], "SCHOOL": [8, 13]}``.
+    sensitive
+        Names of columns or intersections ("sex & race") to list first; by default ``finder.sensitive``.
+    nprobe, recall, exact, memory
+        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default the index's own.
+    progress
+        Whether to show a progress bar on standard error.
+
+    Returns
+    -------
+    DataFrame
+        One line per value; values of sensitive attributes first, then the largest difference first:
+
+        - ``feature``, ``value``, ``sensitive``: attribute, value or bin, whether ``sensitive`` names the attribute.
+        - ``score``: in [0, 1]; NaN where no node has the value.
+        - ``expected``: (n - m) / (n - 1), where m of n nodes have the value: the mean score if the attribute were
+          shuffled over the nodes.
+        - ``difference``: score minus ``expected``.
+        - ``class_expected``: the score if evidence were drawn at random among all nodes of other predicted classes.
+        - ``nodes``, ``evidence``: numbers of nodes and of pairs.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Examples
+    --------
+    >>> import cfe_faiss as cfe
+    >>> people = {"sex": ["f", "m", "f", "m"], "city": ["A", "A", "B", "B"]}
+    >>> X = [[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]]
+    >>> finder = cfe.EvidenceFinder.from_vectors(X, [0, 1, 0, 1], features=people)
+    >>> scores = discrimination_scores(finder, k=1)
+    >>> scores[["feature", "value", "score", "expected", "difference", "nodes"]].round(2)
+      feature value  score  expected  difference  nodes
+    0     sex     f    1.0      0.67        0.33      2
+    1     sex     m    1.0      0.67        0.33      2
+    2    city     A    0.0      0.67       -0.67      2
+    3    city     B    0.0      0.67       -0.67      2
+    """
+    k, effort = as_count("k", k), finder.index.as_effort(nprobe, recall, exact, memory)
+    groups = groupings(attributes_of(finder), finder.index.members().ids, columns, bins, intersections)
+    marked = _find_sensitive(finder, sensitive, groups)
+    members, places, _, I = _find_evidence(finder, nodes, k, effort, progress)
+    scored = I[:, 0] >= 0
+    places, found = places[scored], I[scored] >= 0
+    evidence = np.searchsorted(members.ids, np.where(found, I[scored], 0))
+    has_class = members.labels != UNKNOWN
+    counts, n = found.sum(axis=1), int(has_class.sum())
+    blocks = []
+    for group in groups:
+        own, size = group.codes[places], len(group.values)
+        lacking = ((group.codes[evidence] != own[:, None]) & found).sum(axis=1) / counts
+        holders = np.bincount(group.codes[has_class], minlength=size)
+        cases = np.bincount(own, minlength=size)
+        score = group_means(lacking, own, size)
+        expected = np.where(cases > 0, (n - holders) / max(n - 1, 1), np.nan)
+        by_class = group_means(_share_without(group, members.labels)[places], own, size)
+        pairs = np.bincount(own, counts, size).astype(np.int64)
+        columns_of = (group.name, group.values, group.name in marked, score, expected, score - expected)
+        blocks.append(dict(zip(_COLUMNS, (*columns_of, by_class, cases, pairs), strict=True)))
+    frame = stack(blocks, _COLUMNS)
+    return frame.sort_values(["sensitive", "difference"], ascending=False, kind="stable", ignore_index=True)
+
+
+def _find_sensitive(finder: EvidenceFinder, sensitive: Sequence[str] | None, groups: list[Grouping]) -> set[str]:
+    """Return the scored attributes that are sensitive. ValueError if ``sensitive`` names one that is not scored."""
+    known, names = [group.name for group in groups], sensitive_of(finder, sensitive)
+    for name in () if sensitive is None else names:
+        check_known("sensitive must name attributes that are scored", name, known)
+    return set(names) & set(known)
+
+
+def _share_without(group: Grouping, labels: NDArray[np.int32]) -> Floats:
+    """Return for each node the share, among the nodes of other known classes, of those without its value."""
+    classes, codes = np.unique(labels, return_inverse=True)
+    table = np.zeros((len(group.values), len(classes)))
+    np.add.at(table, (group.codes, codes), labels != UNKNOWN)
+    eligible = table.sum() - table.sum(axis=0)
+    same = np.nan_to_num(share(table.sum(axis=1, keepdims=True) - table, eligible), nan=1)
+    of_each: Floats = 1 - same[group.codes, codes]
+    return of_each
+
+
+def consistency(  # noqa: PLR0913
+    finder: EvidenceFinder,
+    *,
+    nodes: Any = None,
+    columns: Sequence[str] | None = None,
+    bins: Bins = DEFAULT_BINS,
+    intersections: Sequence[Sequence[str]] = (),
+    nprobe: int | None = None,
+    recall: float | None = None,
+    exact: bool = False,
+    memory: int | None = None,
+    confidence: float = 0.95,
+    progress: bool = False,
+) -> Frame:
+    """Return the share of nodes whose nearest evidence is closer than their nearest node of the same class, per group.
+
+    The share counts the nodes that the model treats differently from their most similar node: 0 is consistent. It is
+    one minus the consistency of Zemel et al. (ICML 2013) with one neighbour, for predicted classes and with KS as the
+    similarity. :doc:`/user_guide/audit` has the method.
+
+    Parameters
+    ----------
+    finder
+        Its searched nodes are compared.
+    nodes
+        Ids of the nodes to judge, (n,), or a mask; by default all searched nodes. Repeated ones count once.
+    columns, bins, intersections
+        Groups of nodes, as in :func:`cfe_faiss.audit.discrimination_scores`. A finder without attributes, or an empty
+        list of columns, gives the line of all nodes only.
+    nprobe, recall, exact, memory
+        Effort of the search, as in :meth:`cfe_faiss.IndexEvidenceIVF.search_evidence`; by default the index's own.
+    confidence
+        Of the intervals, in (0, 1).
+    progress
+        Whether to show a progress bar on standard error.
+
+    Returns
+    -------
+    DataFrame
+        One line for all nodes (``feature`` "all"), then one per group:
+
+        - ``feature``, ``value``: the attribute and its value or bin.
+        - ``share``, ``low``, ``high``: share and interval, for all groups of the attribute at once; NaN without nodes.
+        - ``expected``, ``expected_low``, ``expected_high``: mean share if classes are exchanged among near neighbours,
+          and the range that holds ``confidence`` of such exchanges. A share below the range is no finding.
+        - ``difference``: share - expected.
+        - ``nodes``, ``closer``: nodes that were judged, and those whose evidence is (strictly) closer.
+        - ``tied``: nodes with several nearest nodes of equal similarity, such as copies.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Notes
+    -----
+    A node without evidence or alone in its class is left out. Of equally near nodes, 16 count in the expectation and in
+    the clusters of the interval: with more copies than that, the interval is too narrow. Two exact searches of all
+    nodes, and n_c**2 * d multiplications for each class of n_c nodes.
+
+    Examples
+    --------
+    >>> import cfe_faiss as cfe
+    >>> X = [[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9], [0.2, 0.9]]
+    >>> finder = cfe.EvidenceFinder.from_vectors(X, [0, 0, 1, 1, 0])
+    >>> consistency(finder)[["feature", "share", "nodes", "closer"]]
+      feature  share  nodes  closer
+    0     all    0.4      5       2
+    """
+    index = finder.index
+    effort = index.as_effort(nprobe, recall, exact, memory)
+    members, places, D, I = _find_evidence(finder, nodes, 1, effort, progress)
+    groups = [Grouping.of_all(len(members.ids))]
+    if finder.attributes is not None or columns or intersections:
+        groups += groupings(attributes_of(finder), members.ids, columns, bins, intersections)
+    same = _nearest_of_same_class(index, members, places, effort)
+    judged = (I[:, 0] >= 0) & ~np.isnan(same)
+    places, nearest, same = places[judged], D[judged, 0], same[judged]
+    closer = (nearest > same).astype(np.float64)
+    row, neighbour = _nearest_of_all(index, members, places, np.maximum(nearest, same), effort)
+    tied = np.bincount(row, minlength=len(places)) > 1
+    # Nodes that are connected by nearest neighbours are one cluster of the interval.
+    graph = coo_array((np.ones(len(row), bool), (places[row], neighbour)), (len(members.ids),) * 2)
+    cluster = connected_components(graph, directed=False)[1][places]
+    known_class = np.flatnonzero(members.labels != UNKNOWN)
+    cells = near_cells(index.reconstruct_batch(members.ids[known_class]))
+
+    def shares(order: Ints) -> Floats:
+        labels = members.labels.copy()
+        labels[known_class] = labels[known_class][order]
+        is_same = np.bincount(row, labels[neighbour] == labels[places[row]], len(places)) > 0
+        return np.concatenate([group_means(~is_same, group.codes[places], len(group.values)) for group in groups])
+
+    lines = [(group, value) for group in groups for value in range(len(group.values))]
+    expected = expect_by_exchange(cells, shares, confidence).T if len(places) else np.full((len(lines), 3), np.nan)
+    rows = []
+    for (group, value), by_exchange in zip(lines, expected, strict=True):
+        own = group.codes[places] == value
+        hits, cases = (np.bincount(cluster[own], weights) for weights in (closer[own], None))
+        mean = float(closer[own].mean()) if own.any() else np.nan
+        low, high = clustered_wilson(hits, cases, 1 - (1 - confidence) / len(group.values))
+        line = {"feature": group.name, "value": group.values[value], "share": mean, "low": low, "high": high}
+        line |= dict(zip(("expected", "expected_low", "expected_high"), by_exchange, strict=True))
+        line |= {"difference": mean - by_exchange[0], "nodes": int(own.sum()), "closer": int(hits.sum())}
+        rows.append(line | {"tied": int(tied[own].sum())})
+    return data_frame(rows)
+
+
+def _find_evidence(
+    finder: EvidenceFinder, nodes: Any, k: int, effort: Effort, progress: bool
+) -> tuple[Members, Ints, NDArray[np.float32], Ints]:
+    """Return the stored rows, the positions among them of ``nodes`` (None: all), and their k evidences, D and I."""
+    members = finder.index.members()
+    if nodes is None:
+        ids, places = None, np.arange(len(members.ids))
+    else:
+        ids = np.unique(finder.searched("nodes", nodes))
+        places = np.searchsorted(members.ids, ids)
+    return members, places, *finder.index.answer(Query(k, ids=ids), effort, progress)
+
+
+def _nearest_of_same_class(index: EvidenceIndex, members: Members, places: Ints, effort: Effort) -> NDArray[np.float32]:
+    """Return the largest similarity of each node to others of its class, (n,); NaN without others."""
+    nearest = np.full(len(places), np.nan, np.float32)
+    labels = members.labels[places]
+    for label in np.unique(labels[labels != UNKNOWN]).tolist():
+        rows = np.flatnonzero(labels == label)
+        ids = members.ids[places[rows]]
+        X, absent = index.reconstruct_batch(ids), np.full(len(ids), _absent(members), np.int32)
+        D, I = index.answer(Query(2, X=X, labels=absent, targets=[label]), effort)
+        D, I = drop_self(D, I, ids)
+        nearest[rows] = np.where(I[:, 0] >= 0, D[:, 0], np.float32(np.nan))
+    return nearest
+
+
+def _nearest_of_all(
+    index: EvidenceIndex, members: Members, places: Ints, nearest: NDArray[np.float32], effort: Effort
+) -> tuple[Ints, Ints]:
+    """Return pairs of a position in ``places`` and the position of a nearest member, up to 16 for each."""
+    ids = members.ids[places]
+    X, absent = index.reconstruct_batch(ids), np.full(len(ids), _absent(members), np.int32)
+    D, I = index.answer(Query(_MOST_TIES + 1, X=X, labels=absent), effort)
+    row, column = np.nonzero((nearest[:, None] <= D) & (I >= 0) & (ids[:, None] != I))
+    return row, np.searchsorted(members.ids, I[row, column])
+
+
+def _absent(members: Members) -> int:
+    """Return a class that no stored vector has: as a query's class it excludes no vector."""
+    return int(members.labels.max(initial=0)) + 1
+
+
+def error_rate_by_evidence(  # noqa: PLR0913
+    finder: EvidenceFinder,
+    *,
+    ks: Sequence[int] = (10, 20, 50, 100, 200, 500, 1000),
+    exact: bool | None = None,
+    per_node: bool = False,
+    nprobe: int | None = None,
+    recall: float | None = None,
+    memory: int | None = None,
+    confidence: float = 0.95,
+    progress: bool = False,
+) -> Frame:
+    """Return the accuracy within the top-k global evidence, as a curve in k (paper, "Verifying Prediction Errors").
+
+    Parameters
+    ----------
+    finder
+        Knows the true classes; its searched nodes are compared.
+    ks
+        Points of the curve: numbers of pairs, each >= 1.
+    exact, per_node, nprobe, recall, memory
+        As in :func:`cfe_faiss.global_evidence`; ``per_node=True`` is the paper's Algorithm 3.
+    confidence
+        Of the band, in (0, 1).
+    progress
+        Whether to show a progress bar on standard error.
+
+    Returns
+    -------
+    DataFrame
+        One line per k, ascending:
+
+        - ``k``, ``pairs``: numbers of pairs requested and found.
+        - ``nodes``, ``errors``: distinct nodes of these pairs with a known true class, and how many of them are wrong.
+        - ``accuracy``, ``low``, ``high``: share of right ones and its Wilson interval; NaN without nodes.
+        - ``expected``, ``expected_low``, ``expected_high``: mean accuracy of these nodes if errors are exchanged among
+          near neighbours, and the range that holds ``confidence`` of such exchanges.
+        - ``overall``, ``overall_low``, ``overall_high``, ``overall_nodes``: accuracy over all nodes of the index with a
+          known true class, its Wilson interval, and their number.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Notes
+    -----
+    - Selection: the pairs are chosen for being close *and* predicted differently. Where the two nodes of a pair have
+      the same true class, at least one prediction is wrong by construction. A low accuracy says that the model's
+      border runs through similar nodes, not that similarity makes it err. For a model that is always right it is 1.
+    - Null hypothesis of ``expected``: within cells of 5 to 10 nodes that are near each other, being in a pair does not
+      change the error rate. 200 seeded random exchanges within the cells of a k-d tree give the mean and the range.
+      Where the error rate does not change within a cell, the accuracy is outside of the range in 2 to 6 % of 50 samples
+      at 95 % (``benchmarks/calibration_rates.py``).
+    - The band treats nodes as independent, but the two nodes of a pair are not: often one is right and the other
+      wrong. In simulations (nominal 95 %) it holds the mean accuracy in 98 to 99.5 % of the trials if the true classes
+      are drawn again for the same predictions, and in 90 to 98.5 % if the model is trained on other nodes, least often
+      for many pairs (``benchmarks/coverage.py``). The points of the curve are nested: read the band pointwise.
+
+    Examples
+    --------
+    >>> import cfe_faiss as cfe
+    >>> X = [[1, 0], [0.9, 0.1], [0, 1], [0.2, 0.9]]
+    >>> finder = cfe.EvidenceFinder.from_vectors(X, [0, 1, 0, 0], truth=[0, 0, 0, 0])
+    >>> error_rate_by_evidence(finder, ks=[1, 2])[["k", "nodes", "errors", "accuracy", "overall"]]
+       k  nodes  errors  accuracy  overall
+    0  1      2       1  0.500000     0.75
+    1  2      3       1  0.666667     0.75
+    """
+    points = np.unique([as_count("ks", k) for k in ks]).astype(np.int64)
+    if finder.truth is None:
+        raise ValueError("finder must know true classes, got none: make it with truth= or data.y")
+    index, members = finder.index, finder.index.members()
+    truth = finder.truth[members.ids]
+    judged = np.flatnonzero((truth != UNKNOWN) & (members.labels != UNKNOWN))
+    right = (truth == members.labels)[judged]
+
+    most = int(points.max(initial=1))
+    effort: dict[str, Any] = {"exact": exact, "nprobe": nprobe, "recall": recall, "memory": memory}
+    pairs = global_evidence(index, most, per_node=per_node, progress=progress, **effort)
+    nodes, first = np.unique(np.stack([pairs.source, pairs.target], axis=1), return_index=True)
+    known = np.isin(nodes, members.ids[judged])
+    # For each judged node of the evidence: its position among the judged ones, and whether it belongs to the top k.
+    own = np.searchsorted(members.ids[judged], nodes[known])
+    within = (first[known] // 2)[:, None] < points
+    count = within.sum(axis=0)
+
+    def accuracy(order: Ints) -> Floats:
+        return share(within.T.astype(np.float64) @ right[order][own], count)
+
+    cells = near_cells(index.reconstruct_batch(members.ids[judged]))
+    expected = expect_by_exchange(cells, accuracy, confidence)
+    hits = (within & right[own, None]).sum(axis=0)
+    low, high = wilson(hits, count, confidence)
+    columns = {"k": points, "pairs": np.minimum(points, len(pairs)), "nodes": count, "errors": count - hits}
+    columns |= {"accuracy": share(hits, count), "low": low, "high": high}
+    columns |= dict(zip(("expected", "expected_low", "expected_high"), expected, strict=True))
+    overall = share_columns("overall", right.sum(), len(right), confidence)
+    columns |= {name: float(bound) for name, bound in overall.items()} | {"overall_nodes": len(right)}
+    return data_frame(columns)

@@ -1,0 +1,167 @@
+"""Graphs of the data sets: PyG's, NIFTY's German and Bail, and scikit-learn's breast-cancer patients."""
+
+import io
+import shutil
+import socket
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer
+from sklearn.neighbors import kneighbors_graph
+from sklearn.preprocessing import minmax_scale, scale
+
+from cfe_faiss.base.checks import as_matrix
+from cfe_faiss.base.extras import extra
+from cfe_faiss.datasets import SOURCES, missing_files, not_found
+
+with extra("gnn"):
+    import pandas as pd
+    import torch
+    from torch_geometric.data import Data
+    from torch_geometric.datasets import AmazonProducts, FacebookPagePage, Planetoid
+    from torch_geometric.utils import remove_self_loops, to_undirected
+
+_TIMEOUT = 30.0
+_BUILD: dict[str, Callable[[str], Any]] = {
+    "cora": partial(Planetoid, name="Cora"),
+    "pubmed": partial(Planetoid, name="PubMed"),
+    "facebook": FacebookPagePage,
+    "amazon": AmazonProducts,
+}
+"""PyG's classes, called with their root."""
+NEIGHBOURS = 5
+"""Patients that each patient is joined to; the union of these pairs is the graph."""
+_CODES = {"Male": 0, "Female": 1}
+
+
+def read(name: str, root: Path) -> Data:
+    """Return a graph; everything that :func:`cfe_faiss.datasets.load` documents but the masks."""
+    if name == "patients":
+        return patients()
+    return read_pyg(name, root) if name in _BUILD else read_nifty(name, root)
+
+
+def read_pyg(name: str, root: Path) -> Data:
+    """Read or download one of PyG's graphs."""
+    source, build = SOURCES[name], _BUILD[name]
+    folder, missing = root / source["folder"], missing_files(name, root)
+    # PyG writes a processed copy next to the raw files, so it works in a temporary folder with a link to them. It also
+    # changes the warning filters while it reads old pickles.
+    with TemporaryDirectory(prefix="cfe-faiss-") as scratch, warnings.catch_warnings():
+        raw = Path(scratch, *Path(source["folder"]).parts[1:])
+        if missing:
+            with _impatient():
+                try:
+                    graph = build(scratch)[0]
+                except Exception as error:
+                    reason = f"The download failed ({type(error).__name__}: {error}). "
+                    raise not_found(name, root, reason) from error
+            _move(missing, raw, folder)
+        else:
+            raw.parent.mkdir(parents=True, exist_ok=True)
+            raw.symlink_to(folder.resolve(), target_is_directory=True)
+            # PyG reports every processing on standard error.
+            with redirect_stderr(io.StringIO()):
+                try:
+                    graph = build(scratch)[0]
+                except (OSError, MemoryError):
+                    raise
+                except Exception as error:
+                    names = ", ".join(source["files"])
+                    raise ValueError(f"PyG cannot read {names} in {folder}: {type(error).__name__}: {error}") from error
+    several = graph.y.ndim > 1  # a column of 0 and 1 for each class
+    count = graph.y.shape[1] if several else int(graph.y.max()) + 1
+    return Data(
+        x=graph.x,
+        x_raw=graph.x,
+        edge_index=graph.edge_index,
+        y=graph.y.argmax(dim=1) if several else graph.y,
+        feature_names=[f"{source['feature']}_{j}" for j in range(graph.x.shape[1])],
+        class_names=list(source["class_names"]) or [f"class {c}" for c in range(count)],
+    )
+
+
+@contextmanager
+def _impatient() -> Iterator[None]:
+    """Limit how long a connection may stay silent: PyG sets no limit, and a network without a way out would hang."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_TIMEOUT)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def _move(files: Sequence[str], source: Path, target: Path) -> None:
+    """Move files that may have to cross file systems, so that each appears in ``target`` complete or not at all."""
+    target.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        with TemporaryDirectory(dir=target, prefix=".download-") as scratch:
+            Path(shutil.move(source / file, scratch)).replace(target / file)
+
+
+def read_nifty(name: str, root: Path) -> Data:
+    """Read German or Bail."""
+    if missing_files(name, root):
+        raise not_found(name, root)
+    source = SOURCES[name]
+    label, sensitive = source["label"], source["sensitive"]
+    table, edges = (root / source["folder"] / file for file in source["files"])
+    frame = pd.read_csv(table)
+    lacking = {label, sensitive}.difference(frame.columns)
+    if lacking:
+        raise ValueError(f"{table} must have the columns {sorted(lacking)}, got {list(frame.columns)}")
+    features = frame.drop(columns=[label, *source["dropped"]], errors="ignore")
+    if not pd.api.types.is_numeric_dtype(features[sensitive]):
+        features[sensitive] = features[sensitive].map(_CODES)
+    x = as_matrix(str(table), features.to_numpy())
+    data = _graph(x, minmax_scale, _read_edges(edges, len(frame)), frame[label].to_numpy() > 0)
+    data.feature_names = list(features.columns)
+    data.class_names = list(source["class_names"])
+    data.sensitive = torch.tensor(features[sensitive].to_numpy(), dtype=torch.int64)
+    data.sensitive_name = sensitive
+    return data
+
+
+def patients() -> Data:
+    """Build the patients' similarity graph."""
+    table = load_breast_cancer()
+    neighbours = kneighbors_graph(scale(table.data), NEIGHBOURS).tocoo()
+    edges = np.stack([neighbours.row, neighbours.col]).astype(np.int64)
+    data = _graph(as_matrix("data", table.data), scale, edges, table.target)
+    data.feature_names = table.feature_names.tolist()
+    data.class_names = table.target_names.tolist()
+    return data
+
+
+def _graph(raw: NDArray[np.float32], scaling: Any, edges: NDArray[np.int64], y: NDArray[Any]) -> Data:
+    edge_index, _ = remove_self_loops(torch.from_numpy(edges))
+    return Data(
+        x=torch.from_numpy(scaling(raw.astype(np.float64)).astype(np.float32)),
+        x_raw=torch.tensor(raw),
+        edge_index=to_undirected(edge_index, num_nodes=len(raw)),
+        y=torch.from_numpy(y.astype(np.int64)),
+    )
+
+
+def _read_edges(path: Path, n: int) -> NDArray[np.int64]:
+    """Read node pairs, one to a line, written as integers or (as NIFTY does) as floats; returns (2, E)."""
+    expected = f"{path} must hold two node numbers in 0..{n - 1} on every line"
+    try:
+        pairs = pd.read_csv(path, sep=r"\s+", header=None, dtype=np.float64).to_numpy()
+    except ValueError as error:
+        raise ValueError(f"{expected}: {error}") from error
+    if pairs.shape[1] != 2:
+        raise ValueError(f"{expected}, got {pairs.shape[1]} columns")
+    wrong = ~((pairs >= 0) & (pairs < n) & (pairs == np.floor(pairs))).all(axis=1)
+    if wrong.any():
+        line = int(np.argmax(wrong))
+        raise ValueError(f"{expected}, got {pairs[line].tolist()} in line {line + 1}")
+    return np.ascontiguousarray(pairs.T, dtype=np.int64)
