@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.base.arrays import Array, Bools, Floats, Ints
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.text import format_similarity
@@ -17,7 +17,7 @@ from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.metric import flipped
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import constrained, greedy
-from cfe_faiss.search.conditions import Bools, Conditions, make_conditions
+from cfe_faiss.search.conditions import Conditions, make_conditions
 from cfe_faiss.search.exact import (
     NOTHING,
     Found,
@@ -48,9 +48,9 @@ class Pairs:
         Under constraints: number of index nodes left out for a missing value, by attribute.
     """
 
-    source: NDArray[np.int64]
-    target: NDArray[np.int64]
-    similarity: NDArray[np.float32]
+    source: Ints
+    target: Ints
+    similarity: Floats
     missing: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class Pairs:
         return f"Pairs({pairs_text(len(self), self.similarity[[0, -1][: len(self)]])}{missing_text(self.missing)})"
 
 
-def pairs_text(count: int, similarity: NDArray[Any]) -> str:
+def pairs_text(count: int, similarity: Array) -> str:
     """Format the number of pairs and the range of their similarities, given the first and the last similarity."""
     ends = [format_similarity(value) for value in similarity]
     between = f", similarity {ends[0]} to {ends[-1]}" if count > 1 else f", similarity {ends[0]}" if count else ""

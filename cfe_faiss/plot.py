@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.audit.features import (
     FeatureDifference,
@@ -16,6 +15,7 @@ from cfe_faiss.audit.features import (
     format_value,
     node_name,
 )
+from cfe_faiss.base.arrays import Doubles, Int32s
 from cfe_faiss.base.checks import as_count, as_labels, as_number
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import format_similarity
@@ -172,7 +172,7 @@ def evidence_figure(
     return figure
 
 
-def class_styles(labels: NDArray[np.int32]) -> _Styles:
+def class_styles(labels: Int32s) -> _Styles:
     """Return colour and marker of each class: the same in every picture, unless there are more classes than styles."""
     present = np.unique(labels)
     numbers = present if present[-1] < _STYLES else np.arange(len(present))
@@ -232,7 +232,7 @@ def _card(axes: "Axes") -> None:
     axes.spines[:].set_visible(False)
 
 
-def _draw_neighbourhood(axes: "Axes", data: Any, node: _Node, predicted: NDArray[np.int32], styles: _Styles) -> None:
+def _draw_neighbourhood(axes: "Axes", data: Any, node: _Node, predicted: Int32s, styles: _Styles) -> None:
     from matplotlib.collections import LineCollection, PathCollection
     from matplotlib.patheffects import withStroke
 
@@ -300,7 +300,7 @@ def _surroundings(data: Any, node: _Node) -> str:
     return f"{words}\n(+{hidden:,} more, not drawn)" if hidden else words
 
 
-def _chord(start: NDArray[np.float64], end: NDArray[np.float64]) -> Any:
+def _chord(start: Doubles, end: Doubles) -> Any:
     """Return a curve between two places on the ring that bends around the node in the middle."""
     from matplotlib.path import Path
 

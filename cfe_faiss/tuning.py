@@ -7,9 +7,10 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss import metrics
+from cfe_faiss.base.arrays import Bools
 from cfe_faiss.base.checks import as_count, as_labels, as_number, as_unit_rows
 from cfe_faiss.base.text import summary
 from cfe_faiss.index.ivf_base import automatic_nlist
@@ -164,9 +165,7 @@ def tune(
     return Tuning(min(reaching, key=lambda one: one.seconds), _pareto(settings), len(vectors), k, wanted)
 
 
-def _try_settings(
-    index: IndexEvidenceIVF, k: int, wanted: float, exact: Results, first: NDArray[np.bool_]
-) -> list[Setting]:
+def _try_settings(index: IndexEvidenceIVF, k: int, wanted: float, exact: Results, first: Bools) -> list[Setting]:
     """Double nprobe until the recall is reached, then bisect between the last two values."""
     tried = [_measure(index, k, 1, exact, first)]
     most = index.nlist * index.partitions
@@ -179,7 +178,7 @@ def _try_settings(
     return tried
 
 
-def _measure(index: IndexEvidenceIVF, k: int, nprobe: int, exact: Results, first: NDArray[np.bool_]) -> Setting:
+def _measure(index: IndexEvidenceIVF, k: int, nprobe: int, exact: Results, first: Bools) -> Setting:
     times = []
     for _ in range(_REPEATS):
         start = time.perf_counter()

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Bytes
 from cfe_faiss.files import footer
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.faiss_functions import adopt
@@ -16,7 +16,7 @@ from cfe_faiss.rows.faiss_functions import adopt
 _SOURCE = "data"
 
 
-def serialize_index(index: EvidenceIndex) -> NDArray[np.uint8]:
+def serialize_index(index: EvidenceIndex) -> Bytes:
     """Serialize an evidence index to bytes, including labels and partitions.
 
     The bytes equal the file that :func:`cfe_faiss.write_index` writes. Stock ``faiss.deserialize_index`` also reads
@@ -56,7 +56,7 @@ def serialize_index(index: EvidenceIndex) -> NDArray[np.uint8]:
     return np.frombuffer(file.getbuffer(), np.uint8)
 
 
-def deserialize_index(data: NDArray[np.uint8] | bytes | bytearray | memoryview) -> EvidenceIndex:
+def deserialize_index(data: Bytes | bytes | bytearray | memoryview) -> EvidenceIndex:
     """Return an evidence index from the bytes of :func:`serialize_index` or of an index file.
 
     Parameters
@@ -126,7 +126,7 @@ def clone_index(index: EvidenceIndex) -> EvidenceIndex:
     return cast(EvidenceIndex, copy)
 
 
-def _as_bytes(data: Any) -> NDArray[np.uint8]:
+def _as_bytes(data: Any) -> Bytes:
     if isinstance(data, bytes | bytearray | memoryview):
         data = np.frombuffer(data, np.uint8)
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1:

@@ -6,7 +6,8 @@ from typing import Any
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
+
+from cfe_faiss.base.arrays import Bytes
 
 _BLOCK = 1 << 20
 
@@ -20,7 +21,7 @@ def is_stream(target: Any, method: str) -> bool:
     return isinstance(target, faiss.IOWriter if method == "write" else faiss.IOReader) or hasattr(target, method)
 
 
-def write_all(data: NDArray[np.uint8], target: Any) -> None:
+def write_all(data: Bytes, target: Any) -> None:
     """Write all bytes to a stream; raise OSError if it takes fewer."""
     left = data.data
     while left:

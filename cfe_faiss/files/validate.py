@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Array
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.files.faiss_payload import DamageError, Payload
 from cfe_faiss.rows.label_keys import table_from
@@ -53,7 +53,7 @@ ON_OPENING = (*_KEYS, "centroids", "reference_starts", "list_checksums", *_CALIB
 VECTORS = ("vectors",)
 """Sections that are checked with the payload's own vectors: in a mapped file not at all."""
 
-Arrays = Mapping[str, NDArray[Any]]
+Arrays = Mapping[str, Array]
 
 
 def check_header(header: dict[str, Any], end: int) -> None:

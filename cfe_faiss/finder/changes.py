@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.classes import Predictions, as_predictions
 from cfe_faiss.attributes.table import Attributes, attributes_of
+from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_dense, as_matrix, as_unit_rows, is_sparse, to_host
 from cfe_faiss.finder.inputs import probabilities_of
 from cfe_faiss.finder.names import as_row_ids, row_numbers
@@ -24,8 +24,6 @@ from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 if TYPE_CHECKING:
     from cfe_faiss.finder.finder import EvidenceFinder
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float32]
 _PER_NODE = ("y", "train_mask", "val_mask", "test_mask")  # values of data that get unknown ones for new nodes
 
 
@@ -48,10 +46,10 @@ class Source:
     """
 
     x: Any = None
-    columns: NDArray[np.bool_] | None = None
+    columns: Bools | None = None
     settings: tuple[int, float] | None = None
     ks: KSVectors | None = None
-    labels: NDArray[np.int32] | None = None
+    labels: Int32s | None = None
 
 
 @dataclass(slots=True)
@@ -89,11 +87,11 @@ class _Rows:
 
     before: int
     n: int
-    ids: NDArray[Any] | None
+    ids: Array | None
     edges: tuple[Ints, Ints]
     changed: Ints
-    values: NDArray[Any]
-    added: NDArray[Any]
+    values: Array
+    added: Array
     removed: Ints
     weights: Any = None
 
@@ -103,7 +101,7 @@ class _Rows:
         given = (*self.edges, self.changed, self.removed)
         return self.n == self.before and self.weights is None and not any(map(np.size, given))
 
-    def apply_to(self, X: NDArray[Any]) -> NDArray[Any]:
+    def apply_to(self, X: Array) -> Array:
         """Return the rows of a matrix after the change; rows that leave are zero."""
         for part in (self.values, self.added):
             if X.dtype.kind in "biu" and not np.array_equal(part.astype(X.dtype), part):
@@ -205,13 +203,13 @@ def _check(finder: EvidenceFinder, changes: Changes) -> _Rows:
     )
 
 
-def _edges(name: str, given: Any, ids: NDArray[Any] | None, n: int) -> Ints:
+def _edges(name: str, given: Any, ids: Array | None, n: int) -> Ints:
     """Return edges of users' ids as edges of rows, (2, m)."""
     edges = as_edges(name, given)
     return row_numbers(name, edges.ravel(), ids, n).reshape(2, -1) if edges.size else edges.astype(np.int64)
 
 
-def _ids_after(finder: EvidenceFinder, new: Any, n: int) -> NDArray[Any] | None:
+def _ids_after(finder: EvidenceFinder, new: Any, n: int) -> Array | None:
     more = n - len(finder.labels)
     if (new is not None) != (finder.ids is not None and more > 0):
         needed = f"given for {more} new rows" if finder.ids is not None and more else "left out, rows go by numbers"
@@ -321,7 +319,7 @@ def _is_plain(data: Any) -> bool:
     return all(part is not None and not is_sparse(part) and not is_torch_sparse(part) for part in parts)
 
 
-def _like(value: Any, array: NDArray[Any]) -> Any:
+def _like(value: Any, array: Array) -> Any:
     """Return an array as a tensor, if ``value`` is one, of the same type and device."""
     return value.new_tensor(array) if hasattr(value, "new_tensor") else array
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss.attributes.classes import Predictions, check_names, node_count
 from cfe_faiss.attributes.columns import Removed, kept_columns, leave_out
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
+from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names, as_nodes, as_number, as_unit_rows
 from cfe_faiss.base.extras import extra
 from cfe_faiss.finder.case import Case, case_of
@@ -115,23 +116,23 @@ class EvidenceFinder:
     'worst area'
     """
 
-    vectors: NDArray[np.float32]
-    labels: NDArray[np.int32]
+    vectors: Floats
+    labels: Int32s
     index: EvidenceIndex
     graph: Graph | None = None
     attributes: Attributes | None = None
-    truth: NDArray[np.int32] | None = None
+    truth: Int32s | None = None
     class_names: tuple[str, ...] | None = None
     removed: Removed | None = None
     model_only: tuple[str, ...] = ()
-    ids: NDArray[Any] | None = None
-    probabilities: NDArray[np.float64] | None = None
+    ids: Array | None = None
+    probabilities: Doubles | None = None
     model: Any = None
     data: Any = None
     sensitive: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
     source: Source = field(default_factory=Source)
-    scores: NDArray[np.float64] | None = None
+    scores: Doubles | None = None
 
     def __repr__(self) -> str:
         n, d = self.vectors.shape
@@ -166,13 +167,13 @@ class EvidenceFinder:
             columns = {name: [getattr(np, name)(self.scores)] for name in ("min", "median", "mean", "max")}
         return as_html(repr(self), pd.DataFrame(columns))
 
-    def names(self, rows: ArrayLike) -> NDArray[Any]:
+    def names(self, rows: ArrayLike) -> Array:
         """Return the user's ids of rows, in the shape of ``rows``; without ids, the row numbers."""
         numbers = np.asarray(rows, np.int64)
-        named: NDArray[Any] = numbers if self.ids is None else self.ids[numbers]
+        named: Array = numbers if self.ids is None else self.ids[numbers]
         return named
 
-    def rows(self, argument: str, ids: Any) -> NDArray[np.int64]:
+    def rows(self, argument: str, ids: Any) -> Ints:
         """Return the row number of each id, (m,); or the rows that a mask, (n,), selects.
 
         Raises
@@ -182,7 +183,7 @@ class EvidenceFinder:
         """
         return row_numbers(argument, ids, self.ids, len(self.labels))
 
-    def searched(self, argument: str, ids: Any) -> NDArray[np.int64]:
+    def searched(self, argument: str, ids: Any) -> Ints:
         """Return the row numbers of ids as :meth:`rows` does; ValueError if one is not among the searched rows."""
         rows = self.rows(argument, ids)
         absent = ~np.isin(rows, self.index.members().ids)
@@ -190,7 +191,7 @@ class EvidenceFinder:
             raise ValueError(f"{argument} must be in the index, got {self.names(rows[absent]).tolist()[0]!r}")
         return rows
 
-    def class_numbers(self, argument: str, classes: Any) -> NDArray[np.int32]:
+    def class_numbers(self, argument: str, classes: Any) -> Int32s:
         """Return the numbers of a class or of a collection of classes, given by names or numbers, each once, (c,).
 
         If all class names are whole numbers, such as "1" and "2", a number is a name.
@@ -212,7 +213,7 @@ class EvidenceFinder:
         """Return the name of a class, or "class <label>" without a name."""
         return class_name(self.class_names, label)
 
-    def similarity64(self, v: ArrayLike, u: ArrayLike) -> NDArray[np.float64]:
+    def similarity64(self, v: ArrayLike, u: ArrayLike) -> Doubles:
         """Return the KS of pairs of nodes in float64; see :func:`cfe_faiss.ks_similarity`, also for errors."""
         return ks_similarity(self.vectors, v, u, dtype=np.float64)
 
@@ -708,7 +709,7 @@ class EvidenceFinder:
         predictions: Any = None,
         features: Any = None,
         ids: Any = None,
-    ) -> NDArray[Any]:
+    ) -> Array:
         """Change graph, vectors, predictions and index in place: all at once or, on an error, not at all.
 
         Without ``predictions`` the model is called for the data after the change. Results from before keep their
@@ -816,7 +817,7 @@ class EvidenceFinder:
         return {"where": where.numbered(self.class_names), "attributes": self.attributes, "graph": self.graph}
 
 
-def _classes_for_scores(model: Any, truth: Any, class_names: Any, n: int) -> NDArray[np.int32]:
+def _classes_for_scores(model: Any, truth: Any, class_names: Any, n: int) -> Int32s:
     """Return the one class of all rows of a finder with scores."""
     for name, value in (("model", model), ("truth", truth), ("class_names", class_names)):
         if value is not None:

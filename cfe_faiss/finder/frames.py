@@ -5,20 +5,20 @@ from html import escape
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.base.arrays import Array, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.extras import extra
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_Sides: TypeAlias = Mapping[str, NDArray[np.int64]]
+_Sides: TypeAlias = Mapping[str, Ints]
 """Nodes of each row, (m,), by side: "source" and "target", say."""
 
 
-def class_columns(sides: _Sides, suffix: str, classes: NDArray[np.int32], names: tuple[str, ...] | None) -> "_Columns":
+def class_columns(sides: _Sides, suffix: str, classes: Int32s, names: tuple[str, ...] | None) -> "_Columns":
     """Return a column of classes for each side, "source_true" for the suffix "true".
 
     ``classes`` has the class of every node, (n,). Columns hold names, or numbers if ``names`` is None. An unknown class
@@ -68,4 +68,4 @@ def class_name(names: tuple[str, ...] | None, label: int) -> str:
     return f"class {label}" if names is None or not 0 <= label < len(names) else names[label]
 
 
-_Columns: TypeAlias = "dict[str, pd.api.extensions.ExtensionArray | NDArray[Any]]"
+_Columns: TypeAlias = "dict[str, pd.api.extensions.ExtensionArray | Array]"

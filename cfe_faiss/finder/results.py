@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.extras import extra
 from cfe_faiss.finder.frames import as_html, attribute_columns, class_columns
 from cfe_faiss.pairs import missing_text, pairs_text
@@ -42,10 +42,10 @@ class LocalEvidence:
         :meth:`cfe_faiss.IndexEvidenceIVF.recall_by_class`. 1 for exact searches, None with ``nprobe``.
     """
 
-    nodes: NDArray[np.int64]
-    evidence: NDArray[np.int64]
-    similarity: NDArray[np.float32]
-    labels: NDArray[np.int32]
+    nodes: Ints
+    evidence: Ints
+    similarity: Floats
+    labels: Int32s
     recall: float | None
     nprobe: int | None
     finder: "EvidenceFinder | None" = None
@@ -62,7 +62,7 @@ class LocalEvidence:
     def _repr_html_(self) -> str:
         return as_html(repr(self), self.to_frame())
 
-    def similarity64(self) -> NDArray[np.float64]:
+    def similarity64(self) -> Doubles:
         """Return the similarities in float64, (nq, k), NaN without evidence.
 
         :func:`cfe_faiss.ks_similarity` defines them, :func:`cfe_faiss.base.text.similarity_error` bounds their error.
@@ -125,10 +125,10 @@ class PairEvidence:
         As in :class:`LocalEvidence`.
     """
 
-    source: NDArray[np.int64]
-    target: NDArray[np.int64]
-    similarity: NDArray[np.float32]
-    labels: NDArray[np.int32]
+    source: Ints
+    target: Ints
+    similarity: Floats
+    labels: Int32s
     finder: "EvidenceFinder | None" = None
     missing: Mapping[str, int] = field(default_factory=dict)
 
@@ -137,7 +137,7 @@ class PairEvidence:
 
     def __repr__(self) -> str:
         ends = [0, -1][: len(self)]
-        similarity: NDArray[Any] = self.similarity[ends]
+        similarity: Array = self.similarity[ends]
         if self.finder is not None:
             similarity = self.finder.similarity64(self.source[ends], self.target[ends])
         return f"PairEvidence({pairs_text(len(self), similarity)}{missing_text(self.missing)})"
@@ -145,7 +145,7 @@ class PairEvidence:
     def _repr_html_(self) -> str:
         return as_html(repr(self), self.to_frame())
 
-    def similarity64(self) -> NDArray[np.float64]:
+    def similarity64(self) -> Doubles:
         """Return the similarities in float64, (k,), as :meth:`LocalEvidence.similarity64` does."""
         return _require_finder(self.finder).similarity64(self.source, self.target)
 
@@ -185,11 +185,7 @@ def _require_finder(finder: "EvidenceFinder | None") -> "EvidenceFinder":
 
 
 def _frame(
-    columns: dict[str, Any],
-    sides: dict[str, NDArray[np.int64]],
-    labels: NDArray[np.int32],
-    finder: "EvidenceFinder | None",
-    attributes: bool,
+    columns: dict[str, Any], sides: dict[str, Ints], labels: Int32s, finder: "EvidenceFinder | None", attributes: bool
 ) -> "pd.DataFrame":
     with extra("audit"):
         import pandas as pd

@@ -8,9 +8,10 @@ from typing import Any, Self
 
 import faiss
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss._native import FaissLists, Table, call_steps
+from cfe_faiss.base.arrays import Bytes, Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_array, as_count, as_matrix
 from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.rows import faiss_functions as steps_of
@@ -111,7 +112,7 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
             transaction.insert(rows, codes, ids[order], index._keeping(encoder))
         return index
 
-    def _hold(self, labels: NDArray[np.int32] | None) -> None:
+    def _hold(self, labels: Int32s | None) -> None:
         """Set up the index for the rows in FAISS's part, whose labels are given."""
         self._flat, self._id_map = steps_of.flat_parts(self)
         self._row_ids = steps_of.numbers(self.ntotal) if self._id_map is None else self._id_map.id_map
@@ -139,14 +140,7 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
-    def _insert(
-        self,
-        lists: FaissLists,
-        X: NDArray[np.float32],
-        labels: NDArray[np.int32],
-        ids: NDArray[np.int64],
-        also: list[Step],
-    ) -> None:
+    def _insert(self, lists: FaissLists, X: Floats, labels: Int32s, ids: Ints, also: list[Step]) -> None:
         n = len(self._table)
         id_map, switching = self._map_for(ids, n)
         if id_map is None:
@@ -162,7 +156,7 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
             after=[*switching, *self._lengthening(X), *also],
         )
 
-    def _map_for(self, ids: NDArray[np.int64], first: int) -> tuple[Any, list[Step]]:
+    def _map_for(self, ids: Ints, first: int) -> tuple[Any, list[Step]]:
         """Return the id map for rows ``first``, ... with these ids, or None, and the steps that install a new map."""
         if self._id_map is not None or np.array_equal(ids, np.arange(first, first + len(ids))):
             return self._id_map, []
@@ -171,11 +165,11 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
         values = {"_id_map": new, "_row_ids": new.id_map, **steps_of.identity(new)}
         return new, [setting(self, name, value) for name, value in values.items()]
 
-    def _relabel(self, rows: NDArray[np.int64], labels: NDArray[np.int32], also: list[Step]) -> None:
+    def _relabel(self, rows: Ints, labels: Int32s, also: list[Step]) -> None:
         change, lists = self._table.relabelling(rows, labels, sorted=False), self._faiss_lists()
         self._commit(change, lists, (None, None, None, None), before=[], undo=[], after=also)
 
-    def _remove(self, rows: NDArray[np.int64], also: list[Step]) -> None:
+    def _remove(self, rows: Ints, also: list[Step]) -> None:
         ids = np.delete(self.snapshot().row_ids, rows)
         id_map, switching = self._map_for(ids, 0)
         row_ids = self._row_ids if id_map is None else id_map.id_map
@@ -189,13 +183,7 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
         )
 
     def _replace_rows(
-        self,
-        lists: FaissLists,
-        rows: NDArray[np.int64],
-        X: NDArray[np.float32],
-        labels: NDArray[np.int32] | None,
-        ids: NDArray[np.int64],
-        also: list[Step],
+        self, lists: FaissLists, rows: Ints, X: Floats, labels: Int32s | None, ids: Ints, also: list[Step]
     ) -> None:
         change = self._table.replacement(rows, np.zeros(len(ids), np.int32), labels, sorted=False)
         new, snapshot = (X.view(np.uint8), ids, None, None), self.snapshot()
@@ -252,14 +240,14 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
 
     # --- codes, which FAISS's id map does not support ----------------------------------------------------------------
 
-    def sa_encode(self, x: ArrayLike, codes: Any = None) -> NDArray[np.uint8]:
+    def sa_encode(self, x: ArrayLike, codes: Any = None) -> Bytes:
         """Return the float32 bytes of vectors, (n, d), as codes, (n, 4 * d) uint8; see :meth:`add_sa_codes`."""
-        encoded: NDArray[np.uint8] = self._flat.sa_encode(as_matrix("x", x, self.d), codes)
+        encoded: Bytes = self._flat.sa_encode(as_matrix("x", x, self.d), codes)
         return encoded
 
-    def sa_decode(self, codes: NDArray[np.uint8], x: Any = None) -> NDArray[np.float32]:
+    def sa_decode(self, codes: Bytes, x: Any = None) -> Floats:
         """Decode codes, (n, 4 * d) uint8, to vectors, (n, d) float32."""
-        decoded: NDArray[np.float32] = self._flat.sa_decode(codes, x)
+        decoded: Floats = self._flat.sa_decode(codes, x)
         return decoded
 
     def _stock_of(self, snapshot: Snapshot, label: int) -> Any:
@@ -305,5 +293,5 @@ def _check_positions(cls: type, argument: Any) -> None:
         )
 
 
-def _table_of(d: int, n: int, labels: NDArray[np.int32] | None) -> Table:
+def _table_of(d: int, n: int, labels: Int32s | None) -> Table:
     return Table(np.array([n]), 0, 0, 4 * d, labels, None, None)

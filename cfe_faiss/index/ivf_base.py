@@ -14,9 +14,10 @@ from typing import Any
 
 import faiss
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss._native import Change, FaissLists, PqCodes, Table, call_steps
+from cfe_faiss.base.arrays import Bytes, Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.coarse.drift import drift
@@ -29,7 +30,7 @@ from cfe_faiss.rows import codecs
 from cfe_faiss.rows import faiss_functions as steps_of
 from cfe_faiss.rows.faiss_functions import Step, direct_map, inverted_lists, list_sizes, setting, total
 from cfe_faiss.rows.label_keys import LabelKeys, arrays_of, table_from
-from cfe_faiss.rows.layout import Bytes, codes_of, stock_codes
+from cfe_faiss.rows.layout import codes_of, stock_codes
 from cfe_faiss.rows.mapped import in_memory, is_mapped
 from cfe_faiss.rows.metric import LONGEST, Metric, as_rows
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, center_of, read_only
@@ -55,8 +56,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
 
     theta: float = math.pi / 3
     weighted: bool = True
-    _supplementary: NDArray[np.float32] = _NO_CENTROIDS  # centroids of the supplementary partitions
-    _centroids: NDArray[np.float32] | None = None  # centroids of all partitions, set by training
+    _supplementary: Floats = _NO_CENTROIDS  # centroids of the supplementary partitions
+    _centroids: Floats | None = None  # centroids of all partitions, set by training
     _carried: Carried | None = None  # derived data carried over to the next snapshot
     _from_file: Routes | None = None  # class centroids read from the index file
     _calibrations: Calibrations | None = None  # read from the index file
@@ -93,22 +94,12 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         self._set_up(self._table_of(np.zeros(self.nlist, np.int64), None, None, None))
 
     def _table_of(
-        self,
-        sizes: NDArray[np.int64],
-        labels: NDArray[np.int32] | None,
-        vectors: NDArray[np.float32] | None,
-        references: tuple[NDArray[np.int32], NDArray[np.int64]] | None,
+        self, sizes: Ints, labels: Int32s | None, vectors: Floats | None, references: tuple[Int32s, Ints] | None
     ) -> Table:
         kept = self.d if self._keeps_beside() else 0
         return Table(sizes, self.partitions - 1, kept, self.code_size, labels, vectors, references)
 
-    def _adopt(
-        self,
-        ivf: Any,
-        labels: NDArray[np.int32],
-        vectors: NDArray[np.float32] | None = None,
-        nprobe: int | None = None,
-    ) -> None:
+    def _adopt(self, ivf: Any, labels: Int32s, vectors: Floats | None = None, nprobe: int | None = None) -> None:
         """Copy the lists of a stock index of the same kind and codec into this empty index, without recoding.
 
         ``labels``, (n,), are in ascending order of ids; ``vectors``, (n, d), in order of the lists. Raises ValueError
@@ -139,7 +130,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         with self._lock.writing():
             call_steps([setting(self, "label_keys", table), *self._forgetting()], [])
 
-    def take_centroids(self, centroids: NDArray[np.float32]) -> None:
+    def take_centroids(self, centroids: Floats) -> None:
         """Set trained centroids, (partitions, nlist, d), in place of :meth:`train`."""
         call_steps(self._training(centroids), [])
 
@@ -203,7 +194,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Search a query as later ones are searched, which allocates the memory for it."""
         self.answer_single(np.zeros((1, self.d), np.float32), np.zeros(1, np.int64), 1, 1, None)
 
-    def _add(self, X: NDArray[np.float32], labels: ArrayLike | None, ids: ArrayLike | None) -> None:
+    def _add(self, X: Floats, labels: ArrayLike | None, ids: ArrayLike | None) -> None:
         """Add vectors. If most of the index is new, also derive the data of single queries, to speed up the first."""
         super()._add(X, labels, ids)
         if X.size >= _DERIVED_AHEAD and 2 * len(X) >= self.ntotal and self.routing == "evidence":
@@ -212,11 +203,11 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
 
     # --- codec ------------------------------------------------------------------------------------------------------
 
-    def _codec(self) -> tuple[int, NDArray[np.float32]]:
+    def _codec(self) -> tuple[int, Floats]:
         """Return the codec and its levels; see :mod:`cfe_faiss.rows.codecs`."""
         return codecs.FLAT, codecs.NO_LEVELS
 
-    def _codec_training(self, X: NDArray[np.float32], centroids: NDArray[np.float32]) -> list[Step]:
+    def _codec_training(self, X: Floats, centroids: Floats) -> list[Step]:
         """Train a copy of the codec and return the steps that install it."""
         return []
 
@@ -235,19 +226,19 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Number of partitions, including the first (FAISS's lists)."""
         return len(self._supplementary) + 1
 
-    def centroids(self) -> NDArray[np.float32]:
+    def centroids(self) -> Floats:
         """Return the centroids of all partitions, (partitions, nlist, d) float32, read-only."""
         with self._lock.reading():
             return self._all_centroids()
 
-    def _all_centroids(self) -> NDArray[np.float32]:
+    def _all_centroids(self) -> Floats:
         known = self._centroids
         if known is None:
             first = faiss.downcast_index(self.quantizer).reconstruct_n(0, self.nlist)
             self._centroids = known = read_only(np.concatenate([first[None], self._supplementary]))[0]
         return known
 
-    def share_centroids(self, quantizer: Any, centroids: NDArray[np.float32]) -> None:
+    def share_centroids(self, quantizer: Any, centroids: Floats) -> None:
         """Replace the quantizer and centroids by equal ones that are shared with other indexes, to save memory."""
         own = self.quantizer
         self.own_fields = False  # FAISS must not free a shared quantizer
@@ -270,7 +261,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         names = "_carried", "_from_file", "_calibrations", "_single"
         return [*super()._forgetting(), *(setting(self, name, None) for name in names)]
 
-    def _forgetting_lists(self, lists: NDArray[np.int64]) -> list[Step]:
+    def _forgetting_lists(self, lists: Ints) -> list[Step]:
         snapshot, carried = self._state, self._carried
         if snapshot is not None:
             carried = Derived.of(snapshot).after(lists)
@@ -361,7 +352,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             ),
         ]
 
-    def _training(self, centroids: NDArray[np.float32]) -> list[Step]:
+    def _training(self, centroids: Floats) -> list[Step]:
         """Return the steps that install the centroids of all partitions, (partitions, nlist, d)."""
         quantizer = faiss.downcast_index(self.quantizer)
         if isinstance(quantizer, faiss.IndexFlat):
@@ -379,14 +370,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             *self._forgetting(),
         ]
 
-    def _insert(
-        self,
-        faiss_lists: FaissLists,
-        X: NDArray[np.float32],
-        labels: NDArray[np.int32],
-        ids: NDArray[np.int64],
-        also: list[Step],
-    ) -> None:
+    def _insert(self, faiss_lists: FaissLists, X: Floats, labels: Int32s, ids: Ints, also: list[Step]) -> None:
         if not self.is_trained:
             raise ValueError("the index must be trained before vectors are added: call train(x) first")
         centroids = self._all_centroids()
@@ -402,10 +386,10 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         self,
         faiss_lists: FaissLists,
         codes: Bytes,
-        X: NDArray[np.float32] | None,
-        labels: NDArray[np.int32],
-        ids: NDArray[np.int64],
-        lists: NDArray[np.int32],
+        X: Floats | None,
+        labels: Int32s,
+        ids: Ints,
+        lists: Int32s,
         also: list[Step],
     ) -> None:
         """Add codes to their ``lists``, (partitions, n)."""
@@ -416,21 +400,13 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         after = [total(self, len(self._table) + len(ids)), *after, *also]
         self._commit(change, faiss_lists, self._new_rows(codes, X, ids, lists), before, undo, after)
 
-    def _new_rows(
-        self, codes: Bytes, X: NDArray[np.float32] | None, ids: NDArray[np.int64], lists: NDArray[np.int32]
-    ) -> tuple[Any, Any, Any, Any]:
+    def _new_rows(self, codes: Bytes, X: Floats | None, ids: Ints, lists: Int32s) -> tuple[Any, Any, Any, Any]:
         """Return codes, ids, supplementary lists and vectors of new rows; None for data that is not kept."""
         references = np.ascontiguousarray(lists[1:].T) if len(lists) > 1 else None
         return codes, ids, references, X if self._keeps_beside() else None
 
     def _replace_rows(
-        self,
-        faiss_lists: FaissLists,
-        rows: NDArray[np.int64],
-        X: NDArray[np.float32],
-        labels: NDArray[np.int32] | None,
-        ids: NDArray[np.int64],
-        also: list[Step],
+        self, faiss_lists: FaissLists, rows: Ints, X: Floats, labels: Int32s | None, ids: Ints, also: list[Step]
     ) -> None:
         lists = assign(X, self._all_centroids(), self.metric)
         change = self._table.replacement(rows, lists[0], labels)
@@ -446,7 +422,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         new = self._new_rows(codes_of(self, X, lists[0]), X, ids, lists)
         self._commit(change, faiss_lists, new, before, undo, after)
 
-    def _mapping(self, ids_after: Callable[[], NDArray[np.int64]]) -> list[Step]:
+    def _mapping(self, ids_after: Callable[[], Ints]) -> list[Step]:
         """Return the steps that rebuild FAISS's direct map, for a subset of the ids that it holds."""
         kind = self.direct_map.type
         if kind == faiss.DirectMap.NoMap:
@@ -456,7 +432,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             raise RuntimeError("a direct map of type Array takes the ids 0 to ntotal - 1 only; set another type before")
         return [direct_map(self, faiss.DirectMap.NoMap), direct_map(self, kind)]
 
-    def _mapping_more(self, ids: NDArray[np.int64]) -> tuple[list[Step], list[Step], list[Step]]:
+    def _mapping_more(self, ids: Ints) -> tuple[list[Step], list[Step], list[Step]]:
         """Return the steps that reserve space for ``ids`` in the direct map, undo this, and rebuild the map."""
         kind, n = self.direct_map.type, len(self._table)
         if kind == faiss.DirectMap.NoMap:
@@ -484,10 +460,10 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Enable or disable the direct map, as ``faiss.IndexIVF.make_direct_map``."""
         self.set_direct_map_type(faiss.DirectMap.Array if new_maintain_direct_map else faiss.DirectMap.NoMap)
 
-    def _relabel(self, rows: NDArray[np.int64], labels: NDArray[np.int32], also: list[Step]) -> None:
+    def _relabel(self, rows: Ints, labels: Int32s, also: list[Step]) -> None:
         self._move(self._table.relabelling(rows, labels), [*self._mapping(self.snapshot().ids), *also])
 
-    def _remove(self, rows: NDArray[np.int64], also: list[Step]) -> None:
+    def _remove(self, rows: Ints, also: list[Step]) -> None:
         left = total(self, len(self._table) - len(rows))
         mapping = self._mapping(lambda: np.delete(self.snapshot().ids(), rows))
         self._move(self._table.removal(rows), [left, *mapping, *also])
@@ -605,11 +581,11 @@ def automatic_nlist(n: int) -> int:
     return max(1, min(n, 4 * math.isqrt(n)))
 
 
-def stock_centroids(ivf: Any, metric: Metric = "cosine") -> NDArray[np.float32]:
+def stock_centroids(ivf: Any, metric: Metric = "cosine") -> Floats:
     """Return the centroids of a stock index, (nlist, d), normalised for "cosine"."""
     return as_rows("ivf.quantizer", faiss.downcast_index(ivf.quantizer).reconstruct_n(0, ivf.nlist), ivf.d, metric)
 
 
-def sample(X: NDArray[np.float32], most: int, seed: int) -> NDArray[np.float32]:
+def sample(X: Floats, most: int, seed: int) -> Floats:
     """Return X, or a random sample of ``most`` rows if X has more."""
     return X if len(X) <= most else X[np.sort(np.random.default_rng(seed).choice(len(X), most, replace=False))]

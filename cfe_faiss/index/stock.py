@@ -5,8 +5,8 @@ from typing import Any
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Array
 from cfe_faiss.base.checks import as_array
 
 _NUMERIC_TYPES = {faiss.Float32: np.float32, faiss.Float16: np.float16, faiss.Int8: np.int8}
@@ -36,7 +36,7 @@ def as_numeric(x: Any, numeric_type: int) -> Any:
     return as_array("x", x).astype(_NUMERIC_TYPES[numeric_type])
 
 
-def written(name: str, result: NDArray[Any], out: Any) -> Any:
+def written(name: str, result: Array, out: Any) -> Any:
     """Write a result into the caller's array or tensor ``out``, if given, and return it."""
     if out is None:
         return result

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.classes import (
     Predictions,
@@ -14,6 +13,7 @@ from cfe_faiss.attributes.classes import (
     class_names_of,
     node_count,
 )
+from cfe_faiss.base.arrays import Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_ids
 from cfe_faiss.base.extras import extra
 from cfe_faiss.graph.node_types import nodes_of
@@ -59,7 +59,7 @@ def call_by_batches(model: Callable[..., Any], data: Any, node_type: str | None,
     return Predictions(labels, None, names)
 
 
-def _seeds(batch: Any, number: int, node_type: str | None, n: int) -> tuple[NDArray[np.int64], int]:
+def _seeds(batch: Any, number: int, node_type: str | None, n: int) -> tuple[Ints, int]:
     """Return the seed nodes of a batch, which come first, and the number of all of its nodes."""
     nodes = nodes_of(batch, node_type)
     n_id, size = getattr(nodes, "n_id", None), getattr(nodes, "batch_size", None)
@@ -75,16 +75,14 @@ def _seeds(batch: Any, number: int, node_type: str | None, n: int) -> tuple[NDAr
     return ids[: int(size)], len(ids)
 
 
-def _refuse_repeats(seeds: NDArray[np.int64], labels: NDArray[np.int32]) -> None:
+def _refuse_repeats(seeds: Ints, labels: Int32s) -> None:
     values, counts = np.unique(seeds, return_counts=True)
     again = values[(counts > 1) | (labels[values] != UNKNOWN)]
     if len(again):
         raise ValueError(f"loader must yield every node once, got node {again[0]} twice")
 
 
-def _classes(
-    output: Any, seeds: NDArray[np.int64], rows: int, names: tuple[str, ...] | None, number: int
-) -> tuple[NDArray[np.int32], bool]:
+def _classes(output: Any, seeds: Ints, rows: int, names: tuple[str, ...] | None, number: int) -> tuple[Int32s, bool]:
     """Return the class of each seed of a batch, from an output for all nodes of the batch or for the seeds only.
 
     The second value is whether the output is one column of numbers in [0, 1], which may be logits or probabilities.

@@ -4,21 +4,18 @@ from typing import Any
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Array, Bytes, Floats, Int32s, Ints
 from cfe_faiss.rows.faiss_functions import list_sizes
 
-Bytes = NDArray[np.uint8]
-Ints = NDArray[np.int64]
 
-
-def stable_order(keys: NDArray[Any]) -> Ints:
+def stable_order(keys: Array) -> Ints:
     """Return the stable sort order of integers >= -1, (n,)."""
     few = len(keys) > 0 and keys.max() < np.iinfo(np.uint16).max
     return np.argsort((keys + 1).astype(np.uint16) if few else keys, kind="stable")  # radix sort for 16 bits
 
 
-def codes_of(ivf: Any, X: NDArray[np.float32], lists: NDArray[np.int32]) -> Bytes:
+def codes_of(ivf: Any, X: Floats, lists: Int32s) -> Bytes:
     """Return the codes, (n, code_size), of vectors in the lists ``lists``, (n,), of an inverted file."""
     if isinstance(ivf, faiss.IndexIVFFlat):
         return X.view(np.uint8)

@@ -8,9 +8,9 @@ the blocks (float or byte) affects speed only, and is chosen by timing (:mod:`cf
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss import _native
+from cfe_faiss.base.arrays import Array, Bools
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import make_results
@@ -92,7 +92,7 @@ def _split_by_nprobe(queries: Queries, plan: Plan) -> list[_Part]:
     return [(some, queries.subset(some), own) for some, own in zip(chosen, plans, strict=True)]
 
 
-def _merge(parts: list[_Part], values: list[NDArray[Any]]) -> NDArray[Any]:
+def _merge(parts: list[_Part], values: list[Array]) -> Array:
     """Return the values of all queries, given those of each part."""
     if len(parts) == 1:
         return values[0]
@@ -137,7 +137,7 @@ def choose_by_size(
     nq: int,
     k: int,
     effort: Effort,
-    allowed: NDArray[np.bool_] | None = None,
+    allowed: Bools | None = None,
     *,
     every: bool = False,
     stored: bool = True,
@@ -185,13 +185,7 @@ def _pays_exactly(snapshot: Snapshot, calibration: Calibration) -> bool:
 
 
 def calibration_for(
-    snapshot: Snapshot,
-    nq: int,
-    k: int,
-    effort: Effort,
-    allowed: NDArray[np.bool_] | None = None,
-    *,
-    stored: bool = True,
+    snapshot: Snapshot, nq: int, k: int, effort: Effort, allowed: Bools | None = None, *, stored: bool = True
 ) -> Calibration | None:
     """Return the calibration of nprobe for the effort's recall@k; None to probe all lists."""
     if effort.recall is None or (allowed is not None and nq <= _FEW_TO_CALIBRATE):

@@ -4,9 +4,9 @@ import math
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss._native import Blocks
+from cfe_faiss.base.arrays import Bools, Floats, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import num_threads, single_threaded_blas
 from cfe_faiss.rows.snapshot import Snapshot
@@ -40,11 +40,7 @@ def all_blocks(snapshot: Snapshot, element: Element) -> Blocks | None:
 
 
 def blocks_of(
-    snapshot: Snapshot,
-    element: Element,
-    *,
-    wanted: NDArray[np.bool_] | None = None,
-    allowed: NDArray[np.bool_] | None = None,
+    snapshot: Snapshot, element: Element, *, wanted: Bools | None = None, allowed: Bools | None = None
 ) -> Blocks:
     """Build blocks of some rows.
 
@@ -78,7 +74,7 @@ def blocks_of(
     )
 
 
-def _rotation(snapshot: Snapshot, lists: NDArray[np.int64]) -> NDArray[np.float32]:
+def _rotation(snapshot: Snapshot, lists: Ints) -> Floats:
     """Return the principal directions of a sample of the lists' rows; (0, d) if a rotation does not pay."""
     few = max(1, round(len(lists) * min(1.0, _SAMPLE / snapshot.list_starts[-1])))
     nlist = len(snapshot.starts) - 1
@@ -98,7 +94,7 @@ def _rotation(snapshot: Snapshot, lists: NDArray[np.int64]) -> NDArray[np.float3
     return directions if tail <= _LONGEST_TAIL else directions[:0]
 
 
-def directions_of(X: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
+def directions_of(X: Floats) -> tuple[Floats, float]:
     """Return the principal directions of the rows, (d, d), and the share of the squared norms after the prefix."""
     # On a busy machine BLAS takes 100 times as long for small matrices on several threads, which wait for each other.
     with single_threaded_blas(), np.errstate(invalid="ignore", over="ignore"):

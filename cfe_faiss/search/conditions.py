@@ -8,11 +8,10 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints, Permitted
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
+from cfe_faiss.base.arrays import Array, Bools, Doubles, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.graph import Graph, as_graph
 
-Bools = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 Limits = tuple[float, float]
 """Smallest and largest permitted distance of two numbers."""
 
@@ -41,9 +40,9 @@ class Side:
         Node numbers in the graph, (n,) int64.
     """
 
-    groups: NDArray[np.int32]
-    differing: NDArray[np.int32]
-    numbers: NDArray[np.float64]
+    groups: Int32s
+    differing: Int32s
+    numbers: Doubles
     codes: NDArray[np.integer[Any]]
     evidence: Bools
     nodes: Ints
@@ -201,12 +200,7 @@ class Conditions:
 
 
 def make_conditions(
-    where: Constraints,
-    ids: Ints,
-    labels: NDArray[np.int32],
-    attributes: Any = None,
-    graph: Any = None,
-    queries: Any = None,
+    where: Constraints, ids: Ints, labels: Int32s, attributes: Any = None, graph: Any = None, queries: Any = None
 ) -> tuple[Conditions, tuple[Side, Bools]]:
     """Return constraints as conditions on the rows of an index, and the side and the mask of usable new queries.
 
@@ -270,7 +264,7 @@ def make_conditions(
 class _Columns:
     named: dict[str, Attribute]
     limits: tuple[Limits, ...]
-    numbers: NDArray[np.float64]
+    numbers: Doubles
     codes: NDArray[np.integer[Any]]
 
 
@@ -320,7 +314,7 @@ def _narrow(name: str, limits: Limits, limit: float) -> Limits:
     return least, most
 
 
-def _deviation(name: str, numbers: NDArray[Any]) -> float:
+def _deviation(name: str, numbers: Array) -> float:
     known = numbers[~np.isnan(numbers)].astype(np.float64)
     deviation = float(known.std(ddof=1)) if len(known) > 1 else 0.0
     if not (known != known[:1]).any():
@@ -343,11 +337,11 @@ def _all_codes(where: Constraints, table: Attributes, total: int) -> NDArray[np.
     return codes.astype(np.min_scalar_type(int(codes.max(initial=0))))  # smaller integers compare faster
 
 
-def _stack(columns: list[Any], total: int, dtype: Any) -> NDArray[Any]:
+def _stack(columns: list[Any], total: int, dtype: Any) -> Array:
     return np.array(columns, dtype=dtype).reshape(len(columns), total)
 
 
-def _groups(columns: list[Attribute], total: int) -> NDArray[np.int32]:
+def _groups(columns: list[Attribute], total: int) -> Int32s:
     """Return a group number per node, equal for nodes that agree in all columns."""
     groups = np.zeros(total, np.int64)
     for column in columns:
@@ -375,7 +369,7 @@ def _mask_permitted(column: Attribute, values: Permitted) -> Bools:
     return np.isin(column.numbers, np.array([float(value) for value in values]).astype(column.numbers.dtype))
 
 
-def _mask_target(target: Any, labels: NDArray[np.int32]) -> Bools:
+def _mask_target(target: Any, labels: Int32s) -> Bools:
     known = np.unique(labels[labels != UNKNOWN])
     for label in target:
         if label not in known:

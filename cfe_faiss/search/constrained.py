@@ -12,14 +12,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search import exact
-from cfe_faiss.search.conditions import Bools, Conditions, Ints, Side
+from cfe_faiss.search.conditions import Conditions, Side
 from cfe_faiss.search.exact import Chunk, Found, Scan, Threshold, collect, slices
 from cfe_faiss.search.query import Plan, Queries, Ranges, Results
 
@@ -32,7 +32,6 @@ _FEW = 64
 _WIDEST = 16
 """Maximum height of a chunk of rows, in multiples of ``exact.CHUNK``, when there are few queries."""
 
-Floats = NDArray[np.float32]
 Fetch = Callable[[Ints], tuple[Floats, Ints]]
 
 
@@ -55,7 +54,7 @@ class _Parts:
         self,
         storage: Snapshot,
         conditions: Conditions,
-        labels: NDArray[np.int32],
+        labels: Int32s,
         side: Side,
         chosen: Ints,
         fetch: Fetch,
@@ -64,7 +63,7 @@ class _Parts:
         self._storage = storage
         self._conditions, self._labels, self._side, self._fetch = conditions, labels, side, fetch
         few = side[chosen]
-        keys: list[NDArray[Any]] = [*few.differing, labels[chosen], *_sorting_number(conditions, few), few.groups]
+        keys: list[Array] = [*few.differing, labels[chosen], *_sorting_number(conditions, few), few.groups]
         rows = chosen[np.lexsort(keys)]  # the last key is the primary key
         self.cuts = slices(len(rows), height)
         self.rows = rows[np.lexsort((labels[rows], np.arange(len(rows)) // height))]  # the core needs this order
@@ -100,7 +99,7 @@ class _Parts:
         return bool(self._low[1, i] == self._high[1, i])
 
 
-def _sorting_number(conditions: Conditions, side: Side) -> list[NDArray[np.float64]]:
+def _sorting_number(conditions: Conditions, side: Side) -> list[Doubles]:
     """Return the numbers whose caliper leaves the fewest pairs, if at most ``_SELECTIVE`` of them."""
     best, share = [], _SELECTIVE
     for (_, most), numbers in zip(conditions.limits, side.numbers, strict=True):

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss._native import Blocks, ClassCentroids, ListScan, Searcher
+from cfe_faiss.base.arrays import Bools, Floats, Ints
 from cfe_faiss.base.checks import as_unit_rows
 from cfe_faiss.base.derived import derived, once
 from cfe_faiss.coarse.class_centroids import SMALL_SHARE, Routes, ranking_mean
@@ -60,11 +60,11 @@ class Carried:
 
     choice: tuple[Element | None, Element | None]
     blocks: Blocks | None
-    not_in_blocks: NDArray[np.bool_]
+    not_in_blocks: Bools
     centroids: ClassCentroids | None
-    changed: NDArray[np.bool_]
+    changed: Bools
 
-    def after(self, lists: NDArray[np.int64]) -> Carried | None:
+    def after(self, lists: Ints) -> Carried | None:
         """Return the data that stays valid after further lists have changed; None if too many have."""
         not_in_blocks, changed = self.not_in_blocks.copy(), self.changed.copy()
         not_in_blocks[lists] = changed[lists] = True
@@ -108,7 +108,7 @@ class Derived:
         self.kept: dict[Element, Blocks | None] = {}
         self.calibrations: dict[tuple[Any, ...], Calibration] = {}
         self.groups: dict[str, Groups] = {}
-        self._label_means: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
+        self._label_means: dict[int, tuple[Ints, Floats]] = {}
         self.pinned = pinned
         self._from_file = class_means
         snapshot.cache[_NAME] = self
@@ -144,14 +144,14 @@ class Derived:
             return self.class_means.native
         return carried.centroids.with_changes(self.snapshot.native, np.flatnonzero(carried.changed), SMALL_SHARE)
 
-    def label_means(self, label: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    def label_means(self, label: int) -> tuple[Ints, Floats]:
         """Return the lists of the first partition that hold rows of a label, (m,), and the mean of these rows.
 
         Means are (m, length), see :func:`cfe_faiss.coarse.class_centroids.ranking_mean`.
         """
         return once(self._label_means, label, lambda: self._new_label_means(label))
 
-    def _new_label_means(self, label: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    def _new_label_means(self, label: int) -> tuple[Ints, Floats]:
         snapshot = self.snapshot
         rows = np.flatnonzero(snapshot.labels == label)
         lists, numbers = np.unique(lists_of(rows, snapshot.starts), return_inverse=True)
@@ -234,7 +234,7 @@ class Derived:
             return None
         return searcher_of(self.snapshot, self.centroids, *self._blocks_for_one())
 
-    def _blocks_for_one(self) -> tuple[Blocks | None, NDArray[np.bool_]]:
+    def _blocks_for_one(self) -> tuple[Blocks | None, Bools]:
         """Return blocks, if they speed up single queries, and a mask of the lists changed since, (nlist,)."""
         if not self.alone_by_blocks:
             return None, _EVERYTHING
@@ -276,7 +276,7 @@ class Derived:
 
     # --- after a change ---------------------------------------------------------------------------------------------
 
-    def after(self, lists: NDArray[np.int64]) -> Carried | None:
+    def after(self, lists: Ints) -> Carried | None:
         """Return the data to carry over after some lists have changed; None if nothing can be."""
         nlist, made, before = len(self.snapshot.starts) - 1, vars(self), self.carried
         if self.snapshot.lists > nlist:

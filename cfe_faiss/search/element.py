@@ -12,10 +12,10 @@ from collections.abc import Callable
 from functools import cached_property, partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss import _native
 from cfe_faiss._native import Blocks, ClassCentroids, ListScan, Searcher
+from cfe_faiss.base.arrays import Bools, Floats, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import ranked
 from cfe_faiss.rows.snapshot import Snapshot
@@ -60,12 +60,12 @@ class Sample:
         self._alone = self.X[::_ALONE].copy(), self.labels[::_ALONE].copy()
 
     @cached_property
-    def lists_alone(self) -> NDArray[np.int64]:
+    def lists_alone(self) -> Ints:
         """The lists in which each single query is timed."""
         nlist = len(self._snapshot.starts) - 1
         return ranked(self._centroids, nlist, *self._alone, min(self._lists_needed(), nlist))
 
-    def wanted(self, lists: int, *, alone: bool = False) -> NDArray[np.bool_]:
+    def wanted(self, lists: int, *, alone: bool = False) -> Bools:
         """Return a mask, (lists,), of the lists that some group or, with ``alone``, some single query probes."""
         probed, wanted = self.lists_alone if alone else self.lists, np.zeros(lists, np.bool_)
         wanted[probed[probed >= 0]] = True
@@ -88,7 +88,7 @@ class Sample:
         searcher = searcher_of(self._snapshot, self._centroids, blocks, not_in_blocks)
         return _least(partial(self._search_alone, searcher, self.lists_alone.shape[1]))
 
-    def _search_alone(self, searcher: Searcher, nprobe: int) -> NDArray[np.float32]:
+    def _search_alone(self, searcher: Searcher, nprobe: int) -> Floats:
         """Search the single queries in the nearest lists, and return the scores of the results."""
         D, I = _results(len(self._alone[0]))
         nprobe = min(nprobe, len(self._snapshot.starts) - 1)
@@ -108,17 +108,14 @@ class Sample:
 
 
 def searcher_of(
-    snapshot: Snapshot,
-    centroids: ClassCentroids,
-    blocks: Blocks | None,
-    not_in_blocks: NDArray[np.bool_] = _IN_BLOCKS,
+    snapshot: Snapshot, centroids: ClassCentroids, blocks: Blocks | None, not_in_blocks: Bools = _IN_BLOCKS
 ) -> Searcher:
     """Return a searcher of all lists. Lists missing from the blocks are read from the rows."""
     lists = ListScan(snapshot.native, snapshot.references, snapshot.reference_starts)
     return Searcher(lists, centroids, snapshot.margin, blocks, not_in_blocks)
 
 
-def _results(nq: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def _results(nq: int) -> tuple[Floats, Ints]:
     return np.empty((nq, _K), np.float32), np.empty((nq, _K), np.int64)
 
 
@@ -132,7 +129,7 @@ def _least(search: Callable[[], object]) -> float:
     return min(times)
 
 
-def _group_rows(snapshot: Snapshot) -> tuple[NDArray[np.int64], list[int]]:
+def _group_rows(snapshot: Snapshot) -> tuple[Ints, list[int]]:
     """Return rows in groups of one list and label, spread over the index, and the group sizes."""
     filled = np.flatnonzero(np.diff(snapshot.starts))
     parts = []

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss import _native
+from cfe_faiss.base.arrays import Floats, Int32s, Ints
 from cfe_faiss.base.threads import num_threads, product, run
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import PADDING, make_results
@@ -24,7 +24,7 @@ TILE = CHUNK * CHUNK
 _BUFFER = 1 << 18
 _COPIED = 1 << 28  # bytes of rows that are copied once in order, if they are read several times
 
-Found = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
+Found = tuple[Ints, Ints, Floats]
 Threshold = Callable[[], float]
 Scan = Callable[[Threshold], Iterator[Found]]
 """Iterates over the pairs at or above a threshold, in parts. The threshold may rise, so it is read before each part."""
@@ -46,17 +46,15 @@ class Chunk:
     """
 
     storage: Snapshot
-    X: NDArray[np.float32]
-    ids: NDArray[np.int64]
-    labels: NDArray[np.int32]
-    rows: NDArray[np.float32]
-    columns: NDArray[np.float32]
+    X: Floats
+    ids: Ints
+    labels: Int32s
+    rows: Floats
+    columns: Floats
     longest: float
 
     @classmethod
-    def of(
-        cls, storage: Snapshot, X: NDArray[np.float32], ids: NDArray[np.int64], labels: NDArray[np.int32]
-    ) -> "Chunk":
+    def of(cls, storage: Snapshot, X: Floats, ids: Ints, labels: Int32s) -> "Chunk":
         """Return the chunk of these vectors."""
         return cls(storage, X, ids, labels, *storage.tile_sides(X))
 
@@ -74,13 +72,13 @@ class Chunk:
         return bool(self.labels[0] == self.labels[-1] == other.labels[0] == other.labels[-1])
 
 
-def make_chunk(storage: Snapshot, rows: NDArray[np.int64]) -> Chunk:
+def make_chunk(storage: Snapshot, rows: Ints) -> Chunk:
     """Return the chunk of some rows, which must be in ascending order of label."""
     X, ids = storage.rows(rows)
     return Chunk.of(storage, X, ids, storage.labels[rows])
 
 
-def make_chunks(storage: Snapshot, rows: NDArray[np.int64], passes: int) -> Callable[[slice], Chunk]:
+def make_chunks(storage: Snapshot, rows: Ints, passes: int) -> Callable[[slice], Chunk]:
     """Return a function that returns the chunk of a slice of rows, which are read in so many passes."""
     if passes > 1 and 4 * len(rows) * storage.d <= _COPIED and not (np.diff(rows) == 1).all():
         (X, ids), labels = storage.copied(rows), storage.labels[rows]
@@ -98,7 +96,7 @@ def estimate_work(storage: Snapshot, nq: int) -> float:
     return float(nq) * storage.n * storage.d
 
 
-def products(x: Chunk, y: Chunk, buffer: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+def products(x: Chunk, y: Chunk, buffer: Floats | None = None) -> Floats:
     """Compute the float32 scores of the rows of two chunks, (len(x.X), len(y.X)), in a buffer."""
     if buffer is None:
         return product(x.rows, y.columns.T)
@@ -106,14 +104,12 @@ def products(x: Chunk, y: Chunk, buffer: NDArray[np.float32] | None = None) -> N
     return product(x.rows, y.columns.T, S)
 
 
-def scan_tile(x: Chunk, y: Chunk, S: NDArray[np.float32], D: NDArray[np.float32], I: NDArray[np.int64]) -> None:
+def scan_tile(x: Chunk, y: Chunk, S: Floats, D: Floats, I: Ints) -> None:
     """Update the results D, I of the rows of x with the eligible rows of y; S holds their scores."""
     _native.scan_tile(x.storage.native.metric, S, x.X, x.labels, y.X, y.labels, y.ids, D, I, x.margin(y))
 
 
-def _query_tiles(
-    queries: Queries,
-) -> tuple[list[NDArray[np.int64]], Callable[[NDArray[np.int64]], Iterator[tuple[Chunk, Chunk, NDArray[np.float32]]]]]:
+def _query_tiles(queries: Queries) -> tuple[list[Ints], Callable[[Ints], Iterator[tuple[Chunk, Chunk, Floats]]]]:
     """Return blocks of queries, and a function that yields the tiles of a block against all allowed rows."""
     storage, allowed, labels, xq = queries.snapshot, queries.allowed, queries.labels, queries.fetch(slice(None))
     rows = storage.by_label if allowed is None else storage.by_label[allowed[storage.by_label]]
@@ -122,7 +118,7 @@ def _query_tiles(
     blocks = [order[cut] for cut in slices(len(order), height)]
     chunk = make_chunks(storage, rows, len(blocks))
 
-    def tiles(block: NDArray[np.int64]) -> Iterator[tuple[Chunk, Chunk, NDArray[np.float32]]]:
+    def tiles(block: Ints) -> Iterator[tuple[Chunk, Chunk, Floats]]:
         x = Chunk.of(storage, xq[block], block, labels[block])
         buffer = np.empty(max(TILE, len(block)), np.float32)
         for cut in slices(len(rows), TILE // len(block)):
@@ -139,7 +135,7 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     if D.size:
         blocks, tiles = _query_tiles(queries)
 
-        def scan_block(block: NDArray[np.int64]) -> None:
+        def scan_block(block: Ints) -> None:
             found = D[block], I[block]
             for x, y, S in tiles(block):
                 scan_tile(x, y, S, *found)
@@ -158,15 +154,15 @@ def search_stored(queries: Queries, _: Plan, progress: str | None) -> Results:
 class BestOfChunks:
     """The k best results D, I of every row, cut into chunks. Threads update two chunks at a time."""
 
-    def __init__(self, D: NDArray[np.float32], I: NDArray[np.int64], cuts: list[slice]) -> None:
+    def __init__(self, D: Floats, I: Ints, cuts: list[slice]) -> None:
         self._results = [(D[cut], I[cut]) for cut in cuts]
         self._locks = [threading.Lock() for _ in cuts]
 
-    def scores(self, i: int) -> NDArray[np.float32]:
+    def scores(self, i: int) -> Floats:
         """Return the scores of the rows of chunk i, best first."""
         return self._results[i][0]
 
-    def take(self, S: NDArray[np.float32], one: tuple[int, Chunk], other: tuple[int, Chunk]) -> None:
+    def take(self, S: Floats, one: tuple[int, Chunk], other: tuple[int, Chunk]) -> None:
         """Update the results of both chunks, i <= j, with the products S."""
         (i, x), (j, y) = one, other
         if i == j:
@@ -180,7 +176,7 @@ class BestOfChunks:
 
 def _tiles_from(
     chunk: Callable[[slice], Chunk], cuts: list[slice], i: int
-) -> Iterator[tuple[int, Chunk, Chunk, NDArray[np.float32]]]:
+) -> Iterator[tuple[int, Chunk, Chunk, Floats]]:
     """Yield j, both chunks and their products, for the tiles of chunk i with itself and all later chunks."""
     x = chunk(cuts[i])
     buffer = np.empty(TILE, np.float32)
@@ -210,7 +206,7 @@ def search_all(storage: Snapshot, k: int, *, progress: str | None = None) -> Res
     return pad_results(all_D, all_I, k)
 
 
-def pad_results(D: NDArray[np.float32], I: NDArray[np.int64], k: int) -> Results:
+def pad_results(D: Floats, I: Ints, k: int) -> Results:
     """Return D, I widened to k columns with FAISS's padding."""
     nq, width = D.shape
     if width == k:
@@ -220,9 +216,7 @@ def pad_results(D: NDArray[np.float32], I: NDArray[np.int64], k: int) -> Results
     return wide_D, wide_I
 
 
-def collect(
-    x: Chunk, y: Chunk, S: NDArray[np.float32], threshold: Threshold
-) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]]:
+def collect(x: Chunk, y: Chunk, S: Floats, threshold: Threshold) -> Iterator[tuple[Int32s, Int32s, Floats]]:
     """Yield rows, columns and similarities of a tile's pairs at or above the threshold, in bounded parts."""
     size = max(_BUFFER, S.shape[1])
     rows, columns, scores = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.float32)
@@ -241,7 +235,7 @@ def range_search(queries: Queries, threshold: float) -> Ranges:
     if storage.n and len(queries):
         blocks, tiles = _query_tiles(queries)
 
-        def scan_block(block: NDArray[np.int64]) -> None:
+        def scan_block(block: Ints) -> None:
             for x, y, S in tiles(block):
                 for rows, columns, scores in collect(x, y, S, lambda: threshold):
                     found.append((block[rows], y.ids[columns], scores.copy()))
@@ -258,7 +252,7 @@ def make_ranges(found: list[Found], nq: int) -> Ranges:
     return lims, scores[order], ids[order]
 
 
-def pairs_within(storage: Snapshot, rows: NDArray[np.int64], threshold: Threshold) -> Iterator[Found]:
+def pairs_within(storage: Snapshot, rows: Ints, threshold: Threshold) -> Iterator[Found]:
     """Yield the evidence pairs at or above the threshold among rows in ascending order of label."""
     x = make_chunk(storage, rows)
     for r, c, scores in collect(x, x, products(x, x), threshold):
@@ -266,7 +260,7 @@ def pairs_within(storage: Snapshot, rows: NDArray[np.int64], threshold: Threshol
         yield x.ids[r[once]], x.ids[c[once]], scores[once]
 
 
-def all_pairs(storage: Snapshot, rows: NDArray[np.int64] | None = None) -> list[Scan]:
+def all_pairs(storage: Snapshot, rows: Ints | None = None) -> list[Scan]:
     """Return scans that together find all evidence pairs at or above a threshold, one scan per chunk of rows.
 
     ``rows`` are in ascending order of label; None for all rows of known label.
@@ -284,7 +278,7 @@ def all_pairs(storage: Snapshot, rows: NDArray[np.int64] | None = None) -> list[
     return [partial(pairs_of_chunk, i) for i in range(len(cuts))]
 
 
-def pairs_between(storage: Snapshot, rows: NDArray[np.int64], others: NDArray[np.int64]) -> list[Scan]:
+def pairs_between(storage: Snapshot, rows: Ints, others: Ints) -> list[Scan]:
     """Return scans that together find all evidence pairs of ``rows`` with ``others``, at or above a threshold.
 
     Both arrays of rows are in ascending order of label.

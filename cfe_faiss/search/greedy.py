@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from cfe_faiss.base.arrays import Bools, Ints
 from cfe_faiss.base.threads import run
 from cfe_faiss.rows.snapshot import Snapshot, rows_by_id
 from cfe_faiss.rows.topk import PADDING, make_results
 from cfe_faiss.search import constrained, exact
-from cfe_faiss.search.conditions import Bools, Ints
 from cfe_faiss.search.exact import NOTHING, Found, Scan
 from cfe_faiss.search.query import Plan, Queries, Results
 
@@ -77,11 +77,7 @@ def _take(source: Ints, target: Ints, left: Ints, wanted: int) -> Ints:
 
 
 def _join(one: Found, other: Found) -> Found:
-    return (
-        np.concatenate([one[0], other[0]]),
-        np.concatenate([one[1], other[1]]),
-        np.concatenate([one[2], other[2]]),
-    )
+    return (np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]]), np.concatenate([one[2], other[2]]))
 
 
 def search(queries: Queries, _: Plan, progress: str | None) -> Results:

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss._native import row_scores
+from cfe_faiss.base.arrays import Bools, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import run
 from cfe_faiss.rows.layout import stable_order
 from cfe_faiss.rows.topk import make_results
-from cfe_faiss.search.conditions import Bools, Ints
 from cfe_faiss.search.exact import (
     CHUNK,
     NOTHING,
@@ -28,7 +27,7 @@ from cfe_faiss.search.exact import (
     scan_tile,
     slices,
 )
-from cfe_faiss.search.query import Floats, Plan, Queries, Ranges, Results, Rules
+from cfe_faiss.search.query import Plan, Queries, Ranges, Results, Rules
 
 _Tiles = Callable[[Ints], Iterator[tuple[Chunk, Chunk, Floats]]]
 
@@ -65,7 +64,7 @@ def range_search(queries: Queries, threshold: float) -> Ranges:
     return make_ranges(found, len(queries))
 
 
-def search_per_label(queries: Queries, labels: NDArray[np.int32], D: Floats, I: Ints) -> None:
+def search_per_label(queries: Queries, labels: Int32s, D: Floats, I: Ints) -> None:
     """Write the exact k best D, I of each class, (nq, classes, k); ``labels`` are ascending, (classes,)."""
     snapshot = queries.snapshot
     blocks, tiles = _cut(queries, by_label=True)

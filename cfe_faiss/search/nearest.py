@@ -5,8 +5,8 @@ from typing import Any
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Bools, Floats, Ints
 from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.snapshot import Snapshot
@@ -19,7 +19,7 @@ _WORTH_COPYING = 4
 _WORTH_COPYING_FOR_ONE = 32
 """Copy below 1/32 selectivity for a single query, which is compared with allowed rows only in either case."""
 
-_Part = tuple[NDArray[np.int64], NDArray[np.bool_] | None]
+_Part = tuple[Ints, Bools | None]
 
 
 def search(queries: Queries, _: Plan, progress: str | None) -> Results:
@@ -42,13 +42,13 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     return D, I
 
 
-def _is_sparse(storage: Snapshot, allowed: NDArray[np.bool_], nq: int) -> bool:
+def _is_sparse(storage: Snapshot, allowed: Bools, nq: int) -> bool:
     """Return whether to copy the allowed rows instead of scanning all rows in place."""
     few = _WORTH_COPYING if nq > 1 else _WORTH_COPYING_FOR_ONE
     return storage.codec != codecs.FLAT or int(np.count_nonzero(allowed)) * few < storage.n
 
 
-def _scores(x: Chunk, y: Chunk, mask: NDArray[np.bool_] | None) -> NDArray[np.float32]:
+def _scores(x: Chunk, y: Chunk, mask: Bools | None) -> Floats:
     """Return the float32 scores of queries and rows, (nq, n); -inf for rows outside the mask."""
     if len(x.X) > 1 or x.storage.metric == "l2":
         S = products(x, y)
@@ -66,7 +66,7 @@ def _scores(x: Chunk, y: Chunk, mask: NDArray[np.bool_] | None) -> NDArray[np.fl
     return S
 
 
-def _multiply_one(x: NDArray[np.float32], Y: NDArray[np.float32], rows: Any, found: NDArray[np.float32]) -> None:
+def _multiply_one(x: Floats, Y: Floats, rows: Any, found: Floats) -> None:
     """Write the products of a query with some rows (or all) into ``found``, using FAISS's loop.
 
     FAISS does not align rows to cache lines. On such rows BLAS takes a third more time than FAISS's loop.
@@ -86,7 +86,7 @@ def _multiply_one(x: NDArray[np.float32], Y: NDArray[np.float32], rows: Any, fou
     run(multiply, slices(len(found), max(1, -(-len(found) // num_threads(work)))), work=work, blas=False)
 
 
-def _parts(storage: Snapshot, allowed: NDArray[np.bool_] | None, size: int, sparse: bool) -> Iterator[_Part]:
+def _parts(storage: Snapshot, allowed: Bools | None, size: int, sparse: bool) -> Iterator[_Part]:
     """Yield the rows of one tile, and a mask of the allowed rows, or None if all are allowed."""
     if allowed is not None and sparse:
         rows = np.flatnonzero(allowed)

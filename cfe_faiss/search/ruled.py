@@ -13,9 +13,9 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss._native import ClassCentroids
+from cfe_faiss.base.arrays import Bools, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.derived import once
 from cfe_faiss.base.threads import num_native_threads, run
@@ -24,7 +24,6 @@ from cfe_faiss.coarse.class_centroids import ranked as rank
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.rows.topk import PADDING, make_results
 from cfe_faiss.search import masked
-from cfe_faiss.search.conditions import Bools, Ints
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.exact import pad_results, slices
 from cfe_faiss.search.query import Effort, Queries, Results, Rules
@@ -194,7 +193,7 @@ def search_per_label(queries: Queries, effort: Effort) -> Results:
     return D.take(order, axis=1), I.take(order, axis=1)
 
 
-def _ranked_labels(snapshot: Snapshot, effort: Effort) -> NDArray[np.int32]:
+def _ranked_labels(snapshot: Snapshot, effort: Effort) -> Int32s:
     """Return the classes whose lists are ranked, instead of an exact search of all their rows."""
     classes, counts = snapshot.class_counts
     every = not snapshot.lists or not effort.class_aware or effort.exact or effort.recall is not None
@@ -205,7 +204,7 @@ class _ClassLists(NamedTuple):
     """Lists that hold rows of a class, (m,), the means of these rows, (m, length), and the ranking by these means."""
 
     lists: Ints
-    means: NDArray[np.float32]
+    means: Floats
     ranking: ClassCentroids
 
     @classmethod
@@ -216,7 +215,7 @@ class _ClassLists(NamedTuple):
 
         return once(snapshot.cache, f"lists of class {label}", new)
 
-    def nearest(self, snapshot: Snapshot, X: NDArray[np.float32], nprobe: int, near: Ints | None) -> Ints:
+    def nearest(self, snapshot: Snapshot, X: Floats, nprobe: int, near: Ints | None) -> Ints:
         """Return the ``nprobe`` lists of each query whose rows of the class are nearest, (nq, nprobe).
 
         A query with twice as many of them among its lists ``near`` compares these only.
@@ -256,7 +255,7 @@ def _search_label(queries: Queries, effort: Effort, near: Ints | None = None) ->
     snapshot, derived, k = queries.snapshot, Derived.of(queries.snapshot), queries.k
     label = int(queries.labels[0])
     of_class = _ClassLists.of(snapshot, label)
-    allowed: NDArray[np.bool_] = snapshot.labels == label
+    allowed: Bools = snapshot.labels == label
     if queries.allowed is not None:
         allowed &= queries.allowed
     D, I = make_results(len(queries), k)
