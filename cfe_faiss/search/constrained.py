@@ -187,8 +187,7 @@ def _screens(D: Floats, margin: float) -> Floats:
 def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     """Return the exact evidence D, I of queries under their conditions."""
     if queries.order is not None and queries.allowed is None and not _require_conditions(queries).directed:
-        D, I = _search_all(queries, progress)
-        return D[queries.rows], I[queries.rows]
+        return _search_all(queries, progress)
     D, I = make_results(len(queries), min(queries.k, queries.snapshot.n))
     if not D.size:
         return D, I
@@ -226,32 +225,21 @@ def _cut_both(queries: Queries) -> tuple[_Parts, _Parts]:
 
 
 def _search_all(queries: Queries, progress: str | None) -> Results:
-    """Return the exact evidence D, I of every row under undirected conditions, in storage order.
+    """Return the exact evidence D, I of all rows under undirected conditions. Each pair is multiplied once."""
+    conditions = _require_conditions(queries)
+    parts = _cut_rows(queries.snapshot, conditions, conditions.usable)
 
-    Each unordered pair is multiplied once.
-    """
-    storage, conditions = queries.snapshot, _require_conditions(queries)
-    parts = _cut_rows(storage, conditions, conditions.usable)
-    width = min(queries.k, storage.n)
-    D, I = make_results(len(parts.rows), width)
-    all_D, all_I = make_results(storage.n, width)
-    if D.size:
-        best = exact.BestOfChunks(D, I, parts.cuts)
+    def tiles_of(i: int, best: exact.BestOfChunks) -> Iterator[tuple[int, exact.Tile]]:
+        tiles = _Tiles(conditions, parts[i], one_group=parts.one_group(i), either=False)
+        for j in parts.met_by(parts, i, i).tolist():
+            part = parts[j]
+            margin = tiles.x.chunk.margin(part.chunk)
+            # Another thread may raise the scores meanwhile. Lower screens only let more products pass.
+            screens = [_screens(best.scores(i), margin)[:, None], _screens(best.scores(j), margin)]
+            S = tiles.with_part(part, parts.one_group(j), screens[: 1 + (i < j)])
+            yield j, (tiles.x.chunk, part.chunk, S)
 
-        def scan(i: int) -> None:
-            tiles = _Tiles(conditions, parts[i], one_group=parts.one_group(i), either=False)
-            for j in parts.met_by(parts, i, i):
-                part = parts[j]
-                margin = tiles.x.chunk.margin(part.chunk)
-                # Another thread may raise the scores meanwhile. Lower screens only let more products pass.
-                screens = [_screens(best.scores(i), margin)[:, None], _screens(best.scores(j), margin)]
-                S = tiles.with_part(part, parts.one_group(j), screens[: 1 + (i < j)])
-                best.take(S, (i, tiles.x.chunk), (j, part.chunk))
-
-        work = exact.estimate_work(storage, storage.n)
-        run(scan, range(len(parts)), work=work, progress=progress)
-        all_D[parts.rows], all_I[parts.rows] = D, I
-    return all_D, all_I
+    return exact.search_both_ways(queries, parts.rows, parts.cuts, tiles_of, progress)
 
 
 # --- all pairs at or above a threshold --------------------------------------------------------------------------------
@@ -259,13 +247,7 @@ def _search_all(queries: Queries, progress: str | None) -> Results:
 
 def range_search(queries: Queries, threshold: float) -> Ranges:
     """Return lims (nq + 1,), D, I: the evidence of query q at or above the threshold is at lims[q]:lims[q + 1]."""
-    found = [exact.NOTHING]
-
-    def take(find: Scan) -> None:
-        found.extend(find(lambda: threshold))
-
-    run(take, directed_scans(queries), work=exact.estimate_work(queries.snapshot, len(queries)))
-    return exact.make_ranges(found, len(queries))
+    return exact.find_ranges(queries, directed_scans(queries), threshold)
 
 
 def directed_scans(queries: Queries) -> list[Scan]:

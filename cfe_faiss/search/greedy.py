@@ -1,17 +1,15 @@
 """Greedy choice of pairs, most similar first, with a maximum number of pairs per node."""
 
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from cfe_faiss.base.arrays import Bools, Ints
-from cfe_faiss.base.threads import run
 from cfe_faiss.rows.snapshot import Snapshot, rows_by_id
-from cfe_faiss.rows.topk import PADDING, make_results
+from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search import constrained, exact
-from cfe_faiss.search.exact import NOTHING, Found, Scan
+from cfe_faiss.search.exact import NOTHING, Found
 from cfe_faiss.search.query import Plan, Queries, Results
 
 _FIRST, _MOST = 1 << 10, 1 << 20
@@ -98,7 +96,10 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
         if allowed is not None:
             usable &= allowed
         scans = constrained.directed_scans(replace(queries, usable=queries.usable & free[:nq], allowed=usable))
-        query, found, scores = _best(scans, number, exact.estimate_work(storage, nq), progress)
+        work = exact.estimate_work(storage, nq)
+        query, found, scores = exact.find_best(
+            scans, number, work=work, progress=progress, select=exact.select_directed
+        )
         return query, nq + np.searchsorted(ids, found), scores
 
     query, place, scores = greedy(find, capacity, min(nq * k, n * capacity[-1] if n else 0))
@@ -108,36 +109,6 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     rank = np.arange(len(query)) - np.searchsorted(query, query)
     D[query, rank], I[query, rank] = scores[order], ids[place[order] - nq]
     return D, I
-
-
-def _best(scans: list[Scan], k: int, work: float, progress: str | None) -> Found:
-    """Return the k best pairs that the scans find. Ties: smaller numbers first."""
-    lock = threading.Lock()
-    found: list[Found] = [NOTHING]
-    floor, waiting = float(PADDING), 0
-
-    def keep_best() -> None:
-        nonlocal found, floor, waiting
-        first, second, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        if len(scores) > k:
-            near = np.flatnonzero(scores >= -np.partition(-scores, k - 1)[k - 1])
-            first, second, scores = first[near], second[near], scores[near]
-        order = np.lexsort((second, first, -scores))[:k]
-        found, waiting = [(first[order], second[order], scores[order])], 0
-        floor = float(scores[order[-1]]) if len(order) == k else floor
-
-    def take(find: Scan) -> None:
-        nonlocal waiting
-        for part in find(lambda: floor):
-            with lock:
-                found.append(part)
-                waiting += len(part[2])
-                if waiting >= max(k, _FIRST):
-                    keep_best()
-
-    run(take, scans, work=work, progress=progress)
-    keep_best()
-    return found[0]
 
 
 def pairs(find_best: Callable[[int, Bools], Found], storage: Snapshot, uses: int, wanted: int) -> Found:

@@ -33,7 +33,7 @@ from cfe_faiss.base.derived import derived
 from cfe_faiss.base.threads import product, run
 from cfe_faiss.rows.codecs import screening_error
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.search.exact import Found, Scan, Threshold, pairs_within, slices
+from cfe_faiss.search.exact import Found, Scan, Threshold, all_pairs, slices
 
 COARSE = 16
 """Length of a coarse sketch."""
@@ -104,11 +104,8 @@ class Blocks:
     def neighbours(self) -> list[Scan]:
         """Return scans of the pairs within each two sibling blocks: few pairs, but some of the best."""
         wide = np.append(self.starts[:-1:2], len(self.rows))
-        return [partial(self._near, int(a), int(b)) for a, b in pairwise(wide)]
-
-    def _near(self, first: int, last: int, threshold: Threshold) -> Iterator[Found]:
-        order = np.argsort(self.labels[first:last], kind="stable")
-        return pairs_within(self.storage, self.rows[first:last][order], threshold)
+        by_label = np.lexsort((self.labels, np.repeat(np.arange(len(wide) - 1), np.diff(wide))))
+        return [scan for a, b in pairwise(wide) for scan in all_pairs(self.storage, self.rows[by_label[a:b]])]
 
     def scans(self, others: "Blocks | None" = None, floor: float = -math.inf) -> list[Scan]:
         """Return scans of the pairs of each block with itself and all later blocks, or with the rows of ``others``.

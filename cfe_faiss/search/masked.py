@@ -4,7 +4,7 @@ Faster engines answer the queries that they support. All other queries are answe
 the last bit.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -14,54 +14,33 @@ from cfe_faiss.base.arrays import Bools, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import run
 from cfe_faiss.rows.layout import stable_order
-from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search.exact import (
     CHUNK,
-    NOTHING,
     TILE,
     Chunk,
-    collect,
+    Tile,
+    Tiles,
     estimate_work,
-    make_ranges,
+    find_ranges,
     products,
+    scan_blocks,
     scan_tile,
+    scans_of,
     slices,
 )
 from cfe_faiss.search.query import Plan, Queries, Ranges, Results, Rules
-
-_Tiles = Callable[[Ints], Iterator[tuple[Chunk, Chunk, Floats]]]
 
 
 def search(queries: Queries, _: Plan | None, progress: str | None) -> Results:
     """Return the exact k best D, I of queries under their rules and conditions."""
     if queries.conditions is not None and queries.conditions.uses is not None:
         raise ValueError("params.where must not limit how often evidence is used together with rules")
-    snapshot = queries.snapshot
-    D, I = make_results(len(queries), min(queries.k, snapshot.n))
-    blocks, tiles = _cut(queries)
-
-    def scan(block: Ints) -> None:
-        found = D[block], I[block]
-        for x, y, S in tiles(block):
-            scan_tile(x, y, S, *found)
-        D[block], I[block] = found
-
-    run(scan, blocks, work=estimate_work(snapshot, len(queries)), progress=progress)
-    return D, I
+    return scan_blocks(queries, *_cut(queries), progress)
 
 
 def range_search(queries: Queries, threshold: float) -> Ranges:
     """Return lims, D, I of all results at or above the threshold, under rules and conditions."""
-    snapshot, found = queries.snapshot, [NOTHING]
-    blocks, tiles = _cut(queries)
-
-    def scan(block: Ints) -> None:
-        for x, y, S in tiles(block):
-            for rows, columns, scores in collect(x, y, S, lambda: threshold):
-                found.append((block[rows], y.ids[columns], scores.copy()))
-
-    run(scan, blocks, work=estimate_work(snapshot, len(queries)))
-    return make_ranges(found, len(queries))
+    return find_ranges(queries, scans_of(*_cut(queries)), threshold)
 
 
 def search_per_label(queries: Queries, labels: Int32s, D: Floats, I: Ints) -> None:
@@ -91,7 +70,7 @@ def excluded_rows(queries: Queries) -> Ints:
     return np.column_stack([queries.rows, rows]) if queries.stored else rows
 
 
-def _cut(queries: Queries, *, by_label: bool = False) -> tuple[list[Ints], _Tiles]:
+def _cut(queries: Queries, *, by_label: bool = False) -> tuple[list[Ints], Tiles]:
     """Return blocks of queries, and a function that yields the tiles of a block with all rows that it may find.
 
     ``by_label``: rows are in ascending order of label.
@@ -106,7 +85,7 @@ def _cut(queries: Queries, *, by_label: bool = False) -> tuple[list[Ints], _Tile
     places[rows] = np.arange(len(rows))
     excluded, labels = places[excluded_rows(queries)], snapshot.labels[rows]
 
-    def tiles(block: Ints) -> Iterator[tuple[Chunk, Chunk, Floats]]:
+    def tiles(block: Ints) -> Iterator[Tile]:
         # Give all rows one label and all queries another, so that the core skips nothing: the rules decide.
         x = Chunk.of(snapshot, queries.fetch(block), block, np.ones(len(block), np.int32))
         first, stop, gone = 0, len(rows), excluded[block]

@@ -10,8 +10,7 @@ from cfe_faiss.base.arrays import Bools, Floats, Ints
 from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.rows.topk import make_results
-from cfe_faiss.search.exact import CHUNK, TILE, Chunk, estimate_work, products, scan_tile, slices
+from cfe_faiss.search.exact import TILE, Chunk, Tile, height_of_blocks, products, scan_blocks, slices
 from cfe_faiss.search.query import Plan, Queries, Results
 
 _WORTH_COPYING = 4
@@ -25,21 +24,18 @@ _Part = tuple[Ints, Bools | None]
 def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     """Return the nearest D, I of new queries among the allowed rows. Ties: smaller id first."""
     storage, allowed, xq = queries.snapshot, queries.allowed, queries.X
-    D, I = make_results(len(xq), min(queries.k, storage.n))
-    if D.size:
-        sparse = allowed is not None and _is_sparse(storage, allowed, len(xq))
-        height = max(1, min(CHUNK, -(-len(xq) // num_threads(estimate_work(storage, len(xq))))))
+    sparse = allowed is not None and _is_sparse(storage, allowed, len(xq))
 
-        def scan_block(block: slice) -> None:
-            # Give all rows one label and all queries another, so that the core skips no row.
-            x = Chunk.of(storage, xq[block], np.arange(block.stop - block.start), np.ones(len(xq[block]), np.int32))
-            for rows, mask in _parts(storage, allowed, TILE // len(x.X), sparse):
-                Y, ids = storage.rows(rows)
-                y = Chunk.of(storage, Y, ids, np.zeros(len(Y), np.int32))
-                scan_tile(x, y, _scores(x, y, mask), D[block], I[block])
+    def tiles(block: Ints) -> Iterator[Tile]:
+        # Give all rows one label and all queries another, so that the core skips no row.
+        x = Chunk.of(storage, xq[block], block, np.ones(len(block), np.int32))
+        for rows, mask in _parts(storage, allowed, TILE // len(block), sparse):
+            Y, ids = storage.rows(rows)
+            y = Chunk.of(storage, Y, ids, np.zeros(len(Y), np.int32))
+            yield x, y, _scores(x, y, mask)
 
-        run(scan_block, slices(len(xq), height), work=estimate_work(storage, len(xq)), progress=progress)
-    return D, I
+    blocks = [np.arange(len(xq))[cut] for cut in slices(len(xq), height_of_blocks(queries))]
+    return scan_blocks(queries, blocks, tiles, progress)
 
 
 def _is_sparse(storage: Snapshot, allowed: Bools, nq: int) -> bool:
