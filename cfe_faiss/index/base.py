@@ -71,10 +71,6 @@ class EvidenceMixin(SearchingMixin):
         """Add unit vectors with new ids (already checked); ``also`` steps are committed with them."""
         raise NotImplementedError
 
-    def _remove(self, rows: Ints, also: list[Step]) -> None:
-        """Remove storage rows, (m,), in strictly ascending order."""
-        raise NotImplementedError
-
     def _relabel(self, rows: Ints, labels: Int32s, also: list[Step]) -> None:
         """Replace the labels of storage rows, (m,), in strictly ascending order."""
         raise NotImplementedError
@@ -418,16 +414,14 @@ class EvidenceMixin(SearchingMixin):
         """Return the stored vectors with the ids ``key``, (n, d) float32."""
         with self.reading() as snapshot:
             X = np.array(snapshot.rows(snapshot.find(key, name="key"))[0])
-        found: Floats = written("x", X, x)
-        return found
+        return written("x", X, x)
 
     def reconstruct(self, key: int, x: Any = None, **_: Any) -> Floats:
         """Return the stored vector with the id ``key``, (d,) float32."""
         number = as_count("key", key, np.iinfo(np.int64).min)
         if number < 0:
             raise UnknownIdError(f"key must be at least 0, got {number}")
-        found: Floats = written("x", self.reconstruct_batch([number])[0], x)
-        return found
+        return written("x", self.reconstruct_batch([number])[0], x)
 
     def reconstruct_n(self, n0: int = 0, ni: int = -1, x: Any = None, **_: Any) -> Floats:
         """Return the stored vectors with the ids n0, n0 + 1, ..., n0 + ni - 1 (to the last vector by default)."""

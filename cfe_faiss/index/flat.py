@@ -105,11 +105,10 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
         X, ids = stock_contents(flat)
         index = cls(flat.d, metric_of("flat", flat, metric))
         order = np.argsort(ids, kind="stable")
-        encoder = index.label_encoder()
-        codes = encoder("labels", labels, len(X), unknown=True)
         rows = as_rows("flat's vectors", X[order], index.d, index.metric)
         with index.changing() as transaction:
-            transaction.insert(rows, codes, ids[order], index._keeping(encoder))
+            codes, steps = transaction.encode(labels, len(X))
+            transaction.insert(rows, codes, ids[order], steps)
         return index
 
     def _hold(self, labels: Int32s | None) -> None:
@@ -169,25 +168,14 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
         change, lists = self._table.relabelling(rows, labels, sorted=False), self._faiss_lists()
         self._commit(change, lists, (None, None, None, None), before=[], undo=[], after=also)
 
-    def _remove(self, rows: Ints, also: list[Step]) -> None:
-        ids = np.delete(self.snapshot().row_ids, rows)
-        id_map, switching = self._map_for(ids, 0)
-        row_ids = self._row_ids if id_map is None else id_map.id_map
-        self._commit(
-            self._table.removal(rows),
-            list_of(self._flat, row_ids),
-            (None, None, None, None),
-            before=[],
-            undo=[],
-            after=[*steps_of.truncating(self._flat, row_ids, id_map, len(ids)), *switching, *also],
-        )
-
     def _replace_rows(
         self, lists: FaissLists, rows: Ints, X: Floats, labels: Int32s | None, ids: Ints, also: list[Step]
     ) -> None:
         change = self._table.replacement(rows, np.zeros(len(ids), np.int32), labels, sorted=False)
         new, snapshot = (X.view(np.uint8), ids, None, None), self.snapshot()
-        if np.array_equal(ids, snapshot.copied(rows)[1]):  # FAISS's part keeps its size and its ids
+        if len(ids) == len(rows) and np.array_equal(
+            ids, snapshot.copied(rows)[1]
+        ):  # FAISS's part keeps its size and its ids
             self._commit(change, lists, new, before=[], undo=[], after=also)
             return
         n, common, after = snapshot.n, min(len(ids), len(rows)), snapshot.ids()

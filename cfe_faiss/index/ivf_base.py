@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import faiss
 import numpy as np
@@ -25,7 +25,6 @@ from cfe_faiss.coarse.partitions import assign, train_partitions
 from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.index.searching import ListSearchingMixin
 from cfe_faiss.index.stock import as_numeric
-from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows import faiss_functions as steps_of
 from cfe_faiss.rows.faiss_functions import Step, direct_map, inverted_lists, list_sizes, setting, total
@@ -91,32 +90,41 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         self.cp.spherical = self.metric == "cosine"
         self._supplementary = np.full((as_count("partitions", partitions) - 1, self.nlist, self.d), np.nan, np.float32)
         self._centroids = None
-        self._set_up(self._table_of(np.zeros(self.nlist, np.int64), None, None, None))
+        self._set_up(self._table_of(np.zeros(self.nlist, np.int64)))
 
     def _table_of(
-        self, sizes: Ints, labels: Int32s | None, vectors: Floats | None, references: tuple[Int32s, Ints] | None
+        self,
+        sizes: Ints,
+        labels: Int32s | None = None,
+        vectors: Floats | None = None,
+        references: tuple[Int32s, Ints] | None = None,
     ) -> Table:
         kept = self.d if self._keeps_beside() else 0
         return Table(sizes, self.partitions - 1, kept, self.code_size, labels, vectors, references)
 
-    def _adopt(self, ivf: Any, labels: Int32s, vectors: Floats | None = None, nprobe: int | None = None) -> None:
-        """Copy the lists of a stock index of the same kind and codec into this empty index, without recoding.
+    def _adopt(
+        self, ivf: Any, labels: ArrayLike, nprobe: int | None, codes: Bytes, vectors: Floats | None = None
+    ) -> Self:
+        """Take the lists of a stock index of the same kind into this empty index, and return it.
 
-        ``labels``, (n,), are in ascending order of ids; ``vectors``, (n, d), in order of the lists. Raises ValueError
-        if an id is negative or occurs twice, or a vector is not of length 1.
+        ``labels``, (n,), are in ascending order of ids; ``codes`` and ``vectors`` in order of the lists. Raises
+        ValueError if an id is negative or occurs twice, or a vector is not of length 1.
         """
         self.nprobe = ivf.nprobe if nprobe is None else as_count("nprobe", nprobe)
-        self.take_centroids(stock_centroids(ivf, self.metric)[None])
-        codes, stored = stock_codes(ivf)
-        lists = np.repeat(np.arange(self.nlist, dtype=np.int32), list_sizes(ivf))[None]
-        Transaction(self).append(codes, labels[np.argsort(np.argsort(stored))], stored, lists, vectors=vectors)
+        with self.changing() as transaction:
+            new, steps = transaction.encode(labels, ivf.ntotal)
+            call_steps(self._training(stock_centroids(ivf, self.metric)[None]), [])
+            stored = stock_codes(ivf)[1]
+            lists = np.repeat(np.arange(self.nlist, dtype=np.int32), list_sizes(ivf))[None]
+            places = np.argsort(np.argsort(stored))
+            transaction.append(codes, new[places], stored, lists, vectors=vectors, also=steps)
         storage = self.snapshot()
         if self.metric != "cosine":
             longest = storage.measure_longest()
             if not longest <= LONGEST:
                 raise ValueError(f"the index must hold vectors of length {LONGEST:g} at most, got one of {longest:g}")
             call_steps([setting(self, "_longest", longest), *self._forgetting()], [])
-            return
+            return self
         row = storage.first_not_unit(_SHORTEST)
         if row >= 0:
             X, ids = storage.rows(np.array([row]))
@@ -124,6 +132,18 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
                 f"the index must hold vectors of length 1 (normalise them before they are added), got one of length "
                 f"{np.linalg.norm(X):g}, id {ids[0]}"
             )
+        return self
+
+    def __repr__(self) -> str:
+        metric = "" if self.metric == "cosine" else f"metric={self.metric!r}, "
+        return (
+            f"{type(self).__name__}(d={self.d}, nlist={self.nlist}, {self._settings()}, nprobe={self.nprobe}, "
+            f"{metric}ntotal={self.ntotal})"
+        )
+
+    def _settings(self) -> str:
+        """Return the settings of the kind of index for ``repr``."""
+        return f"partitions={self.partitions}"
 
     def take_label_keys(self, table: LabelKeys | None) -> None:
         """Set the labels that codes of later rows stand for. Codes of stored rows must have the same labels in it."""
@@ -341,16 +361,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Return the steps that allocate ``nlist`` lists; none if they exist."""
         if nlist == self.nlist:
             return []
-        lists = faiss.ArrayInvertedLists(nlist, self.code_size)
-        kept = self.d if self._keeps_beside() else 0
-        return [
-            *steps_of.replacing_lists(self, lists),
-            setting(
-                self,
-                "_table",
-                Table(np.zeros(nlist, np.int64), self.partitions - 1, kept, self.code_size, None, None, None),
-            ),
-        ]
+        lists, table = faiss.ArrayInvertedLists(nlist, self.code_size), self._table_of(np.zeros(nlist, np.int64))
+        return [*steps_of.replacing_lists(self, lists), setting(self, "_table", table)]
 
     def _training(self, centroids: Floats) -> list[Step]:
         """Return the steps that install the centroids of all partitions, (partitions, nlist, d)."""
@@ -408,8 +420,10 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     def _replace_rows(
         self, faiss_lists: FaissLists, rows: Ints, X: Floats, labels: Int32s | None, ids: Ints, also: list[Step]
     ) -> None:
-        lists = assign(X, self._all_centroids(), self.metric)
-        change = self._table.replacement(rows, lists[0], labels)
+        lists = np.empty((self.partitions, 0), np.int32)
+        if len(X):
+            lists = assign(X, self._all_centroids(), self.metric)
+        change = self._table.replacement(rows, lists[0], labels, sorted=len(X) > 0)
         self._check_lists(faiss_lists, change)
         before: list[Step] = []
         undo: list[Step] = []
@@ -461,24 +475,16 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         self.set_direct_map_type(faiss.DirectMap.Array if new_maintain_direct_map else faiss.DirectMap.NoMap)
 
     def _relabel(self, rows: Ints, labels: Int32s, also: list[Step]) -> None:
-        self._move(self._table.relabelling(rows, labels), [*self._mapping(self.snapshot().ids), *also])
-
-    def _remove(self, rows: Ints, also: list[Step]) -> None:
-        left = total(self, len(self._table) - len(rows))
-        mapping = self._mapping(lambda: np.delete(self.snapshot().ids(), rows))
-        self._move(self._table.removal(rows), [left, *mapping, *also])
-
-    def _move(self, change: Change, after: list[Step]) -> None:
-        """Commit a change without new rows."""
-        lists = self._faiss_lists()
+        change, lists = self._table.relabelling(rows, labels), self._faiss_lists()
         self._check_lists(lists, change)
+        after = [*self._mapping(self.snapshot().ids), *also]
         self._commit(change, lists, (None, None, None, None), [], [], after)
 
     def _emptying(self) -> list[Step]:
         return [
             *self._forgetting(),
             *steps_of.emptying(self),
-            setting(self, "_table", self._table_of(np.zeros(self.nlist, np.int64), None, None, None)),
+            setting(self, "_table", self._table_of(np.zeros(self.nlist, np.int64))),
             setting(self, "label_keys", None),
             setting(self, "_longest", 0.0),
         ]

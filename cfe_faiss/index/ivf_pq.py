@@ -123,22 +123,14 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
                 f"refine must have 8-bit codes of residuals, got nbits = {nbits}, by_residual = {by_residual}"
             )
         index = cls(ivf.d, ivf.nlist, ivf.pq.M, k_factor=max(1.0, refine.k_factor), metric=chosen)
-        encoder = index.label_encoder()
-        new_labels = encoder("labels", labels, ivf.ntotal, unknown=True)
         index.pq = ivf.pq
-        _, ids = stock_codes(ivf)
+        codes, ids = stock_codes(ivf)
         if not np.array_equal(np.sort(ids), np.arange(flat.ntotal)):
             raise ValueError(f"refine must have the ids 0..{flat.ntotal - 1}, each once")
-        index._adopt(ivf, new_labels, flat.reconstruct_n(0, flat.ntotal)[ids], nprobe=nprobe)
-        index.take_label_keys(encoder.table)
-        return index
+        return index._adopt(ivf, labels, nprobe, codes, flat.reconstruct_n(0, flat.ntotal)[ids])
 
-    def __repr__(self) -> str:
-        return (
-            f"IndexEvidenceIVFPQ(d={self.d}, nlist={self.nlist}, M={self.pq.M}, partitions={self.partitions}, "
-            f"k_factor={self.k_factor:g}, nprobe={self.nprobe}, "
-            f"{'' if self.metric == 'cosine' else f'metric={self.metric!r}, '}ntotal={self.ntotal})"
-        )
+    def _settings(self) -> str:
+        return f"M={self.pq.M}, partitions={self.partitions}, k_factor={self.k_factor:g}"
 
     # --- codes and vectors ------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.faiss_functions import Step, flat_index, swapping_numbers
 from cfe_faiss.rows.id_map import metric_of
+from cfe_faiss.rows.layout import stock_codes
 from cfe_faiss.rows.metric import Metric, as_metric, faiss_metric
 
 _CODECS = {faiss.ScalarQuantizer.QT_fp16: codecs.FP16, faiss.ScalarQuantizer.QT_8bit: codecs.SQ8}
@@ -109,19 +110,11 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
                 f"by_residual {ivf.by_residual}"
             )
         index = cls(ivf.d, ivf.nlist, qtype=ivf.sq.qtype, metric=chosen)
-        encoder = index.label_encoder()
-        new_labels = encoder("labels", labels, ivf.ntotal, unknown=True)
         index.sq = ivf.sq
-        index._adopt(ivf, new_labels, nprobe=nprobe)
-        index.take_label_keys(encoder.table)
-        return index
+        return index._adopt(ivf, labels, nprobe, stock_codes(ivf)[0])
 
-    def __repr__(self) -> str:
-        return (
-            f"IndexEvidenceIVFScalarQuantizer(d={self.d}, nlist={self.nlist}, partitions={self.partitions}, "
-            f"qtype={_NAMES[self.sq.qtype]}, nprobe={self.nprobe}, "
-            f"{'' if self.metric == 'cosine' else f'metric={self.metric!r}, '}ntotal={self.ntotal})"
-        )
+    def _settings(self) -> str:
+        return f"partitions={self.partitions}, qtype={_NAMES[self.sq.qtype]}"
 
     # --- codes ------------------------------------------------------------------------------------------------------
 

@@ -49,7 +49,8 @@ class Transaction:
 
     def remove(self, rows: Ints, also: list[Step] | None = None) -> None:
         """Remove rows, (m,), in strictly ascending order."""
-        self._index._remove(rows, also or [])
+        nothing = np.empty((0, self._index.d), np.float32), np.empty(0, np.int32), np.empty(0, np.int64)
+        self._index._replace_rows(self._lists, rows, *nothing, also or [])
 
     def encode(self, labels: ArrayLike, n: int) -> tuple[Int32s, list[Step]]:
         """Return the codes of n labels, -1 or None for unknown ones, and the steps that keep new labels."""
