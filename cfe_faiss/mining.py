@@ -10,8 +10,7 @@ from cfe_faiss.base.arrays import Bools, Doubles, Floats, Ints
 from cfe_faiss.base.checks import as_count, as_ids, as_matrix, as_number, as_unit_rows
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.pairs import Pairs, evidence_pairs
-from cfe_faiss.rows.metric import lengths
-from cfe_faiss.rows.topk import PADDING
+from cfe_faiss.rows.metric import PADDING, lengths
 
 Metric: TypeAlias = Literal["cosine", "l2"]
 

@@ -15,7 +15,7 @@ from cfe_faiss.audit.tables import Frame, data_frame, limits_of
 from cfe_faiss.base.checks import as_number
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.finder.frames import as_html
+from cfe_faiss.finder.results import as_html
 
 LIMITS = limits_of("direct_tests")
 

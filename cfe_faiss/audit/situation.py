@@ -16,7 +16,7 @@ from cfe_faiss.audit.tables import Bools, Floats, Frame, data_frame, share
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.finder.frames import table_html
+from cfe_faiss.finder.results import table_html
 from cfe_faiss.index.parameters import EvidenceParameters
 
 _ROUNDING = 1e-12  # differences of shares that miss the threshold by less reach it

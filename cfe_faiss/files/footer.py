@@ -25,8 +25,8 @@ import numpy as np
 from cfe_faiss._native import ListChecks
 from cfe_faiss.base.arrays import Array
 from cfe_faiss.files import validate
-from cfe_faiss.files.checksum import checksum
 from cfe_faiss.files.faiss_payload import DamageError, Payload, read_payload
+from cfe_faiss.files.regular import checksum
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ

@@ -17,7 +17,7 @@ from cfe_faiss.finder.inputs import probabilities_of
 from cfe_faiss.finder.names import as_row_ids, row_numbers
 from cfe_faiss.finder.table import call_on_table, class_texts
 from cfe_faiss.graph.edges import is_torch_sparse, parts_for_the_model
-from cfe_faiss.graph.node_types import is_heterogeneous
+from cfe_faiss.graph.metapath import is_heterogeneous
 from cfe_faiss.graph.updates import KSVectors, as_edges, features_of_nodes
 from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 

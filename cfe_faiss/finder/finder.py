@@ -19,7 +19,6 @@ from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names, as_node
 from cfe_faiss.base.extras import extra
 from cfe_faiss.finder.case import Case, case_of
 from cfe_faiss.finder.changes import Changes, Source, update
-from cfe_faiss.finder.frames import as_html, class_name
 from cfe_faiss.finder.inputs import (
     EXACT_UP_TO,
     attributes_given,
@@ -33,7 +32,7 @@ from cfe_faiss.finder.inputs import (
     truth_of,
 )
 from cfe_faiss.finder.names import as_row_ids, class_numbers, row_numbers
-from cfe_faiss.finder.results import LocalEvidence, PairEvidence
+from cfe_faiss.finder.results import LocalEvidence, PairEvidence, as_html, class_name
 from cfe_faiss.finder.scores import as_scores, gap_conditions, split_scores
 from cfe_faiss.finder.table import Roles, table_fields
 from cfe_faiss.graph import Graph, as_graph

@@ -10,8 +10,7 @@ from cfe_faiss.attributes.classes import Predictions, as_predictions
 from cfe_faiss.attributes.table import Attributes, attributes_of
 from cfe_faiss.base.arrays import Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_array, as_count, as_labels
-from cfe_faiss.graph.metapath import metapath_graph
-from cfe_faiss.graph.node_types import as_node_type, is_heterogeneous
+from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, metapath_graph
 from cfe_faiss.index.factory import evidence_factory
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.metric import Metric

@@ -23,7 +23,7 @@ from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import codecs, id_map
 from cfe_faiss.rows.faiss_functions import Step, adopt, emptying, setting
 from cfe_faiss.rows.label_keys import LabelEncoder, LabelKeys, as_labels
-from cfe_faiss.rows.mapped import in_memory
+from cfe_faiss.rows.layout import in_memory
 from cfe_faiss.rows.metric import METRICS, Metric, as_rows, faiss_metric, lengths
 from cfe_faiss.rows.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError, read_only
 from cfe_faiss.search.derived import Derived

@@ -29,8 +29,7 @@ from cfe_faiss.rows import codecs
 from cfe_faiss.rows import faiss_functions as steps_of
 from cfe_faiss.rows.faiss_functions import Step, direct_map, inverted_lists, list_sizes, setting, total
 from cfe_faiss.rows.label_keys import LabelKeys, arrays_of, table_from
-from cfe_faiss.rows.layout import codes_of, stock_codes
-from cfe_faiss.rows.mapped import in_memory, is_mapped
+from cfe_faiss.rows.layout import codes_of, in_memory, is_mapped, stock_codes
 from cfe_faiss.rows.metric import LONGEST, Metric, as_rows
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, center_of, read_only
 from cfe_faiss.search import answer as answers

@@ -9,7 +9,7 @@ from typing import Any
 from cfe_faiss.base.arrays import Array
 from cfe_faiss.base.checks import as_array
 from cfe_faiss.base.extras import extra
-from cfe_faiss.graph.node_types import is_heterogeneous, nodes_of
+from cfe_faiss.graph.metapath import is_heterogeneous, nodes_of
 from cfe_faiss.models.call import call, seeded
 
 with extra("gnn"):

@@ -12,7 +12,7 @@ from cfe_faiss.attributes.table import as_attributes, attributes_of
 from cfe_faiss.base.arrays import Array, Ints
 from cfe_faiss.base.checks import as_dense
 from cfe_faiss.base.extras import extra
-from cfe_faiss.graph.node_types import nodes_of
+from cfe_faiss.graph.metapath import nodes_of
 
 
 def predict(model: Any, data: Any, features: Any = None, *, node_type: str | None = None, loader: Any = None) -> Ints:

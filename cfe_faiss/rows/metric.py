@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import faiss
 import numpy as np
 
-from cfe_faiss.base.arrays import Doubles, Floats
+from cfe_faiss.base.arrays import Doubles, Floats, Ints
 from cfe_faiss.base.checks import as_matrix, as_unit_rows
 
 Metric: TypeAlias = Literal["cosine", "ip", "l2"]
@@ -89,3 +89,12 @@ def tile_margin(metric: Metric, d: int, longest: float, longest_other: float) ->
 def relative_error(d: int) -> float:
     """Bound the relative error of a float32 product of unit vectors or a squared distance, and its comparison."""
     return (d + 16) * _ROUNDING
+
+
+PADDING = np.finfo(np.float32).min
+"""What FAISS writes as the similarity of a place that holds no id (inner product)."""
+
+
+def make_results(nq: int, k: int) -> tuple[Floats, Ints]:
+    """Return D and I for ``nq`` queries, filled with padding."""
+    return np.full((nq, k), PADDING, np.float32), np.full((nq, k), -1, np.int64)

@@ -12,8 +12,8 @@ import numpy as np
 from cfe_faiss import _native
 from cfe_faiss.base.arrays import Array, Bools
 from cfe_faiss.base.checks import as_count
+from cfe_faiss.rows.metric import make_results
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search import constrained, exact, greedy, grouped, masked, nearest, recall, ruled, single
 from cfe_faiss.search.certify import certify
 from cfe_faiss.search.derived import Derived

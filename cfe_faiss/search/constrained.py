@@ -16,8 +16,8 @@ import numpy as np
 from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import num_threads, run
+from cfe_faiss.rows.metric import make_results
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search import exact
 from cfe_faiss.search.conditions import Conditions, Side
 from cfe_faiss.search.exact import Chunk, Found, Scan, Threshold, collect, slices

@@ -16,8 +16,8 @@ import numpy as np
 from cfe_faiss import _native
 from cfe_faiss.base.arrays import Floats, Int32s, Ints
 from cfe_faiss.base.threads import num_threads, product, run
+from cfe_faiss.rows.metric import PADDING, make_results
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.rows.topk import PADDING, make_results
 from cfe_faiss.search.query import Plan, Queries, Ranges, Results
 
 CHUNK = 768

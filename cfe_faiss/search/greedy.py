@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from cfe_faiss.base.arrays import Bools, Ints
+from cfe_faiss.rows.metric import make_results
 from cfe_faiss.rows.snapshot import Snapshot, rows_by_id
-from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search import constrained, exact
 from cfe_faiss.search.exact import NOTHING, Found
 from cfe_faiss.search.query import Plan, Queries, Results

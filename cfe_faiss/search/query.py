@@ -16,8 +16,8 @@ from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_ids, as_lists, as_number, padded
 from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.rows.label_keys import as_labels
+from cfe_faiss.rows.metric import PADDING
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
-from cfe_faiss.rows.topk import PADDING
 from cfe_faiss.search.conditions import Conditions, Side, make_conditions
 from cfe_faiss.search.selection import selected
 

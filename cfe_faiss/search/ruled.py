@@ -21,8 +21,8 @@ from cfe_faiss.base.derived import once
 from cfe_faiss.base.threads import num_native_threads, run
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.coarse.class_centroids import ranked as rank
+from cfe_faiss.rows.metric import PADDING, make_results
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.rows.topk import PADDING, make_results
 from cfe_faiss.search import masked
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.exact import pad_results, slices

@@ -7,7 +7,7 @@ import numpy as np
 from cfe_faiss.base.arrays import Bools, Floats, Int32s, Ints
 from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.coarse.class_centroids import nearest_lists, ranked
-from cfe_faiss.rows.topk import make_results
+from cfe_faiss.rows.metric import make_results
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.query import Effort, Plan, Queries, Results
 

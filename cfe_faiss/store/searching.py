@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.id_map import unknown_labels
-from cfe_faiss.rows.metric import flipped
+from cfe_faiss.rows.metric import flipped, make_results
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search.exact import pad_results
 from cfe_faiss.search.query import Effort, Query, Results, Rules
 from cfe_faiss.store.filters import Mask
