@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.metric import flipped
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import constrained, greedy
-from cfe_faiss.search.conditions import Conditions, make_conditions
+from cfe_faiss.search.conditions import Conditions
 from cfe_faiss.search.exact import (
     NOTHING,
     Found,
@@ -30,7 +30,7 @@ from cfe_faiss.search.exact import (
     slices,
 )
 from cfe_faiss.search.join import BYTES_PER_ROW, Blocks, blocks_of
-from cfe_faiss.search.query import Effort, Query, encoded
+from cfe_faiss.search.query import Effort, Query
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -152,12 +152,12 @@ def global_evidence(  # noqa: PLR0913
         raise ValueError("exact=False, nprobe and recall must be left out with where: such a search is exact")
     if exact is None and nprobe is None and recall is None:
         effort = effort._replace(exact=True)
+    query = Query(1, where=where, attributes=attributes, graph=graph)
     if per_node:
-        query = Query(1, where=where, attributes=attributes, graph=graph)
         return _find_best_of_each(index, k, query, effort, progress)
     if where is not None or effort.exact:
         with index.reading() as snapshot:
-            compared = _Compared.of(snapshot, where, attributes, graph, effort.memory)
+            compared = _Compared(snapshot, query.bind(snapshot).conditions, effort.memory)
             return _as_pairs(_find_best_under(compared, k, title), index, compared.missing)
     return _as_pairs(_search_pairs(index, k, effort, progress), index)
 
@@ -208,15 +208,6 @@ class _Compared:
     snapshot: Snapshot
     conditions: Conditions | None = None
     memory: int | None = None
-
-    @classmethod
-    def of(
-        cls, snapshot: Snapshot, where: Constraints | None, attributes: Any, graph: Any, memory: int | None = None
-    ) -> Self:
-        if where is None:
-            return cls(snapshot, None, memory)
-        conditions, _ = make_conditions(encoded(where, snapshot), snapshot.row_ids, snapshot.labels, attributes, graph)
-        return cls(snapshot, conditions, memory)
 
     @property
     def missing(self) -> Mapping[str, int]:
@@ -346,7 +337,8 @@ def evidence_pairs(
         threshold = -threshold
     _check_where(where, attributes, graph)
     with index.reading() as snapshot:
-        compared = _Compared.of(snapshot, where, attributes, graph)
+        query = Query(where=where, attributes=attributes, graph=graph)
+        compared = _Compared(snapshot, query.bind(snapshot).conditions)
     return _stream(index, compared, float(np.float32(threshold)), block)
 
 

@@ -197,19 +197,11 @@ class Routes:
         lists = np.concatenate([part.class_lists for part in parts])
         order = np.lexsort((lists, labels))
         classes, counts = np.unique(labels, return_counts=True)
-        return cls(
-            nlist,
-            means,
-            filled,
-            classes,
-            np.append(0, np.cumsum(counts)).astype(np.int64),
-            lists[order],
-            np.concatenate([part.class_means for part in parts])[order],
-            np.concatenate([part.class_filled for part in parts])[order],
-            second_level,
-            parts[0].metric,
-            parts[0].center,
-        )
+        starts = np.append(0, np.cumsum(counts)).astype(np.int64)
+        class_means, class_filled = ([part.class_means for part in parts], [part.class_filled for part in parts])
+        of_classes = lists[order], np.concatenate(class_means)[order], np.concatenate(class_filled)[order]
+        same = second_level, parts[0].metric, parts[0].center
+        return cls(nlist, means, filled, classes, starts, *of_classes, *same)
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays stored in a file, by name. Boolean arrays are viewed as uint8."""
@@ -232,19 +224,8 @@ class Routes:
         means, filled, labels, starts, lists, class_means, class_filled, *second_level = (
             arrays[name] for name in cls.none(1).arrays()
         )
-        return cls(
-            nlist,
-            means,
-            filled.view(bool),
-            labels,
-            starts,
-            lists,
-            class_means,
-            class_filled.view(bool),
-            SecondLevel(*second_level),
-            metric,
-            center,
-        )
+        of_lists = means, filled.view(bool), labels, starts, lists, class_means, class_filled.view(bool)
+        return cls(nlist, *of_lists, SecondLevel(*second_level), metric, center)
 
     @classmethod
     def none(cls, d: int) -> "Routes":
@@ -289,20 +270,9 @@ class Routes:
     def native(self) -> ClassCentroids:
         """The means in the block layout that the core uses to rank lists."""
         clusters = self.second_level
-        return ClassCentroids(
-            np.ascontiguousarray(self.means),
-            np.ascontiguousarray(self.filled),
-            np.ascontiguousarray(self.labels),
-            np.ascontiguousarray(self.starts),
-            np.ascontiguousarray(self.class_lists),
-            np.ascontiguousarray(self.class_means),
-            np.ascontiguousarray(self.class_filled),
-            np.ascontiguousarray(clusters.means),
-            np.ascontiguousarray(clusters.starts),
-            np.ascontiguousarray(clusters.lists),
-            METRICS.index(self.metric),
-            self.center,
-        )
+        own = self.means, self.filled, self.labels, self.starts, self.class_lists, self.class_means, self.class_filled
+        of_clusters = clusters.means, clusters.starts, clusters.lists
+        return ClassCentroids(*own, *of_clusters, METRICS.index(self.metric), self.center)
 
 
 def ranked(centroids: ClassCentroids, nlist: int, X: Floats, labels: Int32s, nprobe: int, threads: int = 1) -> Ints:

@@ -227,45 +227,38 @@ def make_conditions(
     table = _table(where, ids, attributes, queries)
     n = len(ids)
     total = n if table is None else len(table.ids)
-    columns = _columns(where, table, n, total)
+    named = {} if table is None else {name: table[name] for name in where.named()}
+    limits = _limits(where, named, n)
     evidence = np.ones(total, bool)
     for name, values in where.permitted.items():
-        evidence &= _mask_permitted(columns.named[name], values)
+        evidence &= _mask_permitted(named[name], values)
     if where.target is not None:
         evidence[:n] &= _mask_target(where.numbered(None).target, labels)
     usable = np.ones(total, bool)
     for name in (*where.exact, *where.antiexact, *where.caliper, *where.std_caliper):
-        usable &= ~columns.named[name].missing
+        usable &= ~named[name].missing
     side = Side(
-        _groups([columns.named[name] for name in where.exact], total),
-        _stack([columns.named[name].codes for name in where.antiexact], total, np.int32),
-        columns.numbers,
-        columns.codes,
+        _groups([named[name] for name in where.exact], total),
+        _stack([named[name].codes for name in where.antiexact], total, np.int32),
+        _stack([named[name].numbers for name in limits], total, np.float64),
+        _all_codes(where, table, total),
         evidence,
         np.concatenate([ids, np.full(total - n, UNKNOWN)]),
     )
     of_index = Conditions(
         rows=side[:n],
         usable=usable[:n],
-        limits=columns.limits,
+        limits=tuple(limits.values()),
         grouped=bool(where.exact),
         max_changed=where.max_changed,
         surroundings=_surroundings(where, ids, graph),
         uses=where.uses,
-        missing={name: int(count) for name, column in columns.named.items() if (count := column.missing[:n].sum())},
+        missing={name: int(count) for name, column in named.items() if (count := column.missing[:n].sum())},
     )
     return of_index, (side[n:], usable[n:])
 
 
 # --- attributes -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    named: dict[str, Attribute]
-    limits: tuple[Limits, ...]
-    numbers: Doubles
-    codes: NDArray[np.integer[Any]]
 
 
 def _table(where: Constraints, ids: Ints, attributes: Any, queries: Any) -> Attributes | None:
@@ -282,10 +275,8 @@ def _table(where: Constraints, ids: Ints, attributes: Any, queries: Any) -> Attr
     return rows if queries is None else rows.followed_by(as_attributes(queries, "queries"), "queries")
 
 
-def _columns(where: Constraints, table: Attributes | None, n: int, total: int) -> _Columns:
-    if table is None:
-        return _Columns({}, (), np.empty((0, total)), np.empty((0, total), np.int32))
-    named = {name: table[name] for name in where.named()}
+def _limits(where: Constraints, named: dict[str, Attribute], n: int) -> dict[str, Limits]:
+    """Return the limits of each attribute with a caliper; standard deviations are those of the first n nodes."""
     limits: dict[str, Limits] = {}
     for argument in ("caliper", "std_caliper"):
         for name, limit in getattr(where, argument).items():
@@ -296,12 +287,7 @@ def _columns(where: Constraints, table: Attributes | None, n: int, total: int) -
                 raise ValueError(f"where.{argument} must name attributes of finite numbers, got an infinite {name!r}")
             unit = 1.0 if argument == "caliper" else _deviation(name, numbers[:n])
             limits[name] = _narrow(name, limits.get(name, (0.0, np.inf)), limit * unit)
-    return _Columns(
-        named,
-        tuple(limits.values()),
-        _stack([named[name].numbers for name in limits], total, np.float64),
-        _all_codes(where, table, total),
-    )
+    return limits
 
 
 def _narrow(name: str, limits: Limits, limit: float) -> Limits:
@@ -322,8 +308,8 @@ def _deviation(name: str, numbers: Array) -> float:
     return deviation
 
 
-def _all_codes(where: Constraints, table: Attributes, total: int) -> NDArray[np.integer[Any]]:
-    if where.max_changed is None:
+def _all_codes(where: Constraints, table: Attributes | None, total: int) -> NDArray[np.integer[Any]]:
+    if where.max_changed is None or table is None:
         return np.empty((0, total), np.int32)
     most = len(table) - len(where.exact)
     if where.max_changed >= most:

@@ -162,7 +162,7 @@ def _measured(snapshot: Snapshot, stratum: _Stratum, exact: Results, plan: Plan,
         reached[nprobe] = float(values.mean())
         return reached[nprobe] >= recall + max(margin - CLASS_SLACK, margin * math.sqrt(stratum.share))
 
-    nprobe = _smallest(reaches, snapshot.lists)
+    nprobe = smallest(reaches, snapshot.lists)
     return nprobe, reached[nprobe]
 
 
@@ -248,7 +248,7 @@ def _groups_with(snapshot: Snapshot, routes: Routes, drawn: Ints) -> Iterator[tu
             yield (home, int(groups.labels[number])), rows[groups.starts[number] : groups.starts[number + 1]]
 
 
-def _smallest(reaches: Callable[[int], bool], most: int) -> int:
+def smallest(reaches: Callable[[int], bool], most: int) -> int:
     """Return the smallest number up to ``most`` that reaches the target, within 1/8, assuming monotonicity."""
     low, high = 0, 1
     while high < most and not reaches(high):
