@@ -86,9 +86,8 @@ class _Extension(NamedTuple):
     @classmethod
     def of(cls, center: Floats, *rows: Floats) -> "_Extension":
         """Return the extension for rows around a centre."""
-        longest = max(
-            float(np.einsum("ij,ij->i", Y, Y, dtype=np.float64).max(initial=0)) for Y in _centred(center, rows)
-        )
+        centred = [X - center for X in rows]
+        longest = max(float(np.einsum("ij,ij->i", Y, Y, dtype=np.float64).max(initial=0)) for Y in centred)
         return cls(center, 1 + math.frexp(math.sqrt(longest))[1])
 
     def rows(self, X: Floats) -> Floats:
@@ -103,10 +102,6 @@ class _Extension(NamedTuple):
     def restore(self, extended: Floats) -> Floats:
         """Return the centroids behind extended ones."""
         return np.ldexp(extended[:, :-1], self.exponent) + self.center
-
-
-def _centred(center: Floats, arrays: tuple[Floats, ...]) -> list[Floats]:
-    return [X - center for X in arrays]
 
 
 def kmeans(X: Floats, nlist: int, cp: Any, seed: int, *, split: bool = False) -> Floats:

@@ -5,7 +5,7 @@ from typing import Any
 import faiss
 import numpy as np
 
-from cfe_faiss.base.arrays import Doubles, Floats, Int32s, Ints
+from cfe_faiss.base.arrays import Floats, Int32s, Ints
 from cfe_faiss.base.threads import faiss_threads
 from cfe_faiss.coarse.caps import node_weights
 from cfe_faiss.coarse.kmeans import kmeans, nearest, nearest_extended, nearest_numbers, spherical_kmeans
@@ -48,7 +48,8 @@ def train_partitions(
     for i in range(partitions):
         centroids[i] = spherical_kmeans(X, nlist, weights, cp, cp.seed + i)
         if weighted and i + 1 < partitions and d > 1:  # caps need at least 2 dimensions
-            weights = _usable(node_weights(nearest(X, centroids[i])[0], d, theta))
+            raw = node_weights(nearest(X, centroids[i])[0], d, theta)
+            weights = (raw / raw.mean() if raw.any() else np.ones_like(raw)).astype(np.float32)
     return centroids
 
 
@@ -66,8 +67,3 @@ def nearest_centroids(X: Floats, centroids: Floats, count: int, metric: Metric =
     with faiss_threads(float(X.size) * len(centroids)):
         D, lists = faiss.knn(X, centroids, count, metric=faiss_metric(metric))
     return D, lists
-
-
-def _usable(weights: Doubles) -> Floats:
-    mean = weights.mean()
-    return (weights / mean if mean > 0 else np.ones_like(weights)).astype(np.float32)

@@ -43,6 +43,7 @@ _DERIVED_AHEAD = 1 << 18
 """Numbers in added vectors from which data is derived ahead. For fewer, the first query takes up to 3 ms longer."""
 _SHORTEST = 0.9
 """Length that a vector of a stock index may have been left with where a codec moved components into its range."""
+_KEPT = ("theta", "weighted", "complete", "routing", "metric")  # settings in files
 _NO_CENTROIDS = np.empty((0, 0, 0), np.float32)
 
 
@@ -510,15 +511,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         snapshot = self.snapshot()
         self._check_lists(self._faiss_lists())
         self._check_mapped()
-        parameters: dict[str, Any] = {
-            "theta": self.theta,
-            "weighted": self.weighted,
-            "complete": self.complete,
-            "routing": self.routing,
-            "choice": "" if self._pinned is None else "/".join(self._pinned),
-            "metric": self.metric,
-            "longest": self._longest,
-        }
+        parameters = {name: getattr(self, name) for name in _KEPT}
+        parameters |= {"choice": "" if self._pinned is None else "/".join(self._pinned), "longest": self._longest}
         n, further = snapshot.n, self.partitions - 1
         starts = snapshot.reference_starts if further else np.zeros(1, np.int64)
         arrays: Arrays = {
@@ -537,9 +531,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
 
     def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
         """Restore the parameters and arrays of :meth:`parts`."""
-        self.theta, self.weighted = parameters["theta"], parameters["weighted"]
-        self._metric = parameters.get("metric", "cosine")
-        self.complete, self.routing = parameters["complete"], parameters["routing"]
+        vars(self).update({name: parameters[name] for name in _KEPT[:-1]}, _metric=parameters.get("metric", "cosine"))
         self._supplementary, self._centroids = arrays["centroids"], None
         if not self.is_trained:
             self._supplementary = np.full_like(arrays["centroids"], np.nan)

@@ -195,11 +195,6 @@ def id_map_over(flat: Any, ids: Any) -> Any:
     return id_map
 
 
-def identity(index: Any) -> dict[str, Any]:
-    """Return the attributes that make a Python object stand for an index of FAISS."""
-    return {"this": index.this}
-
-
 def numbers(n: int) -> Any:
     """Return 0, 1, ..., n - 1 in a vector of FAISS."""
     vector = faiss.Int64Vector()

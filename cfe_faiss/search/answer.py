@@ -47,8 +47,6 @@ def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq:
     plan = choose_engine(queries, effort, nq)
     if plan.engine is masked.search and queries.conditions is None:
         return ruled.search(queries, effort, progress, search)
-    if plan.calibration is None:
-        return pad_results(*plan.engine(queries, plan, progress), queries.k)
     parts = _split_by_nprobe(queries, plan)
     found = [pad_results(*own.engine(some, own, progress), queries.k) for _, some, own in parts]
     D, I = (_merge(parts, list(column)) for column in zip(*found, strict=True))
@@ -57,12 +55,9 @@ def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq:
 
 def search_certified(queries: Queries, effort: Effort, progress: str | None = None) -> Certified:
     """Return D, I as :func:`search` does, and a mask, (nq,), of the result rows that are provably exact."""
-    if queries.snapshot.n == 0:
-        return *search(queries, effort), np.ones(len(queries), np.bool_)
-    if queries.rules is not None:  # without lists that are skipped, so that all rows are exact
-        return *search(queries, effort._replace(nprobe=None, recall=None, exact=True), progress), np.ones(
-            len(queries), bool
-        )
+    if queries.snapshot.n == 0 or queries.rules is not None:  # an exact search skips no lists
+        every = effort._replace(nprobe=None, recall=None, exact=True)
+        return *search(queries, every, progress), np.ones(len(queries), bool)
     parts, found = _split_by_nprobe(queries, choose_engine(queries, effort)), []
     for _, some, plan in parts:
         D, I = pad_results(*plan.engine(some, plan, progress), queries.k)
@@ -117,14 +112,9 @@ def choose_engine(queries: Queries, effort: Effort, nq: int | None = None) -> Pl
     """Choose the engine for a search of the k best results per query. The index must not be empty."""
     lists, conditions = queries.snapshot.lists, queries.conditions
     if queries.rules is not None:
-        if (
-            conditions is None
-            and (effort.exact or not lists)
-            and queries.rules.are_plain_neighbors
-            and not queries.stored
-        ):
-            return Plan(nearest.search, lists, effort)
-        return Plan(masked.search, lists, effort)
+        is_exact = effort.exact or not lists
+        are_all = conditions is None and queries.rules.are_plain_neighbors and not queries.stored
+        return Plan(nearest.search if is_exact and are_all else masked.search, lists, effort)
     if conditions is not None:
         return Plan(constrained.search if conditions.uses is None else greedy.search, lists, effort)
     every = queries.order is not None and queries.allowed is None

@@ -7,7 +7,7 @@ import numpy as np
 
 from cfe_faiss.base.arrays import Bools, Ints
 from cfe_faiss.rows.metric import make_results
-from cfe_faiss.rows.snapshot import Snapshot, rows_by_id
+from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import constrained, exact
 from cfe_faiss.search.exact import NOTHING, Found
 from cfe_faiss.search.query import Plan, Queries, Results
@@ -52,7 +52,9 @@ def greedy(find: Find, capacity: Ints, wanted: int) -> Found:
         known = chosen[0][again] * size + chosen[1][again]
         new = np.flatnonzero(~np.isin(found[0] * size + found[1], known))
         taken = new[_take(found[0][new], found[1][new], left, wanted - len(chosen[2]))]
-        chosen = _join(chosen, (found[0][taken], found[1][taken], found[2][taken]))
+        picked = found[0][taken], found[1][taken], found[2][taken]
+        one, other, scores = (np.concatenate(parts) for parts in zip(*[chosen, picked], strict=True))
+        chosen = one, other, scores
         if len(found[2]) < most:
             break
         number = min(2 * number, _MOST)
@@ -74,10 +76,6 @@ def _take(source: Ints, target: Ints, left: Ints, wanted: int) -> Ints:
     return np.array(taken, np.int64)
 
 
-def _join(one: Found, other: Found) -> Found:
-    return (np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]]), np.concatenate([one[2], other[2]]))
-
-
 def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     """Return the evidence D, I of queries under conditions that limit how often a row is used.
 
@@ -86,8 +84,7 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     storage, allowed, conditions = queries.snapshot, queries.allowed, queries.conditions
     assert conditions is not None  # the engine is for queries under conditions
     nq, n, k = len(queries), storage.n, queries.k
-    rows = rows_by_id(storage.row_ids)
-    ids = storage.row_ids[rows]
+    rows, ids = storage.members.rows, storage.members.ids
     capacity = np.concatenate([np.full(nq, k), np.full(n, conditions.uses)])
 
     def find(number: int, free: Bools) -> Found:
@@ -113,8 +110,7 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
 
 def pairs(find_best: Callable[[int, Bools], Found], storage: Snapshot, uses: int, wanted: int) -> Found:
     """Return pairs of ids, each id in at most ``uses`` pairs. ``find_best`` returns the best pairs of given rows."""
-    rows = rows_by_id(storage.row_ids)
-    ids = storage.row_ids[rows]
+    rows, ids = storage.members.rows, storage.members.ids
 
     def find(number: int, free: Bools) -> Found:
         allowed = np.zeros(storage.n, bool)

@@ -305,9 +305,9 @@ class Queries:
         rules = None if self.rules is None else self.rules.subset(chosen)
         return replace(self, labels=self.labels[chosen], order=None, rules=rules, **some)
 
-    def with_allowed(self, allowed: Bools | None) -> Queries:
-        """Return the same queries with another mask of allowed rows."""
-        return replace(self, allowed=allowed)
+    def among(self, rows: Bools) -> Queries:
+        """Return the same queries for allowed rows within a mask, (n,)."""
+        return replace(self, allowed=rows if self.allowed is None else rows & self.allowed)
 
     @property
     def missing(self) -> Mapping[str, int]:
@@ -369,7 +369,7 @@ class Query:
             codes = snapshot.encode(f"{self.name}labels" if self.name else "labels_q", self.labels)
             bound = Queries.of_vectors(snapshot, self.X, codes, self.k)
         if self.sel is not None or self.targets is not None:
-            bound = bound.with_allowed(self._mask_allowed(snapshot))
+            bound = bound.among(self._mask_allowed(snapshot))
         if self.rules is not None:
             bound.rules = self.rules.bind(snapshot, len(bound), self.name)
         return bound if self.where is None else self._add_conditions(bound, encoded(self.where, snapshot))

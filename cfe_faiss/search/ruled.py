@@ -60,7 +60,7 @@ def search(queries: Queries, effort: Effort, progress: str | None, find: Find) -
     others = replace(queries, labels=absent, order=None, rules=rules._replace(neighbors="other"))
     found, unknown = _find_enough(others, effort, find_some), snapshot.labels == UNKNOWN
     if unknown.any():
-        rest = queries.with_allowed(unknown if queries.allowed is None else unknown & queries.allowed)
+        rest = queries.among(unknown)
         return _merge(found, pad_results(*masked.search(rest, None, progress), queries.k))
     return found
 
@@ -113,10 +113,8 @@ def _with_masks(queries: Queries, chosen: Ints) -> list[tuple[Ints, Queries]]:
     parts = []
     for i, some in enumerate(sets):
         allowed = ~np.isin(queries.snapshot.labels, some[some != UNKNOWN])
-        if queries.allowed is not None:
-            allowed &= queries.allowed
         own = chosen[number.reshape(-1) == i]
-        parts.append((own, queries.subset(own).with_allowed(allowed)))
+        parts.append((own, queries.subset(own).among(allowed)))
     return parts
 
 
@@ -186,9 +184,7 @@ def search_per_label(queries: Queries, effort: Effort) -> Results:
             own = None if near is None else near[chosen]
             D[chosen, place], I[chosen, place] = _search_label(of_label, effort, own)
     if len(ranked) < len(labels):
-        rest = ~np.isin(snapshot.labels, ranked)
-        direct = queries.with_allowed(rest if queries.allowed is None else rest & queries.allowed)
-        masked.search_per_label(direct, labels, D, I)
+        masked.search_per_label(queries.among(~np.isin(snapshot.labels, ranked)), labels, D, I)
     order = np.argsort(snapshot.decode(labels), kind="stable")  # codes need not be in the order of the labels
     return D.take(order, axis=1), I.take(order, axis=1)
 

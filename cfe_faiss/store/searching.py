@@ -1,6 +1,7 @@
 """Searches of an evidence index among the rows that a filter selects. With a filter they are exact."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def evidence(index: Any, table: Table, query: Query, mask: Mask | None, effort: 
 
 def _search_exactly(index: EvidenceIndex, table: Table, query: Query, mask: Mask | None) -> Results:
     with index.reading() as snapshot:
-        queries = query.bind(snapshot).with_allowed(_allowed(snapshot, table, mask))
+        queries = replace(query.bind(snapshot), allowed=_allowed(snapshot, table, mask))
         return index.answer_on(snapshot, queries, Effort(exact=True))
 
 
