@@ -17,18 +17,9 @@ from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.metric import flipped
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import constrained, greedy
+from cfe_faiss.search import exact as engine
 from cfe_faiss.search.conditions import Conditions
-from cfe_faiss.search.exact import (
-    NOTHING,
-    Found,
-    Scan,
-    Threshold,
-    all_pairs,
-    find_best,
-    run_until_full,
-    select_best,
-    slices,
-)
+from cfe_faiss.search.exact import NOTHING, Found, Scan, Threshold
 from cfe_faiss.search.join import BYTES_PER_ROW, Blocks, blocks_of
 from cfe_faiss.search.query import Effort, Query
 
@@ -183,15 +174,15 @@ def _find_best(compared: "_Compared", k: int, progress: str | None, free: Bools 
     """
     blocks = compared.blocks
     if blocks is None:
-        return find_best(compared.all_scans(free), k, work=compared.work, progress=progress)
-    best = find_best(compared.filter_scans(blocks.neighbours(), free), k)
+        return engine.find_best(compared.all_scans(free), k, work=compared.work, progress=progress)
+    best = engine.find_best(compared.filter_scans(blocks.neighbours(), free), k)
     floor = compared.estimate(k, free)
     while True:
         if len(best[2]) == k:
             floor = max(floor, float(best[2][-1]))
         if floor < -1 or blocks.cost(floor) > compared.work:
-            return find_best(compared.all_scans(free), k, best, progress=progress)
-        best = find_best(compared.filter_scans(blocks.scans(), free), k, best, floor=floor, progress=progress)
+            return engine.find_best(compared.all_scans(free), k, best, progress=progress)
+        best = engine.find_best(compared.filter_scans(blocks.scans(), free), k, best, floor=floor, progress=progress)
         if len(best[2]) == k and best[2][-1] >= floor:
             return best
         floor = 1 - _GROWTH * max(1 - floor, _LEAST_GAP)
@@ -234,13 +225,13 @@ class _Compared:
             rows = rows[np.sort(np.random.default_rng(0).choice(len(rows), _SAMPLE, replace=False))]
         share = (len(rows) / len(self.snapshot.by_label)) ** 2
         wanted = math.ceil(2 * k * share) + 2
-        found = find_best(self.filter_scans(all_pairs(self.snapshot, rows), free), wanted)[2]
+        found = engine.find_best(self.filter_scans(engine.all_pairs(self.snapshot, rows), free), wanted)[2]
         return float(found[-1]) if len(found) == wanted else -math.inf
 
     def all_scans(self, free: Bools | None) -> list[Scan]:
         """Return scans that compare all pairs."""
         if self.conditions is None:
-            return all_pairs(self.snapshot)
+            return engine.all_pairs(self.snapshot)
         return constrained.pair_scans(self.snapshot, self.conditions, free)
 
     def scans_above(self, threshold: float, free: Bools | None = None) -> list[Scan]:
@@ -354,8 +345,8 @@ def _stream(index: EvidenceIndex, compared: _Compared, threshold: float, block: 
     while pending:
         with index.reading() as snapshot:
             _check_unchanged(snapshot, compared)
-            pairs, pending = run_until_full(pending, block, compared.work)
-        for part in slices(len(pairs[2]), block):
+            pairs, pending = engine.run_until_full(pending, block, compared.work)
+        for part in engine.slices(len(pairs[2]), block):
             yield _as_pairs((pairs[0][part], pairs[1][part], pairs[2][part]), index, compared.missing)
 
 
@@ -366,7 +357,7 @@ def _check_unchanged(snapshot: Snapshot, compared: _Compared) -> None:
 
 def _choose_above(compared: _Compared, uses: int, threshold: float) -> Found:
     def find(number: int, free: Bools) -> Found:
-        return find_best(compared.scans_above(threshold, free), number, floor=threshold, work=compared.work)
+        return engine.find_best(compared.scans_above(threshold, free), number, floor=threshold, work=compared.work)
 
     return greedy.pairs(find, compared.snapshot, uses, np.iinfo(np.int64).max)
 
@@ -380,7 +371,7 @@ def _find_best_of_each(index: EvidenceIndex, k: int, query: Query, effort: Effor
         ids = queries.snapshot.members.ids
     found = I[:, 0] >= 0
     scores = flipped(D[found, 0], index.metric)
-    return _as_pairs(select_best([(ids[found], I[found, 0], scores)], k), index, queries.missing)
+    return _as_pairs(engine.select_best([(ids[found], I[found, 0], scores)], k), index, queries.missing)
 
 
 def _search_pairs(index: EvidenceIndex, k: int, effort: Effort, progress: bool) -> Found:
@@ -394,7 +385,7 @@ def _search_pairs(index: EvidenceIndex, k: int, effort: Effort, progress: bool) 
             D, I = index.answer_on(snapshot, query, effort, progress)
             S = flipped(D, index.metric)
             row, place = np.nonzero(I >= 0)
-            best = select_best([best, select_best([(ids[row], I[row, place], S[row, place])], k)], k)
+            best = engine.select_best([best, engine.select_best([(ids[row], I[row, place], S[row, place])], k)], k)
             if depth == k:
                 break
             could_hold_more = I[:, -1] >= 0

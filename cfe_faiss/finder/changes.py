@@ -190,17 +190,9 @@ def _check(finder: EvidenceFinder, changes: Changes) -> _Rows:
     both = np.intersect1d(changed, removed)
     if len(both) or len(np.unique(changed)) < len(changed):
         raise ValueError(f"x must name rows that stay, each once, got {list(x)} and remove_nodes {finder.names(both)}")
-    return _Rows(
-        before,
-        n,
-        ids,
-        (_edges("add_edges", changes.add_edges, ids, n), _edges("remove_edges", changes.remove_edges, ids, n)),
-        changed,
-        features_of_nodes(x, d),
-        added,
-        np.unique(removed),
-        changes.edge_weight,
-    )
+    edges = _edges("add_edges", changes.add_edges, ids, n), _edges("remove_edges", changes.remove_edges, ids, n)
+    values = features_of_nodes(x, d)
+    return _Rows(before, n, ids, edges, changed, values, added, np.unique(removed), changes.edge_weight)
 
 
 def _edges(name: str, given: Any, ids: Array | None, n: int) -> Ints:

@@ -17,20 +17,10 @@ from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
 from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names, as_nodes, as_number, as_unit_rows
 from cfe_faiss.base.extras import extra
+from cfe_faiss.finder import inputs
 from cfe_faiss.finder.case import Case, case_of
 from cfe_faiss.finder.changes import Changes, Source, update
-from cfe_faiss.finder.inputs import (
-    EXACT_UP_TO,
-    attributes_given,
-    check_cosine,
-    check_data,
-    fill_index,
-    is_model,
-    of_type,
-    probabilities_of,
-    true_classes,
-    truth_of,
-)
+from cfe_faiss.finder.inputs import EXACT_UP_TO
 from cfe_faiss.finder.names import as_row_ids, class_numbers, row_numbers
 from cfe_faiss.finder.results import LocalEvidence, PairEvidence, as_html, class_name
 from cfe_faiss.finder.scores import as_scores, gap_conditions, split_scores
@@ -294,10 +284,10 @@ class EvidenceFinder:
         ImportError
             If ``model`` is a PyTorch model and torch is missing.
         """
-        whole, data, node_type = data, *of_type(data, node_type, metapath, edge_weight is True)
-        check_data(data)
+        whole, data, node_type = data, *inputs.of_type(data, node_type, metapath, edge_weight is True)
+        inputs.check_data(data)
         n = node_count(data)
-        attributes = attributes_given(features, data, n)
+        attributes = inputs.attributes_given(features, data, n)
         predicted = predictions_of(model, whole, features, node_type=node_type, loader=loader)
         check_names(predicted, data)
         searched = as_nodes("nodes", nodes, n)
@@ -310,16 +300,16 @@ class EvidenceFinder:
         return cls(
             vectors,
             predicted.labels,
-            fill_index(index, vectors, predicted.labels, searched),
+            inputs.fill_index(index, vectors, predicted.labels, searched),
             graph,
             attributes,
-            truth_of(data, n),
+            inputs.truth_of(data, n),
             predicted.class_names,
             removed,
             tuple(name for name in parts_for_the_model(data) if name not in taken),
             None if ids is None else as_row_ids("data.node_ids", ids, n),
-            probabilities_of(predicted),
-            model if is_model(model) else None,
+            inputs.probabilities_of(predicted),
+            model if inputs.is_model(model) else None,
             whole,
             _sensitive(sensitive, attributes),
             source=Source(x, None if removed is None else kept_columns(data, removed), (num_layers, alpha)),
@@ -395,14 +385,14 @@ class EvidenceFinder:
         return cls(
             vectors,
             predicted.labels,
-            fill_index(index, vectors, predicted.labels, searched),
+            inputs.fill_index(index, vectors, predicted.labels, searched),
             attributes=attributes,
-            truth=None if truth is None else true_classes(truth, n, predicted, class_names),
+            truth=None if truth is None else inputs.true_classes(truth, n, predicted, class_names),
             class_names=predicted.class_names,
             ids=None if ids is None else as_row_ids("ids", ids, n),
-            probabilities=probabilities_of(predicted),
-            model=model if is_model(model) else None,
-            data=dense if is_model(model) else None,
+            probabilities=inputs.probabilities_of(predicted),
+            model=model if inputs.is_model(model) else None,
+            data=dense if inputs.is_model(model) else None,
             sensitive=_sensitive(sensitive, attributes),
             scores=scores,
         )
@@ -495,7 +485,7 @@ class EvidenceFinder:
             parts |= {"scores": as_scores(values, n), "class_names": None}
         searched = np.arange(n) if nodes is None else np.unique(row_numbers("nodes", nodes, parts["ids"], n))
         files = (Path(source).resolve(),) if isinstance(source, str | Path) else ()
-        return cls(index=fill_index(index, parts["vectors"], parts["labels"], searched), files=files, **parts)
+        return cls(index=inputs.fill_index(index, parts["vectors"], parts["labels"], searched), files=files, **parts)
 
     @classmethod
     def from_index(
@@ -532,7 +522,7 @@ class EvidenceFinder:
         >>> finder.names(finder.local("ann", k=1).evidence)
         array([['ben']], dtype=object)
         """
-        check_cosine(index)
+        inputs.check_cosine(index)
         members = index.members()
         known = None if features is None else as_attributes(features)
         lengths = [len(values) for values in (truth, ids) if values is not None]
@@ -550,7 +540,7 @@ class EvidenceFinder:
             labels,
             index,
             attributes=known,
-            truth=None if truth is None else true_classes(truth, n, Predictions(labels, None, names), names),
+            truth=None if truth is None else inputs.true_classes(truth, n, Predictions(labels, None, names), names),
             class_names=names,
             ids=None if ids is None else as_row_ids("ids", ids, n),
             sensitive=_sensitive(sensitive, known),

@@ -210,16 +210,8 @@ class EvidenceMixin(SearchingMixin):
         undo: list[Step],
         after: list[Step],
     ) -> None:
-        commit(
-            self._table,
-            change,
-            lists,
-            *new,
-            self._forgetting_lists(change.lists()) + before,
-            undo,
-            after,
-            num_threads(),
-        )
+        steps = self._forgetting_lists(change.lists()) + before
+        commit(self._table, change, lists, *new, steps, undo, after, num_threads())
 
     def add_with_labels(self, x: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
         """Add vectors with the classes that the model predicts for them.

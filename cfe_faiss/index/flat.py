@@ -146,14 +146,10 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
             row_ids, adding = self._row_ids, steps_of.adding(self._flat, self._row_ids, X)
         else:
             row_ids, adding = id_map.id_map, steps_of.adding_with_ids(id_map, X, ids)
-        self._commit(
-            self._table.appending(labels),
-            list_of(self._flat, row_ids),
-            (X.view(np.uint8), ids, None, None),
-            before=adding,
-            undo=steps_of.truncating(self._flat, row_ids, id_map, n),
-            after=[*switching, *self._lengthening(X), *also],
-        )
+        change, new = self._table.appending(labels), (X.view(np.uint8), ids, None, None)
+        undo = steps_of.truncating(self._flat, row_ids, id_map, n)
+        after = [*switching, *self._lengthening(X), *also]
+        self._commit(change, list_of(self._flat, row_ids), new, adding, undo, after)
 
     def _map_for(self, ids: Ints, first: int) -> tuple[Any, list[Step]]:
         """Return the id map for rows ``first``, ... with these ids, or None, and the steps that install a new map."""
@@ -183,14 +179,9 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
         after = np.append(np.delete(after, rows[common:]), ids[common:])
         id_map, switching = self._map_for(after, 0)
         row_ids = self._row_ids if id_map is None else id_map.id_map
-        self._commit(
-            change,
-            list_of(self._flat, row_ids),
-            new,
-            before=steps_of.adding(self._flat, row_ids, X[common:]) if len(ids) > common else [],
-            undo=steps_of.truncating(self._flat, row_ids, id_map, n),
-            after=[*steps_of.truncating(self._flat, row_ids, id_map, len(after)), *switching, *also],
-        )
+        before = steps_of.adding(self._flat, row_ids, X[common:]) if len(ids) > common else []
+        undo, cut = (steps_of.truncating(self._flat, row_ids, id_map, size) for size in (n, len(after)))
+        self._commit(change, list_of(self._flat, row_ids), new, before, undo, [*cut, *switching, *also])
 
     def _emptying(self) -> list[Step]:
         return [

@@ -107,15 +107,8 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
             False selects the ablation "w/o SP": the first partition only. It has no weights, as these come from the
             previous partition.
         """
-        index = cls(
-            d,
-            clusters,
-            partitions if supplementary else 1,
-            theta=theta,
-            weighted=weighted,
-            complete=False,
-            routing="nearest",
-        )
+        partitions = partitions if supplementary else 1
+        index = cls(d, clusters, partitions, theta=theta, weighted=weighted, complete=False, routing="nearest")
         index.nprobe = 1
         index.cp.max_points_per_centroid = 1 << 30  # the paper clusters all vectors, not a sample
         return index

@@ -113,19 +113,8 @@ class EvidenceParameters:
         """Return the query about unit vectors, (nq, d); ``many`` is k or threshold."""
         given = [self.labels] * len(X) if np.ndim(self.labels) == 0 else self.labels
         labels = as_labels("params.labels", given, len(X), unknown=self.neighbors == "any")
-        return Query(
-            X=X,
-            labels=labels,
-            sel=self.sel,
-            targets=self.targets,
-            where=self.where,
-            attributes=self.attributes,
-            graph=self.graph,
-            queries=self.queries,
-            name="params.",
-            rules=self._rules,
-            **many,
-        )
+        same = {name: getattr(self, name) for name in ("sel", "targets", "where", "attributes", "graph", "queries")}
+        return Query(X=X, labels=labels, name="params.", rules=self._rules, **same, **many)
 
     @property
     def _rules(self) -> Rules | None:

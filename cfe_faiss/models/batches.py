@@ -5,14 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.attributes.classes import (
-    Predictions,
-    are_shares,
-    as_predictions,
-    as_two_logits,
-    class_names_of,
-    node_count,
-)
+from cfe_faiss.attributes import classes
+from cfe_faiss.attributes.classes import Predictions
 from cfe_faiss.base.arrays import Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_ids
 from cfe_faiss.base.extras import extra
@@ -38,8 +32,8 @@ def call_by_batches(model: Callable[..., Any], data: Any, node_type: str | None,
     if isinstance(loader, str) or not isinstance(loader, Iterable):
         raise TypeError(f"loader must yield batches of the graph, got {type(loader).__name__}")
     nodes = nodes_of(data, node_type)
-    labels, may_be_shares = np.full(node_count(nodes), UNKNOWN, np.int32), True
-    names = class_names_of(nodes)
+    labels, may_be_shares = np.full(classes.node_count(nodes), UNKNOWN, np.int32), True
+    names = classes.class_names_of(nodes)
     device = device_of(model)  # None: batches are not moved
     with inference(model, device or torch.device("cpu")):
         for number, batch in enumerate(loader):
@@ -98,8 +92,8 @@ def _classes(output: Any, seeds: Ints, rows: int, names: tuple[str, ...] | None,
         raise ValueError(f"{name} must not be NaN, got NaN for node {seeds[np.isnan(output).any(axis=1)][0]}")
     has_shares = False
     if getattr(output, "shape", None) == (len(seeds), 1) and output.dtype.kind == "f":
-        has_shares, output = are_shares(output), as_two_logits(output)
-    found = as_predictions(output, len(seeds), names, name)
+        has_shares, output = classes.are_shares(output), classes.as_two_logits(output)
+    found = classes.as_predictions(output, len(seeds), names, name)
     if names is None and found.class_names is not None:
         raise ValueError(f"{name} must be numbers, got texts: give data class_names, which number them")
     return found.labels, has_shares

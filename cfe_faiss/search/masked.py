@@ -14,20 +14,8 @@ from cfe_faiss.base.arrays import Bools, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import run
 from cfe_faiss.rows.layout import stable_order
-from cfe_faiss.search.exact import (
-    CHUNK,
-    TILE,
-    Chunk,
-    Tile,
-    Tiles,
-    estimate_work,
-    find_ranges,
-    products,
-    scan_blocks,
-    scan_tile,
-    scans_of,
-    slices,
-)
+from cfe_faiss.search import exact
+from cfe_faiss.search.exact import Chunk, Tile, Tiles
 from cfe_faiss.search.query import Plan, Queries, Ranges, Results, Rules
 
 
@@ -35,12 +23,12 @@ def search(queries: Queries, _: Plan | None, progress: str | None) -> Results:
     """Return the exact k best D, I of queries under their rules and conditions."""
     if queries.conditions is not None and queries.conditions.uses is not None:
         raise ValueError("params.where must not limit how often evidence is used together with rules")
-    return scan_blocks(queries, *_cut(queries), progress)
+    return exact.scan_blocks(queries, *_cut(queries), progress)
 
 
 def range_search(queries: Queries, threshold: float) -> Ranges:
     """Return lims, D, I of all results at or above the threshold, under rules and conditions."""
-    return find_ranges(queries, scans_of(*_cut(queries)), threshold)
+    return exact.find_ranges(queries, exact.scans_of(*_cut(queries)), threshold)
 
 
 def search_per_label(queries: Queries, labels: Int32s, D: Floats, I: Ints) -> None:
@@ -55,10 +43,10 @@ def search_per_label(queries: Queries, labels: Int32s, D: Floats, I: Ints) -> No
             for first, stop in pairwise([*starts.tolist(), len(of_rows)]):
                 cut, place = slice(first, stop), int(labels.searchsorted(of_rows[first]))
                 found, part = (D[block, place], I[block, place]), np.ascontiguousarray(S[:, cut])
-                scan_tile(x, y.part(cut), part, *found)
+                exact.scan_tile(x, y.part(cut), part, *found)
                 D[block, place], I[block, place] = found
 
-    run(scan, blocks, work=estimate_work(snapshot, len(queries)))
+    run(scan, blocks, work=exact.estimate_work(snapshot, len(queries)))
 
 
 def excluded_rows(queries: Queries) -> Ints:
@@ -92,11 +80,11 @@ def _cut(queries: Queries, *, by_label: bool = False) -> tuple[list[Ints], Tiles
         if own:
             first, stop = int(labels.searchsorted(queries.labels[block[0]])), len(rows)
             stop = int(labels.searchsorted(queries.labels[block[-1]], side="right"))
-        for part in slices(stop - first, TILE // len(block)):
+        for part in exact.slices(stop - first, exact.TILE // len(block)):
             cut = slice(first + part.start, first + part.stop)
             Y, ids = snapshot.rows(rows[cut])
             y = Chunk.of(snapshot, Y, ids, np.zeros(len(Y), np.int32))
-            S = products(x, y)
+            S = exact.products(x, y)
             S[_is_excluded(queries, block, rows[cut])] = -np.inf
             query, place = np.nonzero((gone >= cut.start) & (gone < cut.stop))
             S[query, gone[query, place] - cut.start] = -np.inf
@@ -104,7 +92,7 @@ def _cut(queries: Queries, *, by_label: bool = False) -> tuple[list[Ints], Tiles
                 _exclude_beyond(rules.within, S, x, y)
             yield x, y, S
 
-    return [order[cut] for cut in slices(len(order), CHUNK)], tiles
+    return [order[cut] for cut in exact.slices(len(order), exact.CHUNK)], tiles
 
 
 def _may_be_found(queries: Queries) -> Bools:
