@@ -31,6 +31,7 @@ _PAIRS = 1 << 14
 """Positive pairs that are scored at once."""
 _BLOCK = 1 << 22
 """Numbers per block of candidates: 32 MiB."""
+_ALL_PAIRS = np.iinfo(np.int64).max
 _NO_DIVISION_BY_ZERO = 1e-12
 """Added to the distance to the predicted class in a trust score, as in the authors' code."""
 
@@ -222,12 +223,8 @@ def near_duplicates(X: ArrayLike, groups: Any, threshold: float) -> Pairs:
     """
     vectors = as_unit_rows("X", X)
     (codes,) = _codes(("groups", groups, len(vectors)))
-    parts = [Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))]
-    parts += evidence_pairs(_index_of(vectors, codes), threshold)
-    source, target = (np.concatenate([getattr(part, name) for part in parts]) for name in ("source", "target"))
-    similarity = np.concatenate([part.similarity for part in parts])
-    order = np.lexsort((target, source, -similarity))
-    return Pairs(source[order], target[order], similarity[order])
+    none = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+    return next(evidence_pairs(_index_of(vectors, codes), threshold, block=_ALL_PAIRS), none)
 
 
 def nearest_enemies(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> tuple[Doubles, Ints]:

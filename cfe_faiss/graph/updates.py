@@ -19,8 +19,6 @@ from cfe_faiss.graph.edges import as_weights
 _SPARE = 8  # matrices that must grow get room for this fraction of their rows more
 _FULL = 0.75  # share of the work of all rows above which all are computed
 
-_NO_CHANGES = dict.fromkeys(("add_edges", "remove_edges", "x", "add_nodes", "remove_nodes", "edge_weight"))
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _State:
@@ -248,7 +246,7 @@ class KSVectors:
     def prepare(self, **changes: Any) -> PreparedUpdate:
         """Compute the :meth:`update` with these arguments. Unless it is completed, the next use undoes it."""
         state = self._settle()
-        new, changed = self._compute(state, self._check(state, **{**_NO_CHANGES, **changes}))
+        new, changed = self._compute(state, self._check(state, **changes))
         complete = self.__dict__.__setitem__, ("_state", new)
         return PreparedUpdate(changed, new.vectors[: new.n], self._current_graph(), complete)
 
@@ -319,12 +317,12 @@ class KSVectors:
     def _check(
         self,
         state: _State,
-        add_edges: Any,
-        remove_edges: Any,
-        x: Any,
-        add_nodes: Any,
-        remove_nodes: Any,
-        edge_weight: Any,
+        add_edges: Any = None,
+        remove_edges: Any = None,
+        x: Any = None,
+        add_nodes: Any = None,
+        remove_nodes: Any = None,
+        edge_weight: Any = None,
     ) -> _Change:
         """Check the arguments of an update and return the change; the graph checks which edges there are."""
         before, d = state.n, state.vectors.shape[1]

@@ -85,6 +85,11 @@ class EvidenceMixin(SearchingMixin):
         """Return the steps that remove every vector."""
         raise NotImplementedError
 
+    def _emptying_by(self, steps: list[Step], table: Table) -> list[Step]:
+        """Return the steps that remove every vector, given those for FAISS's part, and a new table."""
+        values = {"_table": table, "_longest": 0.0, "label_keys": None}
+        return [*self._forgetting(), *steps, *(setting(self, name, value) for name, value in values.items())]
+
     def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
         """Return the index for FAISS to write, and the parameters and arrays that FAISS does not store."""
         raise NotImplementedError

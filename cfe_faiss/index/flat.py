@@ -184,13 +184,8 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
         self._commit(change, list_of(self._flat, row_ids), new, before, undo, [*cut, *switching, *also])
 
     def _emptying(self) -> list[Step]:
-        return [
-            *self._forgetting(),
-            *steps_of.truncating(self._flat, self._row_ids, self._id_map, 0),
-            setting(self, "_table", _table_of(self.d, 0, None)),
-            setting(self, "_longest", 0.0),
-            setting(self, "label_keys", None),
-        ]
+        steps = steps_of.truncating(self._flat, self._row_ids, self._id_map, 0)
+        return self._emptying_by(steps, _table_of(self.d, 0, None))
 
     def permute_entries(self, perm: ArrayLike) -> None:
         """Move the vector and label of row ``perm[i]``, a permutation of 0..ntotal-1, to row i.

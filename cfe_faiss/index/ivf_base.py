@@ -481,13 +481,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         self._commit(change, lists, (None, None, None, None), [], [], after)
 
     def _emptying(self) -> list[Step]:
-        return [
-            *self._forgetting(),
-            *steps_of.emptying(self),
-            setting(self, "_table", self._table_of(np.zeros(self.nlist, np.int64))),
-            setting(self, "label_keys", None),
-            setting(self, "_longest", 0.0),
-        ]
+        return self._emptying_by(steps_of.emptying(self), self._table_of(np.zeros(self.nlist, np.int64)))
 
     def drift(self) -> float:
         """Return the share of vectors that are nearer to the mean of another list than to that of their list.

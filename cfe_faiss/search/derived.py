@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cfe_faiss._native import Blocks, ClassCentroids, ListScan, Searcher
-from cfe_faiss.base.arrays import Bools, Floats, Ints
-from cfe_faiss.base.checks import as_unit_rows
+from cfe_faiss.base.arrays import Bools, Ints
 from cfe_faiss.base.derived import derived, once
-from cfe_faiss.coarse.class_centroids import SMALL_SHARE, Routes, ranking_mean
+from cfe_faiss.coarse.class_centroids import SMALL_SHARE, Routes
 from cfe_faiss.rows.codecs import FLAT
-from cfe_faiss.rows.snapshot import Snapshot, lists_of, read_only
+from cfe_faiss.rows.snapshot import Snapshot, read_only
 from cfe_faiss.search import blocks as blocking
 from cfe_faiss.search.blocks import Element
 from cfe_faiss.search.element import Sample, faster, searcher_of, usable, worth_blocks
@@ -24,7 +23,6 @@ from cfe_faiss.search.query import MEMORY, Calibration, Effort
 _WORTH = 1 / 8  # maximum share of changed lists; above it, a rebuild costs little more
 _EVERYTHING = np.empty(0, bool)
 _NAME = "evidence"
-_ROWS_AT_ONCE = 1 << 14
 _MOST_BYTES = 1 << 24  # bytes in a row; products of longer rows overflow 32 bits
 _MOST_OF_ANY_LENGTH = 1 << 13  # bytes in a row of any length; their error bounds hold for fewer dimensions
 
@@ -108,7 +106,6 @@ class Derived:
         self.kept: dict[Element, Blocks | None] = {}
         self.calibrations: dict[tuple[Any, ...], Calibration] = {}
         self.groups: dict[str, Groups] = {}
-        self._label_means: dict[int, tuple[Ints, Floats]] = {}
         self.pinned = pinned
         self._from_file = class_means
         snapshot.cache[_NAME] = self
@@ -143,27 +140,6 @@ class Derived:
         if carried is None or carried.centroids is None:
             return self.class_means.native
         return carried.centroids.with_changes(self.snapshot.native, np.flatnonzero(carried.changed), SMALL_SHARE)
-
-    def label_means(self, label: int) -> tuple[Ints, Floats]:
-        """Return the lists of the first partition that hold rows of a label, (m,), and the mean of these rows.
-
-        Means are (m, length), see :func:`cfe_faiss.coarse.class_centroids.ranking_mean`.
-        """
-        return once(self._label_means, label, lambda: self._new_label_means(label))
-
-    def _new_label_means(self, label: int) -> tuple[Ints, Floats]:
-        snapshot = self.snapshot
-        rows = np.flatnonzero(snapshot.labels == label)
-        lists, numbers = np.unique(lists_of(rows, snapshot.starts), return_inverse=True)
-        if snapshot.metric != "cosine":
-            parts = np.split(rows, np.flatnonzero(np.diff(numbers)) + 1)
-            return lists, np.array([ranking_mean(snapshot, snapshot.rows(part)[0]) for part in parts])
-        sums = np.zeros((len(lists), snapshot.d), np.float32)
-        for first in range(0, len(rows), _ROWS_AT_ONCE):
-            part = slice(first, first + _ROWS_AT_ONCE)
-            starts = np.flatnonzero(np.diff(numbers[part], prepend=-1))
-            sums[numbers[part][starts]] += np.add.reduceat(snapshot.rows(rows[part])[0], starts)
-        return lists, as_unit_rows("means", np.nan_to_num(sums))
 
     # --- blocks -----------------------------------------------------------------------------------------------------
 

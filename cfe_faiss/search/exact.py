@@ -313,6 +313,29 @@ def pairs_between(storage: Snapshot, rows: Ints, others: Ints) -> list[Scan]:
     return scans_of(slices(len(rows), CHUNK), tiles)
 
 
+def select_directed(found: list[Found], k: int) -> Found:
+    """Return the k best pairs. Ties: smaller first id, then smaller second id."""
+    first, second, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    if len(scores) > 2 * k:
+        near = np.flatnonzero(scores >= -np.partition(-scores, k - 1)[k - 1])
+        first, second, scores = first[near], second[near], scores[near]
+    order = np.lexsort((second, first, -scores))[:k]
+    return first[order], second[order], scores[order]
+
+
+def select_best(found: list[Found], k: int) -> Found:
+    """Return the k best pairs, each unordered pair once, smaller id first. Ties: smaller ids first.
+
+    No unordered pair may occur more than twice.
+    """
+    ordered = [(np.minimum(source, target), np.maximum(source, target), scores) for source, target, scores in found]
+    low, high, scores = select_directed(ordered, 2 * k)
+    first = np.ones(len(scores), bool)
+    first[1:] = (low[1:] != low[:-1]) | (high[1:] != high[:-1])
+    keep = np.flatnonzero(first)[:k]
+    return low[keep], high[keep], scores[keep]
+
+
 def run_until_full(
     pending: list[Iterator[Found]], size: int, work: float = math.inf
 ) -> tuple[Found, list[Iterator[Found]]]:
@@ -344,13 +367,12 @@ def find_best(
     floor: float = float(PADDING),
     work: float = math.inf,
     progress: str | None = None,
-    select: Select | None = None,
+    select: Select = select_best,
 ) -> Found:
     """Return the k best pairs of ``best`` and of the pairs that scans find at or above ``floor``.
 
     ``select`` is :func:`select_best`, by default, or :func:`select_directed`.
     """
-    select = select or select_best
     lock = threading.Lock()
     waiting: list[Found] = []
 
@@ -373,26 +395,3 @@ def find_best(
     run(take, scans, work=work, progress=progress)
     merge()
     return best
-
-
-def select_directed(found: list[Found], k: int) -> Found:
-    """Return the k best pairs. Ties: smaller first id, then smaller second id."""
-    first, second, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    if len(scores) > 2 * k:
-        near = np.flatnonzero(scores >= -np.partition(-scores, k - 1)[k - 1])
-        first, second, scores = first[near], second[near], scores[near]
-    order = np.lexsort((second, first, -scores))[:k]
-    return first[order], second[order], scores[order]
-
-
-def select_best(found: list[Found], k: int) -> Found:
-    """Return the k best pairs, each unordered pair once, smaller id first. Ties: smaller ids first.
-
-    No unordered pair may occur more than twice.
-    """
-    ordered = [(np.minimum(source, target), np.maximum(source, target), scores) for source, target, scores in found]
-    low, high, scores = select_directed(ordered, 2 * k)
-    first = np.ones(len(scores), bool)
-    first[1:] = (low[1:] != low[:-1]) | (high[1:] != high[:-1])
-    keep = np.flatnonzero(first)[:k]
-    return low[keep], high[keep], scores[keep]

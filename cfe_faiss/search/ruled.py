@@ -16,13 +16,13 @@ import numpy as np
 
 from cfe_faiss._native import ClassCentroids
 from cfe_faiss.base.arrays import Bools, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN, as_unit_rows
 from cfe_faiss.base.derived import once
 from cfe_faiss.base.threads import num_native_threads, run
-from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.coarse.class_centroids import Routes, ranking_mean
 from cfe_faiss.coarse.class_centroids import ranked as rank
 from cfe_faiss.rows.metric import PADDING, make_results
-from cfe_faiss.rows.snapshot import Snapshot
+from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.search import masked
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.exact import pad_results, slices
@@ -36,6 +36,7 @@ _FEW = 4  # queries that take less time than a mask of allowed rows
 _MASKS = 16  # maximum number of masks of allowed rows per call, each with a separate search
 _LARGE = 1 << 12  # rows of a class from which on its lists are ranked; fewer are compared with the query directly
 _QUERIES = 1 << 8
+_ROWS_AT_ONCE = 1 << 14
 # The lists of each class are chosen from those near by their rows of all other classes: 8 for each list probed, 32 to
 # 256, and at most a quarter of all lists. Beyond that, comparing the means of the class in all its lists is as fast.
 _NEAR, _FEWEST_NEAR, _MOST_NEAR, _NEAR_SHARE = 8, 32, 256, 4
@@ -206,7 +207,7 @@ class _ClassLists(NamedTuple):
     @classmethod
     def of(cls, snapshot: Snapshot, label: int) -> _ClassLists:
         def new() -> _ClassLists:
-            lists, means = Derived.of(snapshot).label_means(label)
+            lists, means = _label_means(snapshot, label)
             return cls(lists, means, Routes.of_means(means, snapshot.metric, snapshot.center).native)
 
         return once(snapshot.cache, f"lists of class {label}", new)
@@ -231,6 +232,24 @@ class _ClassLists(NamedTuple):
         rest = np.ascontiguousarray(X[~some])
         found[~some] = rank(self.ranking, len(self.lists), rest, np.zeros(len(rest), np.int32), nprobe)
         return self.lists[found]
+
+
+def _label_means(snapshot: Snapshot, label: int) -> tuple[Ints, Floats]:
+    """Return the lists of the first partition that hold rows of a label, (m,), and the mean of these rows.
+
+    Means are (m, length), see :func:`cfe_faiss.coarse.class_centroids.ranking_mean`.
+    """
+    rows = np.flatnonzero(snapshot.labels == label)
+    lists, numbers = np.unique(lists_of(rows, snapshot.starts), return_inverse=True)
+    if snapshot.metric != "cosine":
+        parts = np.split(rows, np.flatnonzero(np.diff(numbers)) + 1)
+        return lists, np.array([ranking_mean(snapshot, snapshot.rows(part)[0]) for part in parts])
+    sums = np.zeros((len(lists), snapshot.d), np.float32)
+    for first in range(0, len(rows), _ROWS_AT_ONCE):
+        part = slice(first, first + _ROWS_AT_ONCE)
+        starts = np.flatnonzero(np.diff(numbers[part], prepend=-1))
+        sums[numbers[part][starts]] += np.add.reduceat(snapshot.rows(rows[part])[0], starts)
+    return lists, as_unit_rows("means", np.nan_to_num(sums))
 
 
 def _near_lists(queries: Queries, effort: Effort) -> Ints | None:
