@@ -25,13 +25,8 @@ raw: Any = getattr(_module, "_" + _module.__name__.rpartition(".")[2])
 def inverted_lists(ivf: Any) -> FaissLists:
     """Return the inverted lists of an index as an object of the core."""
     lists = (pointer_to(ivf.invlists),)
-    return FaissLists(
-        size=(raw.InvertedLists_list_size, lists),
-        codes=(raw.InvertedLists_get_codes, lists),
-        ids=(raw.InvertedLists_get_ids, lists),
-        resize=(raw.InvertedLists_resize, lists),
-        numbered=True,
-    )
+    size, codes, ids = ((function, lists) for function in get_list_functions)
+    return FaissLists(size=size, codes=codes, ids=ids, resize=(raw.InvertedLists_resize, lists), numbered=True)
 
 
 pointer_to = attrgetter("this")
@@ -43,13 +38,8 @@ get_list_functions = raw.InvertedLists_list_size, raw.InvertedLists_get_codes, r
 
 def list_of(flat: Any, ids: Any) -> FaissLists:
     """Return the rows of an ``IndexFlat``, with their ids in a vector of FAISS, as one list, for the core."""
-    return FaissLists(
-        size=(raw.Int64Vector_size, (ids,)),
-        codes=(raw.IndexFlat_get_xb, (flat,)),
-        ids=(raw.Int64Vector_data, (ids,)),
-        resize=None,
-        numbered=False,
-    )
+    size, codes = (raw.Int64Vector_size, (ids,)), (raw.IndexFlat_get_xb, (flat,))
+    return FaissLists(size=size, codes=codes, ids=(raw.Int64Vector_data, (ids,)), resize=None, numbered=False)
 
 
 def setting(owner: Any, name: str, value: Any) -> Step:

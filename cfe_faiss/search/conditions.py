@@ -51,14 +51,8 @@ class Side:
         """Select nodes; ``(slice(None), None)`` gives all nodes as a column."""
         each = rows if isinstance(rows, tuple) else (rows,)
         further = (slice(None), *each)
-        return type(self)(
-            self.groups[each],
-            self.differing[further],
-            self.numbers[further],
-            self.codes[further],
-            self.evidence[each],
-            self.nodes[each],
-        )
+        values = self.differing[further], self.numbers[further], self.codes[further]
+        return type(self)(self.groups[each], *values, self.evidence[each], self.nodes[each])
 
 
 @dataclass(frozen=True, eq=False)

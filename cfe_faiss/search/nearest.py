@@ -24,7 +24,9 @@ _Part = tuple[Ints, Bools | None]
 def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     """Return the nearest D, I of new queries among the allowed rows. Ties: smaller id first."""
     storage, allowed, xq = queries.snapshot, queries.allowed, queries.X
-    sparse = allowed is not None and _is_sparse(storage, allowed, len(xq))
+    few = _WORTH_COPYING if len(xq) > 1 else _WORTH_COPYING_FOR_ONE
+    is_coded = storage.codec != codecs.FLAT
+    sparse = allowed is not None and (is_coded or int(np.count_nonzero(allowed)) * few < storage.n)
 
     def tiles(block: Ints) -> Iterator[Tile]:
         # Give all rows one label and all queries another, so that the core skips no row.
@@ -36,12 +38,6 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
 
     blocks = [np.arange(len(xq))[cut] for cut in slices(len(xq), height_of_blocks(queries))]
     return scan_blocks(queries, blocks, tiles, progress)
-
-
-def _is_sparse(storage: Snapshot, allowed: Bools, nq: int) -> bool:
-    """Return whether to copy the allowed rows instead of scanning all rows in place."""
-    few = _WORTH_COPYING if nq > 1 else _WORTH_COPYING_FOR_ONE
-    return storage.codec != codecs.FLAT or int(np.count_nonzero(allowed)) * few < storage.n
 
 
 def _scores(x: Chunk, y: Chunk, mask: Bools | None) -> Floats:
