@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from cfe_faiss.graph.edges import is_torch_sparse, parts_for_the_model
 from cfe_faiss.graph.metapath import is_heterogeneous
 from cfe_faiss.graph.updates import KSVectors, as_edges, features_of_nodes
 from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
+from cfe_faiss.rows.faiss_functions import Step
 
 if TYPE_CHECKING:
     from cfe_faiss.finder.finder import EvidenceFinder
@@ -112,29 +113,20 @@ class _Rows:
         return result
 
 
-class _After(NamedTuple):
-    """Graph and vectors after a change, the rows whose vectors differ, and the steps that complete the change."""
-
-    graph: Any
-    vectors: Floats
-    changed: Ints
-    steps: list[tuple[Any, tuple[Any, ...]]]
-
-
 def update(finder: EvidenceFinder, changes: Changes, predictions: Any, features: Any) -> Ints:
     """Change a finder in place and return the rows whose vector or class changed, ascending."""
     rows = _check(finder, changes)
     attributes = _attributes_after(finder, rows, features)
-    after = _vectors_after(finder, rows)
+    graph, vectors, moved, steps = _vectors_after(finder, rows)
     data = finder.data if rows.is_empty else data_after(finder.data, rows, finder)
     found = _predict(finder, data, rows.n, predictions, features)
     truth = finder.truth
     if truth is not None:
         truth = np.append(truth, np.full(rows.n - rows.before, UNKNOWN, np.int32))
     values = {
-        "vectors": after.vectors,
+        "vectors": vectors,
         "labels": found.labels,
-        "graph": after.graph,
+        "graph": graph,
         "attributes": attributes,
         "truth": truth,
         "ids": rows.ids,
@@ -143,9 +135,9 @@ def update(finder: EvidenceFinder, changes: Changes, predictions: Any, features:
         "data": data,
     }
     relabelled = np.flatnonzero(found.labels[: rows.before] != finder.labels)
-    changed = np.setdiff1d(np.union1d(after.changed, relabelled), rows.removed)
+    changed = np.setdiff1d(np.union1d(moved, relabelled), rows.removed)
     # `object.__setattr__` is compiled: the steps run without Python code in between, and none of them can fail.
-    steps = [*after.steps, (object.__setattr__, (finder.source, "labels", found.labels))]
+    steps += [(object.__setattr__, (finder.source, "labels", found.labels))]
     steps += [(object.__setattr__, (finder, name, value)) for name, value in values.items()]
     kept = replace(finder)  # the old arrays outlive the steps
     with finder.index.changing() as transaction:
@@ -154,8 +146,8 @@ def update(finder: EvidenceFinder, changes: Changes, predictions: Any, features:
         )
         ids = np.append(stored, np.arange(rows.before, rows.n))
         codes, more = transaction.encode(found.labels[ids], len(ids))
-        if len(after.changed) or len(gone):
-            X = as_unit_rows("vectors", after.vectors[ids])
+        if len(moved) or len(gone):
+            X = as_unit_rows("vectors", vectors[ids])
             transaction.replace(np.append(stored, gone), X, codes, ids, [*more, *steps])
         else:  # only classes change, so no row needs its list again
             order = np.argsort(places := transaction.snapshot.rows_of(ids))
@@ -220,15 +212,15 @@ def _attributes_after(finder: EvidenceFinder, rows: _Rows, features: Any) -> Att
     return attributes
 
 
-def _vectors_after(finder: EvidenceFinder, rows: _Rows) -> _After:
-    """Compute graph and vectors after a change. KS vectors are complete with the steps only."""
+def _vectors_after(finder: EvidenceFinder, rows: _Rows) -> tuple[Any, Floats, Ints, list[Step]]:
+    """Return graph and vectors after a change, the rows whose vectors differ, and the steps that complete it."""
     if rows.is_empty:
-        return _After(finder.graph, finder.vectors, rows.changed, [])
+        return finder.graph, finder.vectors, rows.changed, []
     if finder.graph is None:
         unit = replace(rows, values=as_unit_rows("x", rows.values), added=as_unit_rows("add_nodes", rows.added))
         vectors, new = unit.apply_to(finder.vectors), np.arange(rows.before, rows.n)
         differs = (vectors[rows.changed] != finder.vectors[rows.changed]).any(axis=1)
-        return _After(None, vectors, np.append(np.sort(rows.changed[differs]), new), [])
+        return None, vectors, np.append(np.sort(rows.changed[differs]), new), []
     columns = slice(None) if finder.source.columns is None else finder.source.columns
     changes = {
         "add_edges": rows.edges[0],
@@ -239,7 +231,7 @@ def _vectors_after(finder: EvidenceFinder, rows: _Rows) -> _After:
         "edge_weight": rows.weights,
     }
     prepared = _ks_of(finder).prepare(**changes)
-    return _After(prepared.graph, prepared.vectors.copy(), prepared.changed, [prepared.complete])
+    return prepared.graph, prepared.vectors.copy(), prepared.changed, [prepared.complete]
 
 
 def _ks_of(finder: EvidenceFinder) -> KSVectors:
