@@ -86,7 +86,7 @@ class EvidenceMixin(SearchingMixin):
         raise NotImplementedError
 
     def _emptying_by(self, steps: list[Step], table: Table) -> list[Step]:
-        """Return the steps that remove every vector, given those for FAISS's part, and a new table."""
+        """Return the steps that remove every vector, given the steps for FAISS's part, and a new table."""
         values = {"_table": table, "_longest": 0.0, "label_keys": None}
         return [*self._forgetting(), *steps, *(setting(self, name, value) for name, value in values.items())]
 

@@ -270,7 +270,7 @@ def _table(where: Constraints, ids: Ints, attributes: Any, queries: Any) -> Attr
 
 
 def _limits(where: Constraints, named: dict[str, Attribute], n: int) -> dict[str, Limits]:
-    """Return the limits of each attribute with a caliper; standard deviations are those of the first n nodes."""
+    """Return the limits of each attribute with a caliper. Standard deviations are over the first n nodes."""
     limits: dict[str, Limits] = {}
     for argument in ("caliper", "std_caliper"):
         for name, limit in getattr(where, argument).items():
