@@ -59,19 +59,11 @@ def blocks_of(
         chosen = np.ones(len(snapshot.list_starts) - 1, np.bool_) if wanted is None else wanted
         if int(np.diff(snapshot.list_starts)[chosen].sum()) >= _WORTH_ROTATING:
             rotation = _rotation(snapshot, np.flatnonzero(chosen))
-    return Blocks(
-        snapshot.native,
-        element,
-        snapshot.margin,
-        snapshot.references,
-        snapshot.reference_starts,
-        snapshot.center if element == "byte" and snapshot.metric == "l2" else np.empty(0, np.float32),
-        everything if wanted is None else wanted,
-        everything if allowed is None else allowed,
-        rotation,
-        _PREFIX,
-        num_threads(float(snapshot.list_starts[-1]) * snapshot.d),
-    )
+    center = snapshot.center if element == "byte" and snapshot.metric == "l2" else np.empty(0, np.float32)
+    lists = snapshot.references, snapshot.reference_starts
+    threads = num_threads(float(snapshot.list_starts[-1]) * snapshot.d)
+    masks = everything if wanted is None else wanted, everything if allowed is None else allowed
+    return Blocks(snapshot.native, element, snapshot.margin, *lists, center, *masks, rotation, _PREFIX, threads)
 
 
 def _rotation(snapshot: Snapshot, lists: Ints) -> Floats:

@@ -44,19 +44,11 @@ def _search_kept(queries: Queries, plan: Plan, blocks: Blocks, found: Results, p
     groups = groups_of(queries)
     tasks = groups.tasks()
     with native_progress(progress, len(tasks)) as report:
-        searcher_of(queries.snapshot, derived.class_means.native, blocks).search_groups(
-            queries.X,
-            queries.rows,
-            queries.labels,
-            groups.order,
-            groups.starts,
-            groups.labels,
-            np.array([0, *(task.stop for task in tasks)]),
-            plan.nprobe,
-            *found,
-            threads=num_native_threads(_work(queries, plan, queries.snapshot)),
-            progress=report,
-        )
+        searcher = searcher_of(queries.snapshot, derived.class_means.native, blocks)
+        asked, of_groups = (queries.X, queries.rows, queries.labels), (groups.order, groups.starts, groups.labels)
+        ends = np.array([0, *(task.stop for task in tasks)])
+        threads = num_native_threads(_work(queries, plan, queries.snapshot))
+        searcher.search_groups(*asked, *of_groups, ends, plan.nprobe, *found, threads=threads, progress=report)
 
 
 def groups_of(queries: Queries) -> Groups:
