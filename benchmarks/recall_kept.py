@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 import cfe_faiss as cfe
 from cfe_faiss.search.answer import calibration_for
 from cfe_faiss.search.query import Effort
-from cfe_faiss.search.recall import LEAST_ROWS, _smallest
+from cfe_faiss.search.recall import LEAST_ROWS, smallest
 
 RECALLS = (0.9, 0.95, 0.99)
 MODES = ("stored rows", "new, in a batch", "new, one by one")
@@ -181,7 +181,7 @@ def smallest_for_mean(index: Any, exact: Results, recall: float, batched: bool) 
         values = recalls((D, I), best)
         return bool(values.mean() - _MEAN_CERTAIN * values.std() / len(values) ** 0.5 >= recall)
 
-    return _smallest(reaches, index.nlist * index.partitions)
+    return smallest(reaches, index.nlist * index.partitions)
 
 
 def joined(rows: Iterable[Results]) -> Results:

@@ -4,8 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss.base.checks import as_array
-from cfe_faiss.rows.metric import Metric, as_metric
-from cfe_faiss.rows.topk import PADDING
+from cfe_faiss.rows.metric import PADDING, Metric, as_metric
 
 
 def average_similarity(D: ArrayLike) -> float:

@@ -4,18 +4,15 @@ import math
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from cfe_faiss.base.arrays import Bools, Doubles, Floats, Ints
 from cfe_faiss.base.checks import as_count, as_ids, as_matrix, as_number, as_unit_rows
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.pairs import Pairs, evidence_pairs
-from cfe_faiss.rows.metric import lengths
-from cfe_faiss.rows.topk import PADDING
+from cfe_faiss.rows.metric import PADDING, lengths
 
 Metric: TypeAlias = Literal["cosine", "l2"]
-Floats: TypeAlias = NDArray[np.float64]
-Scores: TypeAlias = NDArray[np.float32]
-Rows: TypeAlias = NDArray[np.int64]
 
 __all__ = [
     "batch_balanced_neighbors",
@@ -34,6 +31,7 @@ _PAIRS = 1 << 14
 """Positive pairs that are scored at once."""
 _BLOCK = 1 << 22
 """Numbers per block of candidates: 32 MiB."""
+_ALL_PAIRS = np.iinfo(np.int64).max
 _NO_DIVISION_BY_ZERO = 1e-12
 """Added to the distance to the predicted class in a trust score, as in the authors' code."""
 
@@ -50,7 +48,7 @@ def hard_negatives(  # noqa: PLR0913
     *,
     min_score: float | None = None,
     absolute_margin: float | None = None,
-) -> tuple[Scores, Rows]:
+) -> tuple[Floats, Ints]:
     """Return the rows of a corpus that are most similar to each anchor without being its positives.
 
     Parameters
@@ -58,7 +56,7 @@ def hard_negatives(  # noqa: PLR0913
     anchors, corpus
         Vectors, (n, d) and (m, d); normalised in copies.
     positives
-        Rows of the corpus that belong to each anchor: (n,) integers, or n sequences of integers. Or a tuple
+        Ints of the corpus that belong to each anchor: (n,) integers, or n sequences of integers. Or a tuple
         ``(anchor_groups, corpus_groups)`` of n and m numbers or texts: all corpus rows of an anchor's group are its
         positives.
     k
@@ -78,7 +76,7 @@ def hard_negatives(  # noqa: PLR0913
     -------
     D, I
         Cosine similarities (n, k) float32 and corpus rows (n, k) int64, best first; equal similarity: smaller row
-        first. Rows with fewer negatives are padded with id -1 and FAISS's padding value.
+        first. Ints with fewer negatives are padded with id -1 and FAISS's padding value.
 
     Raises
     ------
@@ -131,7 +129,7 @@ def _limit(name: str, value: float | None, default: float) -> float:
 class _ListedPositives:
     """Positives that are listed for each anchor."""
 
-    def __init__(self, A: Scores, C: Scores, positives: Any) -> None:
+    def __init__(self, A: Floats, C: Floats, positives: Any) -> None:
         lists = [np.atleast_1d(one) for one in positives]
         if len(lists) != len(A):
             raise ValueError(f"positives must have one entry for each of {len(A)} anchors, got {len(lists)}")
@@ -141,7 +139,7 @@ class _ListedPositives:
         found = [one for one in lists if len(one)]
         self.rows = as_ids("positives", np.concatenate(found) if found else [], len(C))
 
-    def rank_negatives(self, number: int) -> tuple[Scores, Rows]:
+    def rank_negatives(self, number: int) -> tuple[Floats, Ints]:
         """Return the ``number + most`` best rows of each anchor, with a similarity of -inf for positives."""
         S, I = _index_of(self.C, np.zeros(len(self.C), np.int64)).search_evidence(
             self.A, np.ones(len(self.A), np.int64), number + self.most
@@ -150,7 +148,7 @@ class _ListedPositives:
         S[np.isin(np.arange(len(I))[:, None] * len(self.C) + I, pairs) | (I < 0)] = -np.inf
         return S, I
 
-    def lowest_scores(self) -> Scores:
+    def lowest_scores(self) -> Floats:
         """Return the least similarity of each anchor to its positives, (n,)."""
         lowest = np.full(len(self.A), np.inf, np.float32)
         for start in range(0, len(self.rows), _PAIRS):
@@ -165,7 +163,7 @@ class _GroupPositives:
 
     most = 0
 
-    def __init__(self, A: Scores, C: Scores, groups: tuple[Any, ...]) -> None:
+    def __init__(self, A: Floats, C: Floats, groups: tuple[Any, ...]) -> None:
         if len(groups) != 2:
             raise ValueError(f"positives must be (anchor_groups, corpus_groups), got a tuple of {len(groups)}")
         self.A, self.C = A, C
@@ -173,13 +171,13 @@ class _GroupPositives:
             ("anchor_groups", groups[0], len(A)), ("corpus_groups", groups[1], len(C))
         )
 
-    def rank_negatives(self, number: int) -> tuple[Scores, Rows]:
+    def rank_negatives(self, number: int) -> tuple[Floats, Ints]:
         """Return the ``number`` best negatives of each anchor."""
         S, I = _index_of(self.C, self.of_rows).search_evidence(self.A, self.of_anchors, number)
         S[I < 0] = -np.inf
         return S, I
 
-    def lowest_scores(self) -> Scores:
+    def lowest_scores(self) -> Floats:
         """Return the least similarity of each anchor to its positives, (n,); infinity without one."""
         lowest = np.full(len(self.A), np.inf, np.float32)
         order = np.argsort(self.of_rows, kind="stable")
@@ -225,15 +223,11 @@ def near_duplicates(X: ArrayLike, groups: Any, threshold: float) -> Pairs:
     """
     vectors = as_unit_rows("X", X)
     (codes,) = _codes(("groups", groups, len(vectors)))
-    parts = [Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))]
-    parts += evidence_pairs(_index_of(vectors, codes), threshold)
-    source, target = (np.concatenate([getattr(part, name) for part in parts]) for name in ("source", "target"))
-    similarity = np.concatenate([part.similarity for part in parts])
-    order = np.lexsort((target, source, -similarity))
-    return Pairs(source[order], target[order], similarity[order])
+    none = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+    return next(evidence_pairs(_index_of(vectors, codes), threshold, block=_ALL_PAIRS), none)
 
 
-def nearest_enemies(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> tuple[Floats, Rows]:
+def nearest_enemies(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> tuple[Doubles, Ints]:
     """Return the nearest row of another class for each row.
 
     Parameters
@@ -267,7 +261,7 @@ def nearest_enemies(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> tuple[Flo
     return D[:, 0], I[:, 0]
 
 
-def tomek_links(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> Rows:
+def tomek_links(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> Ints:
     """Return the Tomek links: pairs of rows of different classes, each the nearest row of the other.
 
     Parameters
@@ -301,14 +295,14 @@ def tomek_links(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> Rows:
     enemies = rows.nearest(rows.X, rows.groups, 1)[1][:, 0]
     first = np.flatnonzero(enemies > np.arange(len(enemies)))
     first = first[enemies[enemies[first]] == first]
-    links: Rows = np.column_stack([first, enemies[first]])
+    links: Ints = np.column_stack([first, enemies[first]])
     ends = links.ravel()
     near = rows.nearest(rows.X[ends], None, 2)[1]
     nearest = np.where(near[:, 0] == ends, near[:, 1], near[:, 0]).reshape(-1, 2)
     return np.asarray(links[(nearest == links[:, ::-1]).all(axis=1)])
 
 
-def trust_scores(X: ArrayLike, y: Any, Xq: ArrayLike, y_pred: Any, *, metric: Metric = "l2") -> Floats:
+def trust_scores(X: ArrayLike, y: Any, Xq: ArrayLike, y_pred: Any, *, metric: Metric = "l2") -> Doubles:
     """Return the trust score of each prediction: low scores mark predictions that the data contradict.
 
     It is the distance to the nearest row of another class than the predicted one, divided by the distance to the
@@ -354,11 +348,11 @@ def trust_scores(X: ArrayLike, y: Any, Xq: ArrayLike, y_pred: Any, *, metric: Me
             raise ValueError(f"y_pred must hold classes of y, got {np.asarray(y_pred)[asked].tolist()[0]!r}")
         own[asked] = _Rows(vectors[members], None, metric).nearest(queries[asked], None, 1)[0][:, 0]
     other = _Rows(vectors, codes, metric).nearest(queries, predicted, 1)[0][:, 0]
-    scores: Floats = other / (own + _NO_DIVISION_BY_ZERO)
+    scores: Doubles = other / (own + _NO_DIVISION_BY_ZERO)
     return scores
 
 
-def batch_balanced_neighbors(X: ArrayLike, batches: Any, k: int, *, metric: Metric = "l2") -> tuple[Floats, Rows]:
+def batch_balanced_neighbors(X: ArrayLike, batches: Any, k: int, *, metric: Metric = "l2") -> tuple[Doubles, Ints]:
     """Return the k nearest rows of each batch for each row.
 
     Parameters
@@ -413,7 +407,7 @@ def batch_balanced_neighbors(X: ArrayLike, batches: Any, k: int, *, metric: Metr
 
 
 class _Rows:
-    """Rows with groups. It finds the nearest rows of other groups, exactly.
+    """Ints with groups. It finds the nearest rows of other groups, exactly.
 
     An index rounds squared distances to float32. Candidates are scored in float64, and a query gets more of them until
     no other row can be as near. Long rows are scaled to a length that the index takes.
@@ -431,7 +425,7 @@ class _Rows:
         self.scale = np.float32(2.0 ** -max(0, math.frexp(longest)[1] - _MOST_BITS))
         self.index = _index_of(self.X * self.scale, self.groups, self.metric)
 
-    def nearest(self, Xq: Any, groups_q: Rows | None, k: int) -> tuple[Floats, Rows]:
+    def nearest(self, Xq: Any, groups_q: Ints | None, k: int) -> tuple[Doubles, Ints]:
         """Return distances and rows, (nq, k), for groups of queries; None for queries outside of all groups.
 
         Missing rows have distance infinity and row -1.
@@ -453,7 +447,7 @@ class _Rows:
             todo, depth = todo[np.concatenate(is_open)], 4 * depth
         return np.sqrt(D), I
 
-    def _screen(self, queries: Scores, groups: Rows, k: int, depth: int) -> tuple[Floats, Rows, NDArray[np.bool_]]:
+    def _screen(self, queries: Floats, groups: Ints, k: int, depth: int) -> tuple[Doubles, Ints, Bools]:
         """Score ``depth`` candidates of each query; return squared distances, rows, and whether they are complete."""
         rounded, I = self.index.search_evidence(queries * self.scale, groups, depth)
         differences = self.X[I].astype(np.float64) - queries[:, None]
@@ -466,13 +460,13 @@ class _Rows:
         return found, np.take_along_axis(I, order, axis=1), (I[:, -1] < 0) | beyond
 
 
-def _index_of(X: Any, labels: Rows, metric: Metric = "cosine") -> IndexEvidenceFlat:
+def _index_of(X: Any, labels: Ints, metric: Metric = "cosine") -> IndexEvidenceFlat:
     index = IndexEvidenceFlat(X.shape[1], metric)
     index.add_with_labels(X, labels)
     return index
 
 
-def _codes(*columns: tuple[str, Any, int]) -> list[Rows]:
+def _codes(*columns: tuple[str, Any, int]) -> list[Ints]:
     """Return groups as numbers from 0; equal groups of all columns (name, groups, length) have equal numbers."""
     arrays = []
     for name, groups, n in columns:

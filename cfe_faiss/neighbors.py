@@ -18,6 +18,7 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from cfe_faiss.base.arrays import Array, Floats, Ints
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.base.threads import limit_faiss_threads
 from cfe_faiss.finder import empty_index
@@ -31,8 +32,6 @@ _ROUNDING = 1e-6
 """Reserve for rounding: the threshold of the range search is lower by this amount, before distances are compared."""
 
 Mode = Literal["connectivity", "distance"]
-Distances = NDArray[np.float32]
-Indices = NDArray[np.int64]
 
 
 class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -263,7 +262,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Returns
         -------
         distances
-            Distances, (n_queries, n_neighbors) float32, ascending, padded with infinity if fewer samples than
+            Floats, (n_queries, n_neighbors) float32, ascending, padded with infinity if fewer samples than
             ``n_neighbors`` are of other classes. Missing if ``return_distance`` is False.
         indices
             Rows of the fitted ``X``, (n_queries, n_neighbors) int64; ties: smaller index first. Padding is -1.
@@ -332,11 +331,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return self._graph(lims, distances[found], indices[found], mode)
 
     def radius_neighbors(
-        self,
-        X: Any = None,
-        labels: ArrayLike | None = None,
-        radius: float | None = None,
-        return_distance: bool = True,
+        self, X: Any = None, labels: ArrayLike | None = None, radius: float | None = None, return_distance: bool = True
     ) -> tuple[NDArray[np.object_], NDArray[np.object_]] | NDArray[np.object_]:
         """Return all fitted samples of other classes within a distance of the query.
 
@@ -379,11 +374,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return (_per_query(lims, distances), rows) if return_distance else rows
 
     def radius_neighbors_graph(
-        self,
-        X: Any = None,
-        labels: ArrayLike | None = None,
-        radius: float | None = None,
-        mode: Mode = "connectivity",
+        self, X: Any = None, labels: ArrayLike | None = None, radius: float | None = None, mode: Mode = "connectivity"
     ) -> csr_array:
         """Return all fitted samples of other classes within a distance of the query as a sparse graph.
 
@@ -462,7 +453,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         check_is_fitted(self, "index_")
         return self.n_neighbors
 
-    def _queries(self, X: Any, labels: ArrayLike | None) -> Iterator[tuple[NDArray[np.float32], NDArray[np.integer]]]:
+    def _queries(self, X: Any, labels: ArrayLike | None) -> Iterator[tuple[Floats, NDArray[np.integer]]]:
         """Yield blocks of queries as dense vectors and encoded labels."""
         if X is None:
             _check_no_labels(labels)
@@ -483,7 +474,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         for rows in _blocks(queries):
             yield _dense(queries[rows]), codes[rows]
 
-    def _encode(self, labels: ArrayLike, n: int) -> Indices:
+    def _encode(self, labels: ArrayLike, n: int) -> Ints:
         """Return the position of each label in ``classes_``, or len(classes_) for an unknown label."""
         array = np.asarray(labels)
         if array.shape != (n,):
@@ -497,7 +488,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         codes = {label: code for code, label in enumerate(known)}
         return np.array([codes.get(label, len(codes)) for label in listed], dtype=np.int64)
 
-    def _within(self, X: Any, labels: ArrayLike | None, radius: float | None) -> tuple[Indices, Distances, Indices]:
+    def _within(self, X: Any, labels: ArrayLike | None, radius: float | None) -> tuple[Ints, Floats, Ints]:
         """Return lims, distances and indices of the samples within a distance, as FAISS's range search does."""
         check_is_fitted(self, "index_")
         most = as_number("radius", self.radius if radius is None else radius, self._least_radius, np.inf)
@@ -521,14 +512,14 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def _least_radius(self) -> float:
         return -np.inf if self.metric == "ip" else 0
 
-    def _distances(self, D: NDArray[np.float32], I: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _distances(self, D: Floats, I: Ints) -> Floats:
         if self.index_.metric == "cosine":  # rounding takes similarities a little beyond 1 and -1
             distances = np.clip(1 - D, 0, 2)
         else:
             distances = D if self.index_.metric == "l2" else 0 - D
         return np.where(I < 0, np.float32(np.inf), distances)
 
-    def _graph(self, lims: Indices, distances: Distances, indices: Indices, mode: Mode) -> csr_array:
+    def _graph(self, lims: Ints, distances: Floats, indices: Ints, mode: Mode) -> csr_array:
         values = distances if mode == "distance" else np.ones_like(distances)
         return csr_array((values, indices, lims), shape=(len(lims) - 1, self.n_samples_fit_))
 
@@ -553,12 +544,12 @@ def _blocks(X: Any) -> Iterator[slice]:
     yield from gen_batches(n, max(1, _BLOCK // d) if issparse(X) else n)
 
 
-def _dense(X: Any) -> NDArray[np.float32]:
-    dense: NDArray[np.float32] = X.toarray() if hasattr(X, "toarray") else X
+def _dense(X: Any) -> Floats:
+    dense: Floats = X.toarray() if hasattr(X, "toarray") else X
     return dense
 
 
-def _training_rows(X: Any, index: Any) -> NDArray[np.float32]:
+def _training_rows(X: Any, index: Any) -> Floats:
     """Return the samples that an inverted file is trained on, dense: no more than its k-means uses."""
     n = X.shape[0]
     if n < index.nlist:
@@ -569,7 +560,7 @@ def _training_rows(X: Any, index: Any) -> NDArray[np.float32]:
     return _dense(X[np.sort(np.random.default_rng(0).choice(n, most, replace=False))])
 
 
-def _per_query(lims: Indices, values: NDArray[Any]) -> NDArray[np.object_]:
+def _per_query(lims: Ints, values: Array) -> NDArray[np.object_]:
     rows = np.empty(len(lims) - 1, object)
     rows[:] = np.split(values, lims[1:-1])
     return rows

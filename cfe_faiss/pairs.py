@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.base.arrays import Array, Bools, Floats, Ints
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.text import format_similarity
@@ -17,20 +17,11 @@ from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.metric import flipped
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import constrained, greedy
-from cfe_faiss.search.conditions import Bools, Conditions, make_conditions
-from cfe_faiss.search.exact import (
-    NOTHING,
-    Found,
-    Scan,
-    Threshold,
-    all_pairs,
-    find_best,
-    run_until_full,
-    select_best,
-    slices,
-)
+from cfe_faiss.search import exact as engine
+from cfe_faiss.search.conditions import Conditions
+from cfe_faiss.search.exact import NOTHING, Found, Scan, Threshold
 from cfe_faiss.search.join import BYTES_PER_ROW, Blocks, blocks_of
-from cfe_faiss.search.query import Effort, Query, encoded
+from cfe_faiss.search.query import Effort, Query
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -48,9 +39,9 @@ class Pairs:
         Under constraints: number of index nodes left out for a missing value, by attribute.
     """
 
-    source: NDArray[np.int64]
-    target: NDArray[np.int64]
-    similarity: NDArray[np.float32]
+    source: Ints
+    target: Ints
+    similarity: Floats
     missing: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -60,7 +51,7 @@ class Pairs:
         return f"Pairs({pairs_text(len(self), self.similarity[[0, -1][: len(self)]])}{missing_text(self.missing)})"
 
 
-def pairs_text(count: int, similarity: NDArray[Any]) -> str:
+def pairs_text(count: int, similarity: Array) -> str:
     """Format the number of pairs and the range of their similarities, given the first and the last similarity."""
     ends = [format_similarity(value) for value in similarity]
     between = f", similarity {ends[0]} to {ends[-1]}" if count > 1 else f", similarity {ends[0]}" if count else ""
@@ -152,12 +143,12 @@ def global_evidence(  # noqa: PLR0913
         raise ValueError("exact=False, nprobe and recall must be left out with where: such a search is exact")
     if exact is None and nprobe is None and recall is None:
         effort = effort._replace(exact=True)
+    query = Query(1, where=where, attributes=attributes, graph=graph)
     if per_node:
-        query = Query(1, where=where, attributes=attributes, graph=graph)
         return _find_best_of_each(index, k, query, effort, progress)
     if where is not None or effort.exact:
         with index.reading() as snapshot:
-            compared = _Compared.of(snapshot, where, attributes, graph, effort.memory)
+            compared = _Compared(snapshot, query.bind(snapshot).conditions, effort.memory)
             return _as_pairs(_find_best_under(compared, k, title), index, compared.missing)
     return _as_pairs(_search_pairs(index, k, effort, progress), index)
 
@@ -183,15 +174,15 @@ def _find_best(compared: "_Compared", k: int, progress: str | None, free: Bools 
     """
     blocks = compared.blocks
     if blocks is None:
-        return find_best(compared.all_scans(free), k, work=compared.work, progress=progress)
-    best = find_best(compared.filter_scans(blocks.neighbours(), free), k)
+        return engine.find_best(compared.all_scans(free), k, work=compared.work, progress=progress)
+    best = engine.find_best(compared.filter_scans(blocks.neighbours(), free), k)
     floor = compared.estimate(k, free)
     while True:
         if len(best[2]) == k:
             floor = max(floor, float(best[2][-1]))
         if floor < -1 or blocks.cost(floor) > compared.work:
-            return find_best(compared.all_scans(free), k, best, progress=progress)
-        best = find_best(compared.filter_scans(blocks.scans(), free), k, best, floor=floor, progress=progress)
+            return engine.find_best(compared.all_scans(free), k, best, progress=progress)
+        best = engine.find_best(compared.filter_scans(blocks.scans(), free), k, best, floor=floor, progress=progress)
         if len(best[2]) == k and best[2][-1] >= floor:
             return best
         floor = 1 - _GROWTH * max(1 - floor, _LEAST_GAP)
@@ -208,15 +199,6 @@ class _Compared:
     snapshot: Snapshot
     conditions: Conditions | None = None
     memory: int | None = None
-
-    @classmethod
-    def of(
-        cls, snapshot: Snapshot, where: Constraints | None, attributes: Any, graph: Any, memory: int | None = None
-    ) -> Self:
-        if where is None:
-            return cls(snapshot, None, memory)
-        conditions, _ = make_conditions(encoded(where, snapshot), snapshot.row_ids, snapshot.labels, attributes, graph)
-        return cls(snapshot, conditions, memory)
 
     @property
     def missing(self) -> Mapping[str, int]:
@@ -243,13 +225,13 @@ class _Compared:
             rows = rows[np.sort(np.random.default_rng(0).choice(len(rows), _SAMPLE, replace=False))]
         share = (len(rows) / len(self.snapshot.by_label)) ** 2
         wanted = math.ceil(2 * k * share) + 2
-        found = find_best(self.filter_scans(all_pairs(self.snapshot, rows), free), wanted)[2]
+        found = engine.find_best(self.filter_scans(engine.all_pairs(self.snapshot, rows), free), wanted)[2]
         return float(found[-1]) if len(found) == wanted else -math.inf
 
     def all_scans(self, free: Bools | None) -> list[Scan]:
         """Return scans that compare all pairs."""
         if self.conditions is None:
-            return all_pairs(self.snapshot)
+            return engine.all_pairs(self.snapshot)
         return constrained.pair_scans(self.snapshot, self.conditions, free)
 
     def scans_above(self, threshold: float, free: Bools | None = None) -> list[Scan]:
@@ -346,7 +328,8 @@ def evidence_pairs(
         threshold = -threshold
     _check_where(where, attributes, graph)
     with index.reading() as snapshot:
-        compared = _Compared.of(snapshot, where, attributes, graph)
+        query = Query(where=where, attributes=attributes, graph=graph)
+        compared = _Compared(snapshot, query.bind(snapshot).conditions)
     return _stream(index, compared, float(np.float32(threshold)), block)
 
 
@@ -362,8 +345,8 @@ def _stream(index: EvidenceIndex, compared: _Compared, threshold: float, block: 
     while pending:
         with index.reading() as snapshot:
             _check_unchanged(snapshot, compared)
-            pairs, pending = run_until_full(pending, block, compared.work)
-        for part in slices(len(pairs[2]), block):
+            pairs, pending = engine.run_until_full(pending, block, compared.work)
+        for part in engine.slices(len(pairs[2]), block):
             yield _as_pairs((pairs[0][part], pairs[1][part], pairs[2][part]), index, compared.missing)
 
 
@@ -374,7 +357,7 @@ def _check_unchanged(snapshot: Snapshot, compared: _Compared) -> None:
 
 def _choose_above(compared: _Compared, uses: int, threshold: float) -> Found:
     def find(number: int, free: Bools) -> Found:
-        return find_best(compared.scans_above(threshold, free), number, floor=threshold, work=compared.work)
+        return engine.find_best(compared.scans_above(threshold, free), number, floor=threshold, work=compared.work)
 
     return greedy.pairs(find, compared.snapshot, uses, np.iinfo(np.int64).max)
 
@@ -388,7 +371,7 @@ def _find_best_of_each(index: EvidenceIndex, k: int, query: Query, effort: Effor
         ids = queries.snapshot.members.ids
     found = I[:, 0] >= 0
     scores = flipped(D[found, 0], index.metric)
-    return _as_pairs(select_best([(ids[found], I[found, 0], scores)], k), index, queries.missing)
+    return _as_pairs(engine.select_best([(ids[found], I[found, 0], scores)], k), index, queries.missing)
 
 
 def _search_pairs(index: EvidenceIndex, k: int, effort: Effort, progress: bool) -> Found:
@@ -402,7 +385,7 @@ def _search_pairs(index: EvidenceIndex, k: int, effort: Effort, progress: bool) 
             D, I = index.answer_on(snapshot, query, effort, progress)
             S = flipped(D, index.metric)
             row, place = np.nonzero(I >= 0)
-            best = select_best([best, select_best([(ids[row], I[row, place], S[row, place])], k)], k)
+            best = engine.select_best([best, engine.select_best([(ids[row], I[row, place], S[row, place])], k)], k)
             if depth == k:
                 break
             could_hold_more = I[:, -1] >= 0

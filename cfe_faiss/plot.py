@@ -5,17 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cfe_faiss.audit.features import (
-    FeatureDifference,
-    as_node,
-    class_name,
-    differing_features,
-    feature_matrix,
-    format_value,
-    node_name,
-)
+from cfe_faiss.audit import features as nodes
+from cfe_faiss.base.arrays import Doubles, Int32s
 from cfe_faiss.base.checks import as_count, as_labels, as_number
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import format_similarity
@@ -117,11 +109,11 @@ def evidence_figure(
     with extra("plot"):
         from matplotlib.figure import Figure
 
-    n, d = feature_matrix(data).shape
+    n, d = nodes.feature_matrix(data).shape
     predicted = as_labels("labels", labels, n)
     true = getattr(data, "y", None)
     truth = None if true is None else as_labels("data.y", true, n, unknown=True)
-    source, target = as_node("source", source, n), as_node("target", target, n)
+    source, target = nodes.as_node("source", source, n), nodes.as_node("target", target, n)
     if predicted[source] == predicted[target]:
         raise ValueError(
             f"source and target must be predicted different classes, got class {predicted[source]} for both"
@@ -129,13 +121,13 @@ def evidence_figure(
     if similarity is not None:
         as_number("similarity", similarity, -1.001, 1.001)
     max_neighbors, features = as_count("max_neighbors", max_neighbors), as_count("features", features)
-    differing = differing_features(data, source, target)
+    differing = nodes.differing_features(data, source, target)
     graph = as_graph(data, n)
 
     def describe(node: int, other: int) -> _Node:
         true = None if truth is None or truth[node] < 0 else int(truth[node])
         near = surroundings(graph, node, other, predicted, max_neighbors)
-        return _Node(node, node_name(data, node), int(predicted[node]), true, near)
+        return _Node(node, nodes.node_name(data, node), int(predicted[node]), true, near)
 
     pair = [describe(source, target), describe(target, source)]
     styles = class_styles(predicted[np.concatenate([[node.id, *node.near.drawn] for node in pair])])
@@ -172,7 +164,7 @@ def evidence_figure(
     return figure
 
 
-def class_styles(labels: NDArray[np.int32]) -> _Styles:
+def class_styles(labels: Int32s) -> _Styles:
     """Return colour and marker of each class: the same in every picture, unless there are more classes than styles."""
     present = np.unique(labels)
     numbers = present if present[-1] < _STYLES else np.arange(len(present))
@@ -223,7 +215,7 @@ def _draw_header(axes: "Axes", data: Any, node: _Node, styles: _Styles) -> None:
     _write(axes, 0.12, 0.72, f"Node {shorten(node.name, 28)}", 14, weight="bold")
     for y, word, label in ((0.43, "Predicted class", node.predicted), (0.18, "True class", node.true)):
         if label is not None:
-            _write(axes, 0.12, y, f"{word}: {shorten(class_name(data, label), 32)}", 11.5)
+            _write(axes, 0.12, y, f"{word}: {shorten(nodes.class_name(data, label), 32)}", 11.5)
 
 
 def _card(axes: "Axes") -> None:
@@ -232,7 +224,7 @@ def _card(axes: "Axes") -> None:
     axes.spines[:].set_visible(False)
 
 
-def _draw_neighbourhood(axes: "Axes", data: Any, node: _Node, predicted: NDArray[np.int32], styles: _Styles) -> None:
+def _draw_neighbourhood(axes: "Axes", data: Any, node: _Node, predicted: Int32s, styles: _Styles) -> None:
     from matplotlib.collections import LineCollection, PathCollection
     from matplotlib.patheffects import withStroke
 
@@ -261,7 +253,7 @@ def _draw_neighbourhood(axes: "Axes", data: Any, node: _Node, predicted: NDArray
             axes,
             reach * x,
             reach * y,
-            shorten(node_name(data, v), 10),
+            shorten(nodes.node_name(data, v), 10),
             7 + 3.5 * scale,
             ha="center" if abs(x) < 0.2 and not crowded else "left" if x > 0 else "right",
             # Names of a crowded ring point outwards, so that they take only their height on the ring.
@@ -294,13 +286,13 @@ def _surroundings(data: Any, node: _Node) -> str:
     if near.degree == 0:
         return "no neighbours"
     plural = "s" if near.degree > 1 else ""
-    name = shorten(class_name(data, node.predicted), 24)
+    name = shorten(nodes.class_name(data, node.predicted), 24)
     words = f"{near.degree:,} neighbour{plural}, {near.same:,} predicted {name}"
     hidden = near.degree - len(near.drawn)
     return f"{words}\n(+{hidden:,} more, not drawn)" if hidden else words
 
 
-def _chord(start: NDArray[np.float64], end: NDArray[np.float64]) -> Any:
+def _chord(start: Doubles, end: Doubles) -> Any:
     """Return a curve between two places on the ring that bends around the node in the middle."""
     from matplotlib.path import Path
 
@@ -317,7 +309,7 @@ def _legend(data: Any, styles: _Styles, shared: bool) -> list["Line2D"]:
         look: dict[str, Any] = {"color": colour, "markeredgecolor": INK, "markeredgewidth": width}
         return Line2D([], [], linestyle="none", marker=marker, markersize=11, label=label, **look)
 
-    looks = ((colour, marker, 0.8, shorten(class_name(data, label), 22)) for label, (colour, marker) in styles.items())
+    looks = ((*style, 0.8, shorten(nodes.class_name(data, label), 22)) for label, style in styles.items())
     return [handle(*look) for look in looks] + ([handle("white", "o", 3.0, "in both neighbourhoods")] if shared else [])
 
 
@@ -353,7 +345,7 @@ def _draw_heading(axes: "Axes", shown: int, differing: int, d: int) -> None:
     _write(axes, 1, 0.62, note, 10.5, ha="right", color=FAINT)
 
 
-def _draw_features(axes: "Axes", rows: list[FeatureDifference], pair: list[_Node], styles: _Styles) -> None:
+def _draw_features(axes: "Axes", rows: list[nodes.FeatureDifference], pair: list[_Node], styles: _Styles) -> None:
     """Draw a table in three columns: names with both values, a chart of the differences, and the differences."""
     for shaded in range(0, len(rows), 2):
         axes.axhspan(shaded - 0.5, shaded + 0.5, color=PAPER, zorder=0, linewidth=0)
@@ -367,7 +359,7 @@ def _draw_features(axes: "Axes", rows: list[FeatureDifference], pair: list[_Node
         _write(axes, x, -0.9, title, 11, ha="right", weight="bold")
     for y, row in enumerate(rows):
         _write(axes, 0.009, y, shorten(row.name, 40), 11)
-        numbers = (format_value(row.source), format_value(row.target), f"{row.difference:+.2f}")
+        numbers = (nodes.format_value(row.source), nodes.format_value(row.target), f"{row.difference:+.2f}")
         for x, number in zip((0.435, 0.566, 0.99), numbers, strict=True):
             _write(axes, x, y, number.replace("-", "−"), 11, ha="right")
         chart.plot([0, row.difference], [y, y], color=FAINT, linewidth=2, zorder=2)

@@ -7,14 +7,16 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss import metrics
+from cfe_faiss.base.arrays import Bools
 from cfe_faiss.base.checks import as_count, as_labels, as_number, as_unit_rows
 from cfe_faiss.base.text import summary
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.search.query import Results
+from cfe_faiss.search.recall import smallest
 
 _FACTORS = (0.25, 0.5, 1.0, 2.0)
 _PARTITIONS = (1, 2)
@@ -164,22 +166,21 @@ def tune(
     return Tuning(min(reaching, key=lambda one: one.seconds), _pareto(settings), len(vectors), k, wanted)
 
 
-def _try_settings(
-    index: IndexEvidenceIVF, k: int, wanted: float, exact: Results, first: NDArray[np.bool_]
-) -> list[Setting]:
-    """Double nprobe until the recall is reached, then bisect between the last two values."""
-    tried = [_measure(index, k, 1, exact, first)]
-    most = index.nlist * index.partitions
-    while tried[-1].recall < wanted and tried[-1].nprobe < most:
-        tried.append(_measure(index, k, min(2 * tried[-1].nprobe, most), exact, first))
-    low, high = (tried[-2].nprobe if len(tried) > 1 else 0), tried[-1].nprobe
-    while high - low > max(1, high // 8):
-        tried.append(_measure(index, k, (low + high) // 2, exact, first))
-        low, high = (low, tried[-1].nprobe) if tried[-1].recall >= wanted else (tried[-1].nprobe, high)
+def _try_settings(index: IndexEvidenceIVF, k: int, wanted: float, exact: Results, first: Bools) -> list[Setting]:
+    """Try settings until the smallest nprobe that reaches the recall is known."""
+    tried: list[Setting] = []
+
+    def reaches(nprobe: int) -> bool:
+        tried.append(_measure(index, k, nprobe, exact, first))
+        return tried[-1].recall >= wanted
+
+    nprobe = smallest(reaches, index.nlist * index.partitions)
+    if nprobe not in [setting.nprobe for setting in tried]:  # all lists
+        reaches(nprobe)
     return tried
 
 
-def _measure(index: IndexEvidenceIVF, k: int, nprobe: int, exact: Results, first: NDArray[np.bool_]) -> Setting:
+def _measure(index: IndexEvidenceIVF, k: int, nprobe: int, exact: Results, first: Bools) -> Setting:
     times = []
     for _ in range(_REPEATS):
         start = time.perf_counter()

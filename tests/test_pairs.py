@@ -108,8 +108,8 @@ def test_pairs_above_a_threshold_come_while_others_are_still_to_be_found(monkeyp
     monkeypatch.setattr(exact, "CHUNK", 64)
     monkeypatch.setattr(exact, "TILE", 64 * 64)
     pending = []
-    run_until_full = module.run_until_full
-    monkeypatch.setattr(module, "run_until_full", lambda *args: pending.append(len(args[0])) or run_until_full(*args))
+    run_until_full = exact.run_until_full
+    monkeypatch.setattr(exact, "run_until_full", lambda *args: pending.append(len(args[0])) or run_until_full(*args))
     blocks = cfe.evidence_pairs(index, 1e-6, block=1000)
     assert len(next(blocks)) == 1000
     assert len(pending) == 1

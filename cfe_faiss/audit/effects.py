@@ -16,7 +16,7 @@ from cfe_faiss.audit.tables import Bools, Floats, Frame, TableResult, data_frame
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.finder.frames import as_html, table_html
+from cfe_faiss.finder.results import as_html, table_html
 from cfe_faiss.index.parameters import EvidenceParameters
 
 LIMITS = limits_of("direct_tests")

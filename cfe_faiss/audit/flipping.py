@@ -19,7 +19,7 @@ from cfe_faiss.audit.reach import adjacency, independent_batches, measure_hops
 from cfe_faiss.audit.tables import Bools, Frame, Ints, data_frame, limits_of, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, check_known, did_you_mean
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.finder.frames import as_html
+from cfe_faiss.finder.results import as_html
 from cfe_faiss.finder.table import call_on_table, check_column, codes_of
 from cfe_faiss.models.predictions import is_estimator, predictions_of, predictions_of_rows
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import summary
-from cfe_faiss.finder.frames import table_html
+from cfe_faiss.finder.results import table_html
 
 if TYPE_CHECKING:
     import pandas as pd

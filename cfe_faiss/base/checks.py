@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss import _native
+from cfe_faiss.base.arrays import Array, Floats, Int32s, Ints
 
 UNKNOWN = -1
 """Label of a stored vector without a class. It is never evidence."""
@@ -23,7 +23,7 @@ def to_host(values: Any) -> Any:
     return values.detach().cpu() if hasattr(values, "detach") else values
 
 
-def as_array(name: str, values: Any) -> NDArray[Any]:
+def as_array(name: str, values: Any) -> Array:
     """Return ``values`` (array, sequence or tensor on any device) as an array of real numbers, uncopied if possible."""
     try:
         array = np.asarray(to_host(values))
@@ -40,7 +40,7 @@ def is_sparse(values: Any) -> bool:
     return sparse is not None and bool(sparse.issparse(values))
 
 
-def as_dense(name: str, values: Any) -> NDArray[Any]:
+def as_dense(name: str, values: Any) -> Array:
     """Return an array, tensor or sparse matrix of real numbers as a dense array."""
     for method in ("to_dense", "toarray"):  # of a tensor, of a SciPy matrix
         if hasattr(values, method):
@@ -48,7 +48,7 @@ def as_dense(name: str, values: Any) -> NDArray[Any]:
     return as_array(name, values)
 
 
-def as_matrix(name: str, values: Any, d: int | None = None) -> NDArray[np.float32]:
+def as_matrix(name: str, values: Any, d: int | None = None) -> Floats:
     """Return ``values`` as a finite, C-contiguous float32 array of shape (n, d), without a copy if possible.
 
     Raises
@@ -63,7 +63,7 @@ def as_matrix(name: str, values: Any, d: int | None = None) -> NDArray[np.float3
     return matrix
 
 
-def _as_float32(name: str, values: Any, d: int | None) -> NDArray[np.float32]:
+def _as_float32(name: str, values: Any, d: int | None) -> Floats:
     array = as_array(name, values)
     expected = f"(n, {'d' if d is None else d})"
     if array.ndim != 2 or (d is not None and array.shape[1] != d) or array.shape[1] == 0:
@@ -74,13 +74,13 @@ def _as_float32(name: str, values: Any, d: int | None) -> NDArray[np.float32]:
         return np.ascontiguousarray(array, dtype=np.float32)
 
 
-def _check_finite(name: str, matrix: NDArray[np.float32], row: int) -> None:
+def _check_finite(name: str, matrix: Floats, row: int) -> None:
     """Raise ValueError for the first row that is not finite; -1 means that there is none."""
     if row >= 0:
         raise ValueError(f"{name} must be finite in float32, got {matrix[row].tolist()[:8]} in row {row}")
 
 
-def as_unit_rows(name: str, values: Any, d: int | None = None) -> NDArray[np.float32]:
+def as_unit_rows(name: str, values: Any, d: int | None = None) -> Floats:
     """Return an L2-normalised float32 copy of ``values``; zero rows stay zero, unit rows keep their bits."""
     matrix = _as_float32(name, values, d)
     units = np.empty_like(matrix)
@@ -93,7 +93,7 @@ def is_label(label: int) -> bool:
     return 0 <= label < _MAX_LABEL
 
 
-def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> NDArray[np.int32]:
+def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> Int32s:
     """Return class labels, shape (n,), int32, each in 0..2**31-2 (with ``unknown`` also -1, no class).
 
     Raises
@@ -117,7 +117,7 @@ def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> NDArr
     return array.astype(np.int32)
 
 
-def as_ids(name: str, values: Any, n: int | None = None) -> NDArray[np.int64]:
+def as_ids(name: str, values: Any, n: int | None = None) -> Ints:
     """Return ids, shape (n,), int64; with ``n``, numbers of n nodes.
 
     Raises
@@ -138,7 +138,7 @@ def as_ids(name: str, values: Any, n: int | None = None) -> NDArray[np.int64]:
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
-def as_lists(name: str, values: Any, n: int) -> tuple[Any, NDArray[np.int64]]:
+def as_lists(name: str, values: Any, n: int) -> tuple[Any, Ints]:
     """Return the items of n sequences, or of the rows of an array (n, m), and the length of each, (n,).
 
     Raises
@@ -161,7 +161,7 @@ def as_lists(name: str, values: Any, n: int) -> tuple[Any, NDArray[np.int64]]:
     return [item for one in values for item in one], np.array([len(one) for one in values], np.int64)
 
 
-def padded(values: NDArray[Any], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def padded(values: Array, lengths: Ints) -> Ints:
     """Return sequences that follow one another as the rows of an array, (n, m), padded with -1."""
     rows = np.full((len(lengths), int(lengths.max(initial=0))), -1, np.int64)
     rows[np.arange(rows.shape[1]) < lengths[:, None]] = values
@@ -211,7 +211,7 @@ def check_known(expectation: str, value: Any, known: Collection[Any]) -> None:
         raise ValueError(f"{expectation} ({', '.join(texts[:20])}), got {value!r}{did_you_mean(str(value), texts)}")
 
 
-def as_nodes(name: str, values: Any, n: int) -> NDArray[np.int64]:
+def as_nodes(name: str, values: Any, n: int) -> Ints:
     """Return distinct node numbers in 0..n-1, ascending, from numbers or a mask; all n for None.
 
     Raises

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from cfe_faiss.base.arrays import Array, Doubles
 
 _DELIMITERS = {".csv": ",", ".txt": None}
 _NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?"
@@ -33,7 +34,7 @@ def csv_text(text: str) -> str:
     return f"'{text}" if is_formula else text
 
 
-def read_matrix(path: Path) -> NDArray[Any]:
+def read_matrix(path: Path) -> Array:
     """Read a matrix, one row per node: .npy (memory-mapped), .csv or .txt with or without a header line.
 
     Raises
@@ -43,7 +44,7 @@ def read_matrix(path: Path) -> NDArray[Any]:
     ValueError
         If the suffix is another one, or the file does not hold numbers.
     """
-    matrix: NDArray[Any] = _read(path, ".npy", ".csv", ".txt")
+    matrix: Array = _read(path, ".npy", ".csv", ".txt")
     return matrix
 
 
@@ -87,7 +88,7 @@ def _read(path: Path, *suffixes: str) -> Any:
         raise ValueError(f"{path} must be {expected}: {error}") from error
 
 
-def _read_text(path: Path) -> NDArray[np.float64]:
+def _read_text(path: Path) -> Doubles:
     delimiter = _DELIMITERS[path.suffix]
     with path.open(encoding="utf-8-sig") as file, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="loadtxt: input contained no data")  # an error follows below

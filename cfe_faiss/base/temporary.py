@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from cfe_faiss.base.arrays import Floats
 
 
 def release(*arrays: Any) -> None:
@@ -48,7 +49,7 @@ def _map_of(array: Any) -> mmap.mmap | None:
 
 
 @contextmanager
-def scratch(folder: str | os.PathLike[str], shape: tuple[int, int], count: int) -> Iterator[list[NDArray[np.float32]]]:
+def scratch(folder: str | os.PathLike[str], shape: tuple[int, int], count: int) -> Iterator[list[Floats]]:
     """Yield ``count`` float32 matrices in temporary files of ``folder``, and remove the files at the end.
 
     Raises
@@ -60,7 +61,7 @@ def scratch(folder: str | os.PathLike[str], shape: tuple[int, int], count: int) 
         yield [_create(Path(place) / f"{number}.f32", shape) for number in range(count)]
 
 
-def _create(path: Path, shape: tuple[int, int]) -> NDArray[np.float32]:
+def _create(path: Path, shape: tuple[int, int]) -> Floats:
     size = 4 * shape[0] * shape[1]
     with path.open("wb") as file:
         # Reserve the space: a write to a map on a full disk ends the process.

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from itertools import count
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 from tqdm import tqdm
 
 from cfe_faiss import _native
+from cfe_faiss.base.arrays import Array
 
 Task = TypeVar("Task")
 
@@ -145,13 +145,11 @@ def _after_fork_in_child() -> None:
 
 
 os.register_at_fork(
-    before=_native.before_fork,
-    after_in_parent=_native.after_fork_in_parent,
-    after_in_child=_after_fork_in_child,
+    before=_native.before_fork, after_in_parent=_native.after_fork_in_parent, after_in_child=_after_fork_in_child
 )
 
 
-def product(X: NDArray[Any], Y: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
+def product(X: Array, Y: Array, out: Array | None = None) -> Array:
     """Return ``X @ Y`` and delay forks meanwhile: a fork during a parallel OpenBLAS product never returns."""
     with _native.Unforked():
         return np.matmul(X, Y, out=out)

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from cfe_faiss.base.arrays import Doubles
 from cfe_faiss.base.checks import as_array, as_count, as_number
 from cfe_faiss.base.text import summary
 
-_Float64 = NDArray[np.float64]
 _HALF_PI = math.pi / 2
 
 # The integrand is decreasing. Below e^-45 of its first value, it is under the float64 resolution of the sum.
@@ -37,7 +37,7 @@ _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(80)
 _TABLE_SIZE = 8192
 
 
-def log_overlap_ratio(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> _Float64:
+def log_overlap_ratio(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> Doubles:
     """Return the logarithm of the share of a cap that an equal cap covers.
 
     Parameters
@@ -81,7 +81,7 @@ def log_overlap_ratio(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> _Fl
     return np.minimum(ratio, 0.0).reshape(angles.shape)
 
 
-def overlap_ratio(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> _Float64:
+def overlap_ratio(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> Doubles:
     """Return the share of a cap that an equal cap covers, 0..1. Arguments as in :func:`log_overlap_ratio`.
 
     Examples
@@ -93,7 +93,7 @@ def overlap_ratio(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> _Float6
     return np.exp(log_overlap_ratio(phi, d, theta))
 
 
-def cap_weight(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> _Float64:
+def cap_weight(phi: ArrayLike, d: int, theta: float = math.pi / 3) -> Doubles:
     """Return w(phi) = 1 - overlap(phi), the weight of a vector at the angle phi from its centroid (eq. hyperscore).
 
     It increases from 0 at phi = 0 to 1 at phi = 2 theta. Arguments as in :func:`log_overlap_ratio`.
@@ -119,12 +119,12 @@ class WeightTable:
         Weights at these angles, non-decreasing.
     """
 
-    phi: _Float64
-    weight: _Float64
+    phi: Doubles
+    weight: Doubles
 
     __repr__ = summary
 
-    def __call__(self, phi: ArrayLike) -> _Float64:
+    def __call__(self, phi: ArrayLike) -> Doubles:
         """Interpolate the weights at ``phi`` linearly, within 1e-6 of :func:`cap_weight`."""
         angles = as_array("phi", phi).astype(np.float64)
         return np.asarray(np.interp(angles, self.phi, self.weight), dtype=np.float64)
@@ -143,7 +143,7 @@ def tabulated_weight(d: int, theta: float = math.pi / 3) -> WeightTable:
     return _weight_table(as_count("d", d, 2), _cap_angle(theta))
 
 
-def node_weights(cosines: ArrayLike, d: int, theta: float = math.pi / 3) -> _Float64:
+def node_weights(cosines: ArrayLike, d: int, theta: float = math.pi / 3) -> Doubles:
     """Return the weights of vectors from their cosines with their centroids.
 
     Parameters
@@ -195,7 +195,7 @@ def _weight_table(d: int, theta: float) -> WeightTable:
     return WeightTable(phi, weight)
 
 
-def _window(rest: _Float64, d: int, theta: float) -> _Float64:
+def _window(rest: Doubles, d: int, theta: float) -> Doubles:
     """Return the width from eta = theta - ``rest`` in which sin(rho)^(d-2) decays by e^-45, at most ``rest``."""
     kept = math.exp(-2.0 * _DECAY / (d - 2)) if d > 2 else 0.0
     lost = 1.0 - kept
@@ -207,7 +207,7 @@ def _window(rest: _Float64, d: int, theta: float) -> _Float64:
     return np.clip(end - start, lost * rest, rest)
 
 
-def _log_power(rest: _Float64, d: int, theta: float) -> _Float64:
+def _log_power(rest: Doubles, d: int, theta: float) -> Doubles:
     """Return log(sin(rho)^(d-2)) at eta = theta - ``rest``, 0 < rest <= theta, without cancellation."""
     gap = _HALF_PI - theta
     cos_eta = np.sin(gap + rest)
@@ -216,7 +216,7 @@ def _log_power(rest: _Float64, d: int, theta: float) -> _Float64:
     return (d - 2) * (0.5 * (np.log(np.sin(rest)) + np.log(sin_sum)) - np.log(cos_eta))
 
 
-def _log_tail(start: _Float64, d: int, theta: float) -> _Float64:
+def _log_tail(start: Doubles, d: int, theta: float) -> Doubles:
     """Return log T(start); minus infinity for start >= theta."""
     result = np.full(start.shape, -np.inf)
     inside = start < theta

@@ -8,13 +8,13 @@ For every class with a large share in a list, it also holds the mean of the list
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from faiss import ClusteringParameters
 from numpy.typing import NDArray
 
 from cfe_faiss._native import ClassCentroids, ListScan
+from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_unit_rows
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.threads import num_threads
@@ -32,9 +32,7 @@ WORTH_CLUSTERS = 1 << 11
 """From this total number of lists on, a query is compared with clusters of lists first."""
 
 
-def nearest_lists(
-    X: NDArray[np.float32], centroids: NDArray[np.float32], nprobe: int, metric: Metric = "cosine"
-) -> NDArray[np.int64]:
+def nearest_lists(X: Floats, centroids: Floats, nprobe: int, metric: Metric = "cosine") -> Ints:
     """Return the ``nprobe`` lists of any partition whose centroids are nearest to each query, nearest first.
 
     The weight of a vector increases with the angle to its centroid. So the nearest of all centroids belongs to the
@@ -59,7 +57,7 @@ def nearest_lists(
     return nearest_centroids(X, centroids.reshape(-1, d), nprobe, metric)[1]
 
 
-def ranking_mean(snapshot: Snapshot, X: NDArray[np.float32]) -> NDArray[np.float32]:
+def ranking_mean(snapshot: Snapshot, X: Floats) -> Floats:
     """Return the mean of some rows, (m, d), as lists are ranked by it, (ranking_length,); zero for no rows.
 
     It is normalised for "cosine". For the other metrics, a number is added that stands for the variance of the rows;
@@ -67,7 +65,7 @@ def ranking_mean(snapshot: Snapshot, X: NDArray[np.float32]) -> NDArray[np.float
     """
     X = X[lengths(X) <= _LONGEST]
     if snapshot.metric == "cosine":
-        unit: NDArray[np.float32] = as_unit_rows("means", X.sum(axis=0)[None])[0]
+        unit: Floats = as_unit_rows("means", X.sum(axis=0)[None])[0]
         return unit
     if not len(X):
         return np.zeros(snapshot.ranking_length, np.float32)
@@ -77,7 +75,7 @@ def ranking_mean(snapshot: Snapshot, X: NDArray[np.float32]) -> NDArray[np.float
     last = (
         -(mean @ mean + _VARIANCE_SHARE * variance) / 2 if snapshot.metric == "l2" else math.sqrt(variance / snapshot.d)
     )
-    extended: NDArray[np.float32] = np.append(mean, last).astype(np.float32)
+    extended: Floats = np.append(mean, last).astype(np.float32)
     return extended
 
 
@@ -93,12 +91,12 @@ class SecondLevel:
         Cluster r holds the lists ``lists[starts[r]:starts[r + 1]]``, both int64.
     """
 
-    means: NDArray[np.float32]
-    starts: NDArray[np.int64]
-    lists: NDArray[np.int64]
+    means: Floats
+    starts: Ints
+    lists: Ints
 
     @classmethod
-    def of(cls, centroids: NDArray[np.float32]) -> "SecondLevel":
+    def of(cls, centroids: Floats) -> "SecondLevel":
         """Cluster the centroids of all lists, (..., d), into sqrt(lists) clusters; none below ``WORTH_CLUSTERS`` lists.
 
         The centroids are those of the training, so the clusters do not depend on the rows and outlive a change.
@@ -144,16 +142,16 @@ class Routes:
     """
 
     nlist: int
-    means: NDArray[np.float32]
-    filled: NDArray[np.bool_]
-    labels: NDArray[np.int32]
-    starts: NDArray[np.int64]
-    class_lists: NDArray[np.int64]
-    class_means: NDArray[np.float32]
-    class_filled: NDArray[np.bool_]
+    means: Floats
+    filled: Bools
+    labels: Int32s
+    starts: Ints
+    class_lists: Ints
+    class_means: Floats
+    class_filled: Bools
     second_level: SecondLevel
     metric: Metric = "cosine"
-    center: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
+    center: Floats = field(default_factory=lambda: np.empty(0, np.float32))
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "Routes":
@@ -199,21 +197,13 @@ class Routes:
         lists = np.concatenate([part.class_lists for part in parts])
         order = np.lexsort((lists, labels))
         classes, counts = np.unique(labels, return_counts=True)
-        return cls(
-            nlist,
-            means,
-            filled,
-            classes,
-            np.append(0, np.cumsum(counts)).astype(np.int64),
-            lists[order],
-            np.concatenate([part.class_means for part in parts])[order],
-            np.concatenate([part.class_filled for part in parts])[order],
-            second_level,
-            parts[0].metric,
-            parts[0].center,
-        )
+        starts = np.append(0, np.cumsum(counts)).astype(np.int64)
+        class_means, class_filled = ([part.class_means for part in parts], [part.class_filled for part in parts])
+        of_classes = lists[order], np.concatenate(class_means)[order], np.concatenate(class_filled)[order]
+        same = second_level, parts[0].metric, parts[0].center
+        return cls(nlist, means, filled, classes, starts, *of_classes, *same)
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, Array]:
         """Return the arrays stored in a file, by name. Boolean arrays are viewed as uint8."""
         return {
             "route_means": self.means,
@@ -229,26 +219,13 @@ class Routes:
         }
 
     @classmethod
-    def from_arrays(
-        cls, nlist: int, arrays: dict[str, NDArray[Any]], metric: Metric, center: NDArray[np.float32]
-    ) -> "Routes":
+    def from_arrays(cls, nlist: int, arrays: dict[str, Array], metric: Metric, center: Floats) -> "Routes":
         """Return the routes from the arrays of :meth:`arrays`."""
         means, filled, labels, starts, lists, class_means, class_filled, *second_level = (
             arrays[name] for name in cls.none(1).arrays()
         )
-        return cls(
-            nlist,
-            means,
-            filled.view(bool),
-            labels,
-            starts,
-            lists,
-            class_means,
-            class_filled.view(bool),
-            SecondLevel(*second_level),
-            metric,
-            center,
-        )
+        of_lists = means, filled.view(bool), labels, starts, lists, class_means, class_filled.view(bool)
+        return cls(nlist, *of_lists, SecondLevel(*second_level), metric, center)
 
     @classmethod
     def none(cls, d: int) -> "Routes":
@@ -259,25 +236,23 @@ class Routes:
         return cls(0, means, flags, np.empty(0, np.int32), starts, numbers, means, flags, SecondLevel.none(d))
 
     @classmethod
-    def of_means(cls, means: NDArray[np.float32], metric: Metric, center: NDArray[np.float32]) -> "Routes":
+    def of_means(cls, means: Floats, metric: Metric, center: Floats) -> "Routes":
         """Return routes that rank lists by one mean each, (lists, length), for queries of every class."""
         filled = np.ones(len(means), bool)
         return replace(
             cls.none(means.shape[1]), nlist=len(means), means=means, filled=filled, metric=metric, center=center
         )
 
-    def has_centroids(self, labels: NDArray[np.int32], lists: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def has_centroids(self, labels: Int32s, lists: Ints) -> Bools:
         """Return a mask, (n,), of the pairs of label and list, both (n,), with a (list, class) centroid."""
         keys = np.repeat(self.labels.astype(np.int64), np.diff(self.starts)) * len(self.means) + self.class_lists
         wanted = labels.astype(np.int64) * len(self.means) + lists
         if len(keys) == 0:
             return np.zeros(len(labels), bool)
-        found: NDArray[np.bool_] = keys[np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)] == wanted
+        found: Bools = keys[np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)] == wanted
         return found
 
-    def lists(
-        self, X: NDArray[np.float32], labels: NDArray[np.int32], nprobe: int, *, threads: int = 1
-    ) -> NDArray[np.int64]:
+    def lists(self, X: Floats, labels: Int32s, nprobe: int, *, threads: int = 1) -> Ints:
         """Return the ``nprobe`` lists per query whose other-class rows are nearest, nearest first, padded with -1.
 
         Arguments and result are as in :func:`nearest_lists`, with the labels of the queries, (nq,) int32. The ranking
@@ -285,7 +260,7 @@ class Routes:
         """
         return ranked(self.native, self.nlist, X, labels, nprobe, threads)
 
-    def all_lists(self, X: NDArray[np.float32], labels: NDArray[np.int32], *, threads: int = 1) -> NDArray[np.int64]:
+    def all_lists(self, X: Floats, labels: Int32s, *, threads: int = 1) -> Ints:
         """Return all lists of the first partition that may hold evidence of each query, nearest first, then -1."""
         found = np.empty((len(X), self.nlist), np.int64)
         self.native.rank_all(X, labels, found, threads)
@@ -295,30 +270,12 @@ class Routes:
     def native(self) -> ClassCentroids:
         """The means in the block layout that the core uses to rank lists."""
         clusters = self.second_level
-        return ClassCentroids(
-            np.ascontiguousarray(self.means),
-            np.ascontiguousarray(self.filled),
-            np.ascontiguousarray(self.labels),
-            np.ascontiguousarray(self.starts),
-            np.ascontiguousarray(self.class_lists),
-            np.ascontiguousarray(self.class_means),
-            np.ascontiguousarray(self.class_filled),
-            np.ascontiguousarray(clusters.means),
-            np.ascontiguousarray(clusters.starts),
-            np.ascontiguousarray(clusters.lists),
-            METRICS.index(self.metric),
-            self.center,
-        )
+        own = self.means, self.filled, self.labels, self.starts, self.class_lists, self.class_means, self.class_filled
+        of_clusters = clusters.means, clusters.starts, clusters.lists
+        return ClassCentroids(*own, *of_clusters, METRICS.index(self.metric), self.center)
 
 
-def ranked(
-    centroids: ClassCentroids,
-    nlist: int,
-    X: NDArray[np.float32],
-    labels: NDArray[np.int32],
-    nprobe: int,
-    threads: int = 1,
-) -> NDArray[np.int64]:
+def ranked(centroids: ClassCentroids, nlist: int, X: Floats, labels: Int32s, nprobe: int, threads: int = 1) -> Ints:
     """Return the ``nprobe`` nearest lists of each query, as :meth:`Routes.lists` does."""
     if nprobe >= len(centroids):
         return np.tile(np.arange(nlist), (len(X), 1))

@@ -1,8 +1,8 @@
 """Drift of an inverted file: how well its lists still fit the rows that were changed since training."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Doubles
 from cfe_faiss.base.threads import product
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
 
@@ -37,7 +37,7 @@ def drift(snapshot: Snapshot) -> float:
     return elsewhere / len(rows)
 
 
-def list_sums(snapshot: Snapshot) -> NDArray[np.float64]:
+def list_sums(snapshot: Snapshot) -> Doubles:
     """Return the sum of the vectors of each list of the first partition, (nlist, d)."""
     sums = np.zeros((len(snapshot.starts) - 1, snapshot.d))
     for first in range(0, snapshot.n, _ROWS_AT_ONCE):

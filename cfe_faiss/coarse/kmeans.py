@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss import _native
+from cfe_faiss.base.arrays import Floats, Int32s
 from cfe_faiss.base.threads import num_threads
 
 _NEXT_RUN = 15486557  # seed increment per run, as in FAISS
@@ -21,11 +21,8 @@ _ROWS = 1 << 16  # extended at once
 _LONG, _PART = 4, 2  # lists of more than 4 mean lengths are split into parts of about 2
 _PASSES = 2  # a part of a split list may be long, too
 
-Floats = NDArray[np.float32]
-Numbers = NDArray[np.int32]
 
-
-def nearest(X: Floats, centroids: Floats) -> tuple[Floats, Numbers]:
+def nearest(X: Floats, centroids: Floats) -> tuple[Floats, Int32s]:
     """Return similarity and number of the nearest centroid of each vector. Ties: smaller number first.
 
     Parameters
@@ -43,7 +40,7 @@ def nearest(X: Floats, centroids: Floats) -> tuple[Floats, Numbers]:
     return similarities, numbers
 
 
-def nearest_numbers(X: Floats, centroids: Floats, *, extended: bool = False) -> Numbers:
+def nearest_numbers(X: Floats, centroids: Floats, *, extended: bool = False) -> Int32s:
     """Return the number of the nearest centroid of each vector. Faster than :func:`nearest`.
 
     With ``extended``, rows and centroids are extended ones.
@@ -89,9 +86,8 @@ class _Extension(NamedTuple):
     @classmethod
     def of(cls, center: Floats, *rows: Floats) -> "_Extension":
         """Return the extension for rows around a centre."""
-        longest = max(
-            float(np.einsum("ij,ij->i", Y, Y, dtype=np.float64).max(initial=0)) for Y in _centred(center, rows)
-        )
+        centred = [X - center for X in rows]
+        longest = max(float(np.einsum("ij,ij->i", Y, Y, dtype=np.float64).max(initial=0)) for Y in centred)
         return cls(center, 1 + math.frexp(math.sqrt(longest))[1])
 
     def rows(self, X: Floats) -> Floats:
@@ -106,10 +102,6 @@ class _Extension(NamedTuple):
     def restore(self, extended: Floats) -> Floats:
         """Return the centroids behind extended ones."""
         return np.ldexp(extended[:, :-1], self.exponent) + self.center
-
-
-def _centred(center: Floats, arrays: tuple[Floats, ...]) -> list[Floats]:
-    return [X - center for X in arrays]
 
 
 def kmeans(X: Floats, nlist: int, cp: Any, seed: int, *, split: bool = False) -> Floats:
@@ -148,7 +140,7 @@ def _split_long_lists(X: Floats, centroids: Floats, cp: Any, seed: int) -> Float
     return np.concatenate(pieces)
 
 
-def nearest_extended(X: Floats, centroids: Floats) -> Numbers:
+def nearest_extended(X: Floats, centroids: Floats) -> Int32s:
     """Return the number of the centroid at the least distance of each vector, (n,) int32."""
     center, numbers = centroids.mean(axis=0, dtype=np.float64).astype(np.float32), np.empty(len(X), np.int32)
     for start in range(0, len(X), _ROWS):
@@ -159,13 +151,13 @@ def nearest_extended(X: Floats, centroids: Floats) -> Numbers:
     return numbers
 
 
-def training_rows(n: int, nlist: int, cp: Any, seed: int) -> Numbers | None:
+def training_rows(n: int, nlist: int, cp: Any, seed: int) -> Int32s | None:
     """Return the numbers of the training vectors among n vectors, in order; None for all vectors."""
     most = cp.max_points_per_centroid * nlist
     return _permutation(n, seed)[:most] if n > most else None
 
 
-def _permutation(n: int, seed: int) -> Numbers:
+def _permutation(n: int, seed: int) -> Int32s:
     order = np.empty(n, np.int32)
     faiss.rand_perm(faiss.swig_ptr(order), n, seed)
     return order

@@ -4,8 +4,8 @@ from typing import Any
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Floats, Int32s, Ints
 from cfe_faiss.base.threads import faiss_threads
 from cfe_faiss.coarse.caps import node_weights
 from cfe_faiss.coarse.kmeans import kmeans, nearest, nearest_extended, nearest_numbers, spherical_kmeans
@@ -13,15 +13,8 @@ from cfe_faiss.rows.metric import Metric, faiss_metric
 
 
 def train_partitions(
-    X: NDArray[np.float32],
-    nlist: int,
-    partitions: int,
-    cp: Any,
-    *,
-    theta: float,
-    weighted: bool,
-    metric: Metric = "cosine",
-) -> NDArray[np.float32]:
+    X: Floats, nlist: int, partitions: int, cp: Any, *, theta: float, weighted: bool, metric: Metric = "cosine"
+) -> Floats:
     """Cluster vectors ``partitions`` times, each time with weights from the previous partition.
 
     The first partition is an unweighted spherical k-means. Each further partition is a full weighted spherical k-means.
@@ -55,11 +48,12 @@ def train_partitions(
     for i in range(partitions):
         centroids[i] = spherical_kmeans(X, nlist, weights, cp, cp.seed + i)
         if weighted and i + 1 < partitions and d > 1:  # caps need at least 2 dimensions
-            weights = _usable(node_weights(nearest(X, centroids[i])[0], d, theta))
+            raw = node_weights(nearest(X, centroids[i])[0], d, theta)
+            weights = (raw / raw.mean() if raw.any() else np.ones_like(raw)).astype(np.float32)
     return centroids
 
 
-def assign(X: NDArray[np.float32], centroids: NDArray[np.float32], metric: Metric = "cosine") -> NDArray[np.int32]:
+def assign(X: Floats, centroids: Floats, metric: Metric = "cosine") -> Int32s:
     """Return the list with the nearest centroid, for each partition and vector: (partitions, n) int32."""
     if metric != "cosine":
         return nearest_extended(X, centroids[0])[None]
@@ -68,15 +62,8 @@ def assign(X: NDArray[np.float32], centroids: NDArray[np.float32], metric: Metri
     )
 
 
-def nearest_centroids(
-    X: NDArray[np.float32], centroids: NDArray[np.float32], count: int, metric: Metric = "cosine"
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def nearest_centroids(X: Floats, centroids: Floats, count: int, metric: Metric = "cosine") -> tuple[Floats, Ints]:
     """Return FAISS's D and numbers, (n, count), of the nearest of the (nlist, d) centroids, nearest first."""
     with faiss_threads(float(X.size) * len(centroids)):
         D, lists = faiss.knn(X, centroids, count, metric=faiss_metric(metric))
     return D, lists
-
-
-def _usable(weights: NDArray[np.float64]) -> NDArray[np.float32]:
-    mean = weights.mean()
-    return (weights / mean if mean > 0 else np.ones_like(weights)).astype(np.float32)

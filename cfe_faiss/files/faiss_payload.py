@@ -7,12 +7,13 @@ simple, so this module checks every byte except vectors, centroids and ids. FAIS
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Array, Ints
 from cfe_faiss.rows.metric import Metric, faiss_metric
 
 _MAX_UNTRAINED_LISTS = 1 << 20
@@ -40,7 +41,7 @@ class Payload:
     """
 
     d: int
-    sizes: NDArray[np.int64]
+    sizes: Ints
     start: int
 
     @property
@@ -85,7 +86,7 @@ class _Bytes:
     def numbers(self, layout: str) -> tuple[int, ...]:
         return struct.unpack(f"<{layout}", self.take(struct.calcsize(f"<{layout}")))
 
-    def vector(self, dtype: str) -> NDArray[Any]:
+    def vector(self, dtype: str) -> Array:
         """Read a vector written by FAISS's WRITEVECTOR: a count and the values."""
         (count,) = self.numbers("Q")
         return np.frombuffer(self.take(count * np.dtype(dtype).itemsize), dtype)
@@ -238,7 +239,7 @@ _CODES = {
 }
 
 
-def _read_sizes(bytes_: _Bytes, nlist: int, ntotal: int) -> NDArray[np.int64]:
+def _read_sizes(bytes_: _Bytes, nlist: int, ntotal: int) -> Ints:
     form = bytes_.take(4)
     if form == b"full":
         sizes = bytes_.vector("<u8")

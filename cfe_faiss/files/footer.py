@@ -21,12 +21,12 @@ from typing import Any, BinaryIO, cast
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss._native import ListChecks
+from cfe_faiss.base.arrays import Array
 from cfe_faiss.files import validate
-from cfe_faiss.files.checksum import checksum
 from cfe_faiss.files.faiss_payload import DamageError, Payload, read_payload
+from cfe_faiss.files.regular import checksum
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
@@ -158,7 +158,7 @@ def read_structure(file: BinaryIO, source: Source) -> tuple[dict[str, Any], Payl
     return header, payload
 
 
-def _read_section(file: BinaryIO, section: dict[str, Any], mapped: bool) -> NDArray[Any]:
+def _read_section(file: BinaryIO, section: dict[str, Any], mapped: bool) -> Array:
     shape, dtype = tuple(section["shape"]), np.dtype(section["dtype"])
     if mapped and math.prod(shape):
         # Copy-on-write ("c"): writes to the array never reach the file.
@@ -169,7 +169,7 @@ def _read_section(file: BinaryIO, section: dict[str, Any], mapped: bool) -> NDAr
     return array.astype(dtype.newbyteorder("="), copy=False)
 
 
-def _check_sections(header: dict[str, Any], arrays: dict[str, NDArray[Any]], names: Iterable[str]) -> None:
+def _check_sections(header: dict[str, Any], arrays: dict[str, Array], names: Iterable[str]) -> None:
     checksums = {section["name"]: section["crc32"] for section in header["sections"]}
     for name in sorted(names):
         if zlib.crc32(_as_bytes(arrays[name])) != checksums[name]:
@@ -177,7 +177,7 @@ def _check_sections(header: dict[str, Any], arrays: dict[str, NDArray[Any]], nam
 
 
 def _row_check(
-    header: dict[str, Any], payload: Payload, arrays: dict[str, NDArray[Any]], source: Source
+    header: dict[str, Any], payload: Payload, arrays: dict[str, Array], source: Source
 ) -> Callable[[], None]:
     def check() -> None:
         with naming(source):
@@ -208,14 +208,14 @@ def check_payload(file: BinaryIO, header: dict[str, Any]) -> None:
                 raise DamageError(f"the checksum of its section {section['name']!r} does not match")
 
 
-def _as_bytes(array: NDArray[Any]) -> memoryview:
+def _as_bytes(array: Array) -> memoryview:
     return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def _append_footer(file: BinaryIO, kind: str, parameters: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+def _append_footer(file: BinaryIO, kind: str, parameters: dict[str, Any], arrays: dict[str, Array]) -> None:
     size = file.seek(0, os.SEEK_END)
     structure = read_payload(kind, file, size, parameters["metric"]).start
     checksums = {"crc32": checksum(file, size=size), "structure_crc32": checksum(file, size=structure)}

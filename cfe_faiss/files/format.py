@@ -13,8 +13,7 @@ from cfe_faiss.files import footer, validate
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.files.regular import open_regular
-from cfe_faiss.files.serialize import read_bytes, serialize_index
-from cfe_faiss.files.streams import is_stream, read_all, write_all
+from cfe_faiss.files.serialize import is_stream, read_all, read_bytes, serialize_index, write_all
 from cfe_faiss.index.protocol import EvidenceIndex
 
 _WITHOUT_EFFECT = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE | faiss.IO_FLAG_PQ_SKIP_SDC_TABLE

@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from cfe_faiss.files.lock import lock
 from cfe_faiss.files.outputs import check_owner
+from cfe_faiss.files.regular import lock
 
 _FILES = Path("/proc/self/fd")
 

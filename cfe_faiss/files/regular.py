@@ -1,9 +1,16 @@
-"""Opening of regular files for reading; a pipe would block forever."""
+"""Regular files: opened for reading, where a pipe would block forever, their checksums, and locks."""
 
+import fcntl
+import math
 import os
 import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+_BLOCK = 1 << 24
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -21,3 +28,42 @@ def open_regular(path: Path) -> BinaryIO:
         os.close(descriptor)
         raise ValueError(f"{path} must be a regular file")
     return os.fdopen(descriptor, "rb")
+
+
+def lock(descriptor: int, *, wait: bool) -> None:
+    """Lock an open file for this process until it is closed.
+
+    Raises
+    ------
+    BlockingIOError
+        If another process holds the lock, and ``wait`` is False.
+    OSError
+        If the file system does not support locks.
+    """
+    fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a folder, against processes and threads; wait if it is taken."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            with suppress(OSError):  # some file systems do not support locks
+                lock(descriptor, wait=True)
+            yield
+        finally:  # unlock and close: either one suffices after an interrupt
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+
+
+def checksum(file: BinaryIO, start: int = 0, size: float = math.inf) -> int:
+    """Return the CRC-32 of ``size`` bytes of a file from byte ``start``; by default up to the end."""
+    file.seek(start)
+    found = 0
+    while size > 0 and (block := file.read(int(min(size, _BLOCK)))):
+        found = zlib.crc32(block, found)
+        size -= len(block)
+    return found

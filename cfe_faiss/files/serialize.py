@@ -1,22 +1,24 @@
-"""Serialization of evidence indexes to bytes, in the layout of index files, and copies."""
+"""Evidence indexes as bytes in the layout of index files, in streams of FAISS and Python, and as copies."""
 
 from __future__ import annotations
 
 import io
+import os
 from typing import Any, cast
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Bytes
 from cfe_faiss.files import footer
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.faiss_functions import adopt
 
 _SOURCE = "data"
+_BLOCK = 1 << 20  # bytes that are read from a stream at once
 
 
-def serialize_index(index: EvidenceIndex) -> NDArray[np.uint8]:
+def serialize_index(index: EvidenceIndex) -> Bytes:
     """Serialize an evidence index to bytes, including labels and partitions.
 
     The bytes equal the file that :func:`cfe_faiss.write_index` writes. Stock ``faiss.deserialize_index`` also reads
@@ -56,7 +58,7 @@ def serialize_index(index: EvidenceIndex) -> NDArray[np.uint8]:
     return np.frombuffer(file.getbuffer(), np.uint8)
 
 
-def deserialize_index(data: NDArray[np.uint8] | bytes | bytearray | memoryview) -> EvidenceIndex:
+def deserialize_index(data: Bytes | bytes | bytearray | memoryview) -> EvidenceIndex:
     """Return an evidence index from the bytes of :func:`serialize_index` or of an index file.
 
     Parameters
@@ -126,10 +128,44 @@ def clone_index(index: EvidenceIndex) -> EvidenceIndex:
     return cast(EvidenceIndex, copy)
 
 
-def _as_bytes(data: Any) -> NDArray[np.uint8]:
+def _as_bytes(data: Any) -> Bytes:
     if isinstance(data, bytes | bytearray | memoryview):
         data = np.frombuffer(data, np.uint8)
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1:
         got = f"{data.dtype} of shape {data.shape}" if isinstance(data, np.ndarray) else type(data).__name__
         raise TypeError(f"data must be bytes or a uint8 array of shape (n,), got {got}")
     return data
+
+
+def is_stream(target: Any, method: str) -> bool:
+    """Return whether ``target`` is an object of FAISS or Python to read from or write to, with this method."""
+    if isinstance(target, io.TextIOBase):
+        raise TypeError(f"path must be a path, a binary file or a stream of faiss, got the text file {target!r}")
+    if isinstance(target, str | os.PathLike):
+        return False
+    return isinstance(target, faiss.IOWriter if method == "write" else faiss.IOReader) or hasattr(target, method)
+
+
+def write_all(data: Bytes, target: Any) -> None:
+    """Write all bytes to a stream; raise OSError if it takes fewer."""
+    left = data.data
+    while left:
+        if isinstance(target, faiss.IOWriter):
+            count = target(faiss.swig_ptr(np.frombuffer(left, np.uint8)), 1, len(left))
+        else:
+            count = target.write(left)
+        if not count:
+            raise OSError(f"{target!r} took {len(data) - len(left)} of {len(data)} bytes")
+        left = left[count:]
+
+
+def read_all(source: Any) -> bytes:
+    """Return all bytes of a stream, from its position to its end."""
+    block = np.empty(_BLOCK, np.uint8)
+
+    def read() -> Any:
+        if isinstance(source, faiss.IOReader):
+            return block[: source(faiss.swig_ptr(block), 1, _BLOCK)].tobytes()
+        return source.read(_BLOCK)
+
+    return b"".join(iter(read, b""))

@@ -3,12 +3,11 @@
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Array
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.files.faiss_payload import DamageError, Payload
 from cfe_faiss.rows.label_keys import table_from
@@ -18,7 +17,7 @@ from cfe_faiss.rows.snapshot import Snapshot, check_references
 ALIGNMENT = 64
 _MAX_LABEL = np.iinfo(np.int32).max
 
-_FLAT, _PQ = "EvidenceFlat", "EvidenceIVFPQ"
+_FLAT = "EvidenceFlat"
 _KEYS = {"label_keys": "|u1", "label_ends": "<i8", "label_codes": "<i4"}
 _CALIBRATIONS = {"calibrations": "<f8", "calibration_starts": "<i8", "calibration_classes": "<f8"}
 _LISTS = {"labels": "<i4", **_KEYS, "list_checksums": "<u4", **_CALIBRATIONS}
@@ -26,21 +25,16 @@ _LISTS |= dict.fromkeys(("centroids", "route_means", "route_entry_means", "regio
 _LISTS |= dict.fromkeys(("references", "route_labels"), "<i4")
 _LISTS |= dict.fromkeys(("route_filled", "route_entry_filled"), "|u1")
 _LISTS |= dict.fromkeys(("reference_starts", "route_starts", "route_lists", "region_starts", "region_lists"), "<i8")
-_SECTIONS = {
-    _FLAT: {"labels": "<i4", **_KEYS},
-    "EvidenceIVF": _LISTS,
-    "EvidenceIVFScalarQuantizer": _LISTS,
-    _PQ: _LISTS | {"vectors": "<f4"},
-}
 _METRIC: dict[str, type] = {"metric": str, "longest": float}
 _SEARCH = _METRIC | {"theta": float, "weighted": bool, "complete": bool, "routing": str, "choice": str}
 _CHOICES = ("", "float/float", "float/byte", "byte/float", "byte/byte")
-_PARAMETERS: dict[str, dict[str, type]] = {
-    _FLAT: _METRIC,
-    "EvidenceIVF": _SEARCH,
-    "EvidenceIVFScalarQuantizer": _SEARCH,
-    _PQ: _SEARCH | {"k_factor": float},
+_KINDS: dict[str, tuple[dict[str, str], dict[str, type]]] = {
+    _FLAT: ({"labels": "<i4", **_KEYS}, _METRIC),
+    "EvidenceIVF": (_LISTS, _SEARCH),
+    "EvidenceIVFScalarQuantizer": (_LISTS, _SEARCH),
+    "EvidenceIVFPQ": (_LISTS | {"vectors": "<f4"}, _SEARCH | {"k_factor": float}),
 }
+"""Dtype of each section, and type of each parameter, by kind of index."""
 SINCE_VERSION = {
     "list_checksums": 3,
     **dict.fromkeys(("choice", *_CALIBRATIONS), 4),
@@ -53,27 +47,26 @@ ON_OPENING = (*_KEYS, "centroids", "reference_starts", "list_checksums", *_CALIB
 VECTORS = ("vectors",)
 """Sections that are checked with the payload's own vectors: in a mapped file not at all."""
 
-Arrays = Mapping[str, NDArray[Any]]
+Arrays = Mapping[str, Array]
 
 
 def check_header(header: dict[str, Any], end: int) -> None:
     """Raise DamageError unless the header is complete for its version and all sections end before byte ``end``."""
     kind = _taken(header, "kind", str)
-    if kind not in _SECTIONS:
+    if kind not in _KINDS:
         raise DamageError(f"it holds an index of unknown kind {kind!r}")
     payload = _taken(header, "payload", dict)
     for name in ("size", "crc32", "structure_crc32"):
         _natural(payload, name)
-    of_version = partial(_since, header["version"])
-    _check_parameters(_taken(header, "parameters", dict), of_version(_PARAMETERS[kind]))
+    dtypes, parameters = (_since(header["version"], items) for items in _KINDS[kind])
+    _check_parameters(_taken(header, "parameters", dict), parameters)
     sections = _taken(header, "sections", list)
     names = [_taken(section, "name", str) for section in sections]
-    wanted = of_version(_SECTIONS[kind])
-    if sorted(names) != sorted(wanted):
-        raise DamageError(f"it has the sections {names}, not {[*wanted]}")
+    if sorted(names) != sorted(dtypes):
+        raise DamageError(f"it has the sections {names}, not {[*dtypes]}")
     place = payload["size"]
     for name, section in zip(names, sections, strict=True):
-        place = _check_section(section, name, _SECTIONS[kind][name], place)
+        place = _check_section(section, name, dtypes[name], place)
     if place > end:
         raise DamageError(f"its sections end at byte {place}, beyond its header at {end}")
 
@@ -131,38 +124,31 @@ def _check_section(section: dict[str, Any], name: str, dtype: str, place: int) -
 def check_shapes(kind: str, payload: Payload, header: dict[str, Any]) -> None:
     """Raise DamageError unless the shapes of all sections match the payload."""
     got = {section["name"]: tuple(section["shape"]) for section in header["sections"]}
-    wanted: dict[str, tuple[int, ...]] = {"labels": (payload.ntotal,)}
-    if "label_codes" in got:
-        codes, ends = (*got["label_codes"], 0)[0], (*got["label_ends"], 0)[0]
-        size = (*got["label_keys"], 0)[0] if ends else 8 * codes
-        wanted["label_codes"], wanted["label_keys"], wanted["label_ends"] = (codes,), (size,), (codes if ends else 0,)
-    if kind == _PQ:
-        wanted["vectors"] = (payload.ntotal, payload.d)
+    sizes = {name: (*shape, 0)[0] for name, shape in got.items()}
+    n, d, nlist = payload.ntotal, payload.d, len(payload.sizes)
+    codes, ends = sizes.get("label_codes", 0), sizes.get("label_ends", 0)
+    wanted: dict[str, tuple[int, ...]] = {"labels": (n,), "vectors": (n, d), "list_checksums": (nlist, 2)}
+    wanted["label_codes"], wanted["label_ends"] = (codes,), (codes if ends else 0,)
+    wanted["label_keys"] = (sizes.get("label_keys", 0) if ends else 8 * codes,)
     if kind != _FLAT:
-        nlist, more = len(payload.sizes), (*got["centroids"], 0)[0]
-        wanted["centroids"] = (more, nlist, payload.d)
-        wanted["references"] = (more, payload.ntotal)
+        more, lists, classes = sizes["centroids"], sizes["route_means"], sizes["route_labels"]
+        entries, clusters = sizes["route_lists"], sizes["region_means"]
+        wanted["centroids"], wanted["references"] = (more, nlist, d), (more, n)
         wanted["reference_starts"] = (more * nlist + 1,)
-        routed = header["parameters"]["routing"] == "evidence" and payload.ntotal
-        lists, classes, entries = (*got["route_means"], 0)[0], (*got["route_labels"], 0)[0], (*got["route_lists"], 0)[0]
-        length = payload.d + bool(routed and header["parameters"].get("metric", "cosine") != "cosine")
-        wanted["route_means"] = ((more + 1) * nlist if routed else 0, length)
-        wanted["route_filled"] = (lists,)
+        routed = header["parameters"]["routing"] == "evidence" and n
+        length = d + bool(routed and header["parameters"].get("metric", "cosine") != "cosine")
+        wanted["route_means"], wanted["route_filled"] = ((more + 1) * nlist if routed else 0, length), (lists,)
         wanted["route_labels"], wanted["route_starts"] = (classes,), (classes + 1,)
         wanted["route_lists"] = wanted["route_entry_filled"] = (entries,)
         wanted["route_entry_means"] = (entries, length)
-        clusters = (*got["region_means"], 0)[0]
-        wanted["region_means"], wanted["region_starts"] = (clusters, payload.d), (clusters + 1,)
+        wanted["region_means"], wanted["region_starts"] = (clusters, d), (clusters + 1,)
         wanted["region_lists"] = (lists if clusters else 0,)
-        if "list_checksums" in got:
-            wanted["list_checksums"] = (nlist, 2)
-        if "calibrations" in got:
-            number, classes = (*got["calibrations"], 0)[0], (*got["calibration_classes"], 0)[0]
-            wanted["calibrations"], wanted["calibration_classes"] = (number, 4), (classes, 3)
-            wanted["calibration_starts"] = (number + 1,)
-    for name, shape in wanted.items():
-        if got[name] != shape:
-            raise DamageError(f"its section {name!r} has shape {got[name]}, not {shape}")
+        made, of_classes = sizes.get("calibrations", 0), sizes.get("calibration_classes", 0)
+        wanted["calibrations"], wanted["calibration_classes"] = (made, 4), (of_classes, 3)
+        wanted["calibration_starts"] = (made + 1,)
+    for name, shape in got.items():
+        if shape != wanted[name]:
+            raise DamageError(f"its section {name!r} has shape {shape}, not {wanted[name]}")
 
 
 def check_lists(payload: Payload, arrays: Arrays) -> None:

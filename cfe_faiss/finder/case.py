@@ -8,9 +8,9 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute
+from cfe_faiss.base.arrays import Int32s
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import format_similarity
@@ -118,7 +118,7 @@ def _distance(attribute: Attribute, whole: Attribute) -> float:
     return float(away.mean())
 
 
-def _class_names(finder: "EvidenceFinder", labels: NDArray[np.int32]) -> list[str]:
+def _class_names(finder: "EvidenceFinder", labels: Int32s) -> list[str]:
     return ["not known" if label == UNKNOWN else _text(finder.class_name(label)) for label in labels.tolist()]
 
 

@@ -5,27 +5,26 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.classes import Predictions, as_predictions
 from cfe_faiss.attributes.table import Attributes, attributes_of
+from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_dense, as_matrix, as_unit_rows, is_sparse, to_host
 from cfe_faiss.finder.inputs import probabilities_of
 from cfe_faiss.finder.names import as_row_ids, row_numbers
 from cfe_faiss.finder.table import call_on_table, class_texts
 from cfe_faiss.graph.edges import is_torch_sparse, parts_for_the_model
-from cfe_faiss.graph.node_types import is_heterogeneous
+from cfe_faiss.graph.metapath import is_heterogeneous
 from cfe_faiss.graph.updates import KSVectors, as_edges, features_of_nodes
 from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
+from cfe_faiss.rows.faiss_functions import Step
 
 if TYPE_CHECKING:
     from cfe_faiss.finder.finder import EvidenceFinder
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float32]
 _PER_NODE = ("y", "train_mask", "val_mask", "test_mask")  # values of data that get unknown ones for new nodes
 
 
@@ -48,10 +47,10 @@ class Source:
     """
 
     x: Any = None
-    columns: NDArray[np.bool_] | None = None
+    columns: Bools | None = None
     settings: tuple[int, float] | None = None
     ks: KSVectors | None = None
-    labels: NDArray[np.int32] | None = None
+    labels: Int32s | None = None
 
 
 @dataclass(slots=True)
@@ -89,11 +88,11 @@ class _Rows:
 
     before: int
     n: int
-    ids: NDArray[Any] | None
+    ids: Array | None
     edges: tuple[Ints, Ints]
     changed: Ints
-    values: NDArray[Any]
-    added: NDArray[Any]
+    values: Array
+    added: Array
     removed: Ints
     weights: Any = None
 
@@ -103,7 +102,7 @@ class _Rows:
         given = (*self.edges, self.changed, self.removed)
         return self.n == self.before and self.weights is None and not any(map(np.size, given))
 
-    def apply_to(self, X: NDArray[Any]) -> NDArray[Any]:
+    def apply_to(self, X: Array) -> Array:
         """Return the rows of a matrix after the change; rows that leave are zero."""
         for part in (self.values, self.added):
             if X.dtype.kind in "biu" and not np.array_equal(part.astype(X.dtype), part):
@@ -114,29 +113,20 @@ class _Rows:
         return result
 
 
-class _After(NamedTuple):
-    """Graph and vectors after a change, the rows whose vectors differ, and the steps that complete the change."""
-
-    graph: Any
-    vectors: Floats
-    changed: Ints
-    steps: list[tuple[Any, tuple[Any, ...]]]
-
-
 def update(finder: EvidenceFinder, changes: Changes, predictions: Any, features: Any) -> Ints:
     """Change a finder in place and return the rows whose vector or class changed, ascending."""
     rows = _check(finder, changes)
     attributes = _attributes_after(finder, rows, features)
-    after = _vectors_after(finder, rows)
+    graph, vectors, moved, steps = _vectors_after(finder, rows)
     data = finder.data if rows.is_empty else data_after(finder.data, rows, finder)
     found = _predict(finder, data, rows.n, predictions, features)
     truth = finder.truth
     if truth is not None:
         truth = np.append(truth, np.full(rows.n - rows.before, UNKNOWN, np.int32))
     values = {
-        "vectors": after.vectors,
+        "vectors": vectors,
         "labels": found.labels,
-        "graph": after.graph,
+        "graph": graph,
         "attributes": attributes,
         "truth": truth,
         "ids": rows.ids,
@@ -145,9 +135,9 @@ def update(finder: EvidenceFinder, changes: Changes, predictions: Any, features:
         "data": data,
     }
     relabelled = np.flatnonzero(found.labels[: rows.before] != finder.labels)
-    changed = np.setdiff1d(np.union1d(after.changed, relabelled), rows.removed)
+    changed = np.setdiff1d(np.union1d(moved, relabelled), rows.removed)
     # `object.__setattr__` is compiled: the steps run without Python code in between, and none of them can fail.
-    steps = [*after.steps, (object.__setattr__, (finder.source, "labels", found.labels))]
+    steps += [(object.__setattr__, (finder.source, "labels", found.labels))]
     steps += [(object.__setattr__, (finder, name, value)) for name, value in values.items()]
     kept = replace(finder)  # the old arrays outlive the steps
     with finder.index.changing() as transaction:
@@ -156,8 +146,8 @@ def update(finder: EvidenceFinder, changes: Changes, predictions: Any, features:
         )
         ids = np.append(stored, np.arange(rows.before, rows.n))
         codes, more = transaction.encode(found.labels[ids], len(ids))
-        if len(after.changed) or len(gone):
-            X = as_unit_rows("vectors", after.vectors[ids])
+        if len(moved) or len(gone):
+            X = as_unit_rows("vectors", vectors[ids])
             transaction.replace(np.append(stored, gone), X, codes, ids, [*more, *steps])
         else:  # only classes change, so no row needs its list again
             order = np.argsort(places := transaction.snapshot.rows_of(ids))
@@ -192,26 +182,18 @@ def _check(finder: EvidenceFinder, changes: Changes) -> _Rows:
     both = np.intersect1d(changed, removed)
     if len(both) or len(np.unique(changed)) < len(changed):
         raise ValueError(f"x must name rows that stay, each once, got {list(x)} and remove_nodes {finder.names(both)}")
-    return _Rows(
-        before,
-        n,
-        ids,
-        (_edges("add_edges", changes.add_edges, ids, n), _edges("remove_edges", changes.remove_edges, ids, n)),
-        changed,
-        features_of_nodes(x, d),
-        added,
-        np.unique(removed),
-        changes.edge_weight,
-    )
+    edges = _edges("add_edges", changes.add_edges, ids, n), _edges("remove_edges", changes.remove_edges, ids, n)
+    values = features_of_nodes(x, d)
+    return _Rows(before, n, ids, edges, changed, values, added, np.unique(removed), changes.edge_weight)
 
 
-def _edges(name: str, given: Any, ids: NDArray[Any] | None, n: int) -> Ints:
+def _edges(name: str, given: Any, ids: Array | None, n: int) -> Ints:
     """Return edges of users' ids as edges of rows, (2, m)."""
     edges = as_edges(name, given)
     return row_numbers(name, edges.ravel(), ids, n).reshape(2, -1) if edges.size else edges.astype(np.int64)
 
 
-def _ids_after(finder: EvidenceFinder, new: Any, n: int) -> NDArray[Any] | None:
+def _ids_after(finder: EvidenceFinder, new: Any, n: int) -> Array | None:
     more = n - len(finder.labels)
     if (new is not None) != (finder.ids is not None and more > 0):
         needed = f"given for {more} new rows" if finder.ids is not None and more else "left out, rows go by numbers"
@@ -230,15 +212,15 @@ def _attributes_after(finder: EvidenceFinder, rows: _Rows, features: Any) -> Att
     return attributes
 
 
-def _vectors_after(finder: EvidenceFinder, rows: _Rows) -> _After:
-    """Compute graph and vectors after a change. KS vectors are complete with the steps only."""
+def _vectors_after(finder: EvidenceFinder, rows: _Rows) -> tuple[Any, Floats, Ints, list[Step]]:
+    """Return graph and vectors after a change, the rows whose vectors differ, and the steps that complete it."""
     if rows.is_empty:
-        return _After(finder.graph, finder.vectors, rows.changed, [])
+        return finder.graph, finder.vectors, rows.changed, []
     if finder.graph is None:
         unit = replace(rows, values=as_unit_rows("x", rows.values), added=as_unit_rows("add_nodes", rows.added))
         vectors, new = unit.apply_to(finder.vectors), np.arange(rows.before, rows.n)
         differs = (vectors[rows.changed] != finder.vectors[rows.changed]).any(axis=1)
-        return _After(None, vectors, np.append(np.sort(rows.changed[differs]), new), [])
+        return None, vectors, np.append(np.sort(rows.changed[differs]), new), []
     columns = slice(None) if finder.source.columns is None else finder.source.columns
     changes = {
         "add_edges": rows.edges[0],
@@ -249,7 +231,7 @@ def _vectors_after(finder: EvidenceFinder, rows: _Rows) -> _After:
         "edge_weight": rows.weights,
     }
     prepared = _ks_of(finder).prepare(**changes)
-    return _After(prepared.graph, prepared.vectors.copy(), prepared.changed, [prepared.complete])
+    return prepared.graph, prepared.vectors.copy(), prepared.changed, [prepared.complete]
 
 
 def _ks_of(finder: EvidenceFinder) -> KSVectors:
@@ -321,7 +303,7 @@ def _is_plain(data: Any) -> bool:
     return all(part is not None and not is_sparse(part) and not is_torch_sparse(part) for part in parts)
 
 
-def _like(value: Any, array: NDArray[Any]) -> Any:
+def _like(value: Any, array: Array) -> Any:
     """Return an array as a tensor, if ``value`` is one, of the same type and device."""
     return value.new_tensor(array) if hasattr(value, "new_tensor") else array
 

@@ -8,31 +8,21 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss.attributes.classes import Predictions, check_names, node_count
 from cfe_faiss.attributes.columns import Removed, kept_columns, leave_out
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
+from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names, as_nodes, as_number, as_unit_rows
 from cfe_faiss.base.extras import extra
+from cfe_faiss.finder import inputs
 from cfe_faiss.finder.case import Case, case_of
 from cfe_faiss.finder.changes import Changes, Source, update
-from cfe_faiss.finder.frames import as_html, class_name
-from cfe_faiss.finder.inputs import (
-    EXACT_UP_TO,
-    attributes_given,
-    check_cosine,
-    check_data,
-    fill_index,
-    is_model,
-    of_type,
-    probabilities_of,
-    true_classes,
-    truth_of,
-)
+from cfe_faiss.finder.inputs import EXACT_UP_TO
 from cfe_faiss.finder.names import as_row_ids, class_numbers, row_numbers
-from cfe_faiss.finder.results import LocalEvidence, PairEvidence
+from cfe_faiss.finder.results import LocalEvidence, PairEvidence, as_html, class_name
 from cfe_faiss.finder.scores import as_scores, gap_conditions, split_scores
 from cfe_faiss.finder.table import Roles, table_fields
 from cfe_faiss.graph import Graph, as_graph
@@ -115,23 +105,23 @@ class EvidenceFinder:
     'worst area'
     """
 
-    vectors: NDArray[np.float32]
-    labels: NDArray[np.int32]
+    vectors: Floats
+    labels: Int32s
     index: EvidenceIndex
     graph: Graph | None = None
     attributes: Attributes | None = None
-    truth: NDArray[np.int32] | None = None
+    truth: Int32s | None = None
     class_names: tuple[str, ...] | None = None
     removed: Removed | None = None
     model_only: tuple[str, ...] = ()
-    ids: NDArray[Any] | None = None
-    probabilities: NDArray[np.float64] | None = None
+    ids: Array | None = None
+    probabilities: Doubles | None = None
     model: Any = None
     data: Any = None
     sensitive: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
     source: Source = field(default_factory=Source)
-    scores: NDArray[np.float64] | None = None
+    scores: Doubles | None = None
 
     def __repr__(self) -> str:
         n, d = self.vectors.shape
@@ -166,13 +156,13 @@ class EvidenceFinder:
             columns = {name: [getattr(np, name)(self.scores)] for name in ("min", "median", "mean", "max")}
         return as_html(repr(self), pd.DataFrame(columns))
 
-    def names(self, rows: ArrayLike) -> NDArray[Any]:
+    def names(self, rows: ArrayLike) -> Array:
         """Return the user's ids of rows, in the shape of ``rows``; without ids, the row numbers."""
         numbers = np.asarray(rows, np.int64)
-        named: NDArray[Any] = numbers if self.ids is None else self.ids[numbers]
+        named: Array = numbers if self.ids is None else self.ids[numbers]
         return named
 
-    def rows(self, argument: str, ids: Any) -> NDArray[np.int64]:
+    def rows(self, argument: str, ids: Any) -> Ints:
         """Return the row number of each id, (m,); or the rows that a mask, (n,), selects.
 
         Raises
@@ -182,7 +172,7 @@ class EvidenceFinder:
         """
         return row_numbers(argument, ids, self.ids, len(self.labels))
 
-    def searched(self, argument: str, ids: Any) -> NDArray[np.int64]:
+    def searched(self, argument: str, ids: Any) -> Ints:
         """Return the row numbers of ids as :meth:`rows` does; ValueError if one is not among the searched rows."""
         rows = self.rows(argument, ids)
         absent = ~np.isin(rows, self.index.members().ids)
@@ -190,7 +180,7 @@ class EvidenceFinder:
             raise ValueError(f"{argument} must be in the index, got {self.names(rows[absent]).tolist()[0]!r}")
         return rows
 
-    def class_numbers(self, argument: str, classes: Any) -> NDArray[np.int32]:
+    def class_numbers(self, argument: str, classes: Any) -> Int32s:
         """Return the numbers of a class or of a collection of classes, given by names or numbers, each once, (c,).
 
         If all class names are whole numbers, such as "1" and "2", a number is a name.
@@ -212,7 +202,7 @@ class EvidenceFinder:
         """Return the name of a class, or "class <label>" without a name."""
         return class_name(self.class_names, label)
 
-    def similarity64(self, v: ArrayLike, u: ArrayLike) -> NDArray[np.float64]:
+    def similarity64(self, v: ArrayLike, u: ArrayLike) -> Doubles:
         """Return the KS of pairs of nodes in float64; see :func:`cfe_faiss.ks_similarity`, also for errors."""
         return ks_similarity(self.vectors, v, u, dtype=np.float64)
 
@@ -294,10 +284,10 @@ class EvidenceFinder:
         ImportError
             If ``model`` is a PyTorch model and torch is missing.
         """
-        whole, data, node_type = data, *of_type(data, node_type, metapath, edge_weight is True)
-        check_data(data)
+        whole, data, node_type = data, *inputs.of_type(data, node_type, metapath, edge_weight is True)
+        inputs.check_data(data)
         n = node_count(data)
-        attributes = attributes_given(features, data, n)
+        attributes = inputs.attributes_given(features, data, n)
         predicted = predictions_of(model, whole, features, node_type=node_type, loader=loader)
         check_names(predicted, data)
         searched = as_nodes("nodes", nodes, n)
@@ -310,16 +300,16 @@ class EvidenceFinder:
         return cls(
             vectors,
             predicted.labels,
-            fill_index(index, vectors, predicted.labels, searched),
+            inputs.fill_index(index, vectors, predicted.labels, searched),
             graph,
             attributes,
-            truth_of(data, n),
+            inputs.truth_of(data, n),
             predicted.class_names,
             removed,
             tuple(name for name in parts_for_the_model(data) if name not in taken),
             None if ids is None else as_row_ids("data.node_ids", ids, n),
-            probabilities_of(predicted),
-            model if is_model(model) else None,
+            inputs.probabilities_of(predicted),
+            model if inputs.is_model(model) else None,
             whole,
             _sensitive(sensitive, attributes),
             source=Source(x, None if removed is None else kept_columns(data, removed), (num_layers, alpha)),
@@ -395,14 +385,14 @@ class EvidenceFinder:
         return cls(
             vectors,
             predicted.labels,
-            fill_index(index, vectors, predicted.labels, searched),
+            inputs.fill_index(index, vectors, predicted.labels, searched),
             attributes=attributes,
-            truth=None if truth is None else true_classes(truth, n, predicted, class_names),
+            truth=None if truth is None else inputs.true_classes(truth, n, predicted, class_names),
             class_names=predicted.class_names,
             ids=None if ids is None else as_row_ids("ids", ids, n),
-            probabilities=probabilities_of(predicted),
-            model=model if is_model(model) else None,
-            data=dense if is_model(model) else None,
+            probabilities=inputs.probabilities_of(predicted),
+            model=model if inputs.is_model(model) else None,
+            data=dense if inputs.is_model(model) else None,
             sensitive=_sensitive(sensitive, attributes),
             scores=scores,
         )
@@ -495,7 +485,7 @@ class EvidenceFinder:
             parts |= {"scores": as_scores(values, n), "class_names": None}
         searched = np.arange(n) if nodes is None else np.unique(row_numbers("nodes", nodes, parts["ids"], n))
         files = (Path(source).resolve(),) if isinstance(source, str | Path) else ()
-        return cls(index=fill_index(index, parts["vectors"], parts["labels"], searched), files=files, **parts)
+        return cls(index=inputs.fill_index(index, parts["vectors"], parts["labels"], searched), files=files, **parts)
 
     @classmethod
     def from_index(
@@ -532,7 +522,7 @@ class EvidenceFinder:
         >>> finder.names(finder.local("ann", k=1).evidence)
         array([['ben']], dtype=object)
         """
-        check_cosine(index)
+        inputs.check_cosine(index)
         members = index.members()
         known = None if features is None else as_attributes(features)
         lengths = [len(values) for values in (truth, ids) if values is not None]
@@ -550,7 +540,7 @@ class EvidenceFinder:
             labels,
             index,
             attributes=known,
-            truth=None if truth is None else true_classes(truth, n, Predictions(labels, None, names), names),
+            truth=None if truth is None else inputs.true_classes(truth, n, Predictions(labels, None, names), names),
             class_names=names,
             ids=None if ids is None else as_row_ids("ids", ids, n),
             sensitive=_sensitive(sensitive, known),
@@ -708,7 +698,7 @@ class EvidenceFinder:
         predictions: Any = None,
         features: Any = None,
         ids: Any = None,
-    ) -> NDArray[Any]:
+    ) -> Array:
         """Change graph, vectors, predictions and index in place: all at once or, on an error, not at all.
 
         Without ``predictions`` the model is called for the data after the change. Results from before keep their
@@ -816,7 +806,7 @@ class EvidenceFinder:
         return {"where": where.numbered(self.class_names), "attributes": self.attributes, "graph": self.graph}
 
 
-def _classes_for_scores(model: Any, truth: Any, class_names: Any, n: int) -> NDArray[np.int32]:
+def _classes_for_scores(model: Any, truth: Any, class_names: Any, n: int) -> Int32s:
     """Return the one class of all rows of a finder with scores."""
     for name, value in (("model", model), ("truth", truth), ("class_names", class_names)):
         if value is not None:

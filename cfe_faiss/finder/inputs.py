@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.classes import Predictions, as_predictions
 from cfe_faiss.attributes.table import Attributes, attributes_of
+from cfe_faiss.base.arrays import Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_array, as_count, as_labels
-from cfe_faiss.graph.metapath import metapath_graph
-from cfe_faiss.graph.node_types import as_node_type, is_heterogeneous
+from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, metapath_graph
 from cfe_faiss.index.factory import evidence_factory
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.metric import Metric
@@ -26,7 +25,7 @@ def is_model(model: Any) -> bool:
     return callable(model) or hasattr(model, "predict")
 
 
-def probabilities_of(predicted: Predictions) -> NDArray[np.float64] | None:
+def probabilities_of(predicted: Predictions) -> Doubles | None:
     """Return the scores if they are probabilities: rows in [0, 1] with sum 1; None for logits and classes."""
     if predicted.scores is None:
         return None
@@ -72,9 +71,7 @@ def check_data(data: Any) -> None:
         )
 
 
-def fill_index(
-    index: str | EvidenceIndex | None, vectors: NDArray[np.float32], labels: NDArray[np.int32], nodes: NDArray[np.int64]
-) -> EvidenceIndex:
+def fill_index(index: str | EvidenceIndex | None, vectors: Floats, labels: Int32s, nodes: Ints) -> EvidenceIndex:
     """Return an index of some vectors, with their numbers as ids."""
     built = empty_index(index, len(nodes), vectors.shape[1])
     if not built.is_trained:
@@ -83,7 +80,7 @@ def fill_index(
     return built
 
 
-def true_classes(truth: Any, n: int, predicted: Predictions, class_names: Sequence[str] | None) -> NDArray[np.int32]:
+def true_classes(truth: Any, n: int, predicted: Predictions, class_names: Sequence[str] | None) -> Int32s:
     """Return true classes in the numbering of the predicted ones, both given as numbers or both as texts."""
     if np.asarray(truth).dtype.kind in "biu":
         if predicted.class_names is not None and class_names is None:
@@ -92,7 +89,7 @@ def true_classes(truth: Any, n: int, predicted: Predictions, class_names: Sequen
     return as_predictions(truth, n, predicted.class_names, "truth").labels
 
 
-def truth_of(data: Any, n: int) -> NDArray[np.int32] | None:
+def truth_of(data: Any, n: int) -> Int32s | None:
     """Return the true classes if ``data.y`` holds one for each node, and not several or a target of a regression."""
     y = getattr(data, "y", None)
     if y is None:

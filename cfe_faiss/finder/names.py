@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Array, Int32s, Ints
 from cfe_faiss.base.checks import as_ids, as_nodes, check_distinct, check_known, did_you_mean, to_host
 
 
-def as_row_ids(argument: str, values: Any, n: int) -> NDArray[Any]:
+def as_row_ids(argument: str, values: Any, n: int) -> Array:
     """Return the ids of n rows, (n,): int64 if all are integers, else texts as objects.
 
     Raises
@@ -29,7 +29,7 @@ def as_row_ids(argument: str, values: Any, n: int) -> NDArray[Any]:
     return ids
 
 
-def row_numbers(argument: str, given: Any, ids: NDArray[Any] | None, n: int) -> NDArray[np.int64]:
+def row_numbers(argument: str, given: Any, ids: Array | None, n: int) -> Ints:
     """Return the row of each id, (m,); or the rows that a mask, (n,), selects.
 
     Raises
@@ -50,7 +50,7 @@ def row_numbers(argument: str, given: Any, ids: NDArray[Any] | None, n: int) -> 
     return np.array([places[key] for key in keys], np.int64)
 
 
-def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count: int) -> NDArray[np.int32]:
+def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count: int) -> Int32s:
     """Return the numbers of a class or of several, each once, (c,).
 
     A number is the number of a class; if all class names are whole numbers, it is a name.
@@ -80,7 +80,7 @@ def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count:
     return np.array(list(found), np.int32)
 
 
-def _key(value: Any, ids: NDArray[Any]) -> Any:
+def _key(value: Any, ids: Array) -> Any:
     """Return an id in the type of the stored ids: "17" names the row 17, too."""
     if ids.dtype != np.int64:
         return str(value)

@@ -2,19 +2,25 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from html import escape
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
+from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.extras import extra
-from cfe_faiss.finder.frames import as_html, attribute_columns, class_columns
 from cfe_faiss.pairs import missing_text, pairs_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from cfe_faiss.finder.finder import EvidenceFinder
+
+_Sides: TypeAlias = Mapping[str, Ints]
+"""Nodes of each row, (m,), by side: "source" and "target", say."""
+_Columns: TypeAlias = "dict[str, pd.api.extensions.ExtensionArray | Array]"
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -42,10 +48,10 @@ class LocalEvidence:
         :meth:`cfe_faiss.IndexEvidenceIVF.recall_by_class`. 1 for exact searches, None with ``nprobe``.
     """
 
-    nodes: NDArray[np.int64]
-    evidence: NDArray[np.int64]
-    similarity: NDArray[np.float32]
-    labels: NDArray[np.int32]
+    nodes: Ints
+    evidence: Ints
+    similarity: Floats
+    labels: Int32s
     recall: float | None
     nprobe: int | None
     finder: "EvidenceFinder | None" = None
@@ -62,7 +68,7 @@ class LocalEvidence:
     def _repr_html_(self) -> str:
         return as_html(repr(self), self.to_frame())
 
-    def similarity64(self) -> NDArray[np.float64]:
+    def similarity64(self) -> Doubles:
         """Return the similarities in float64, (nq, k), NaN without evidence.
 
         :func:`cfe_faiss.ks_similarity` defines them, :func:`cfe_faiss.base.text.similarity_error` bounds their error.
@@ -125,10 +131,10 @@ class PairEvidence:
         As in :class:`LocalEvidence`.
     """
 
-    source: NDArray[np.int64]
-    target: NDArray[np.int64]
-    similarity: NDArray[np.float32]
-    labels: NDArray[np.int32]
+    source: Ints
+    target: Ints
+    similarity: Floats
+    labels: Int32s
     finder: "EvidenceFinder | None" = None
     missing: Mapping[str, int] = field(default_factory=dict)
 
@@ -137,7 +143,7 @@ class PairEvidence:
 
     def __repr__(self) -> str:
         ends = [0, -1][: len(self)]
-        similarity: NDArray[Any] = self.similarity[ends]
+        similarity: Array = self.similarity[ends]
         if self.finder is not None:
             similarity = self.finder.similarity64(self.source[ends], self.target[ends])
         return f"PairEvidence({pairs_text(len(self), similarity)}{missing_text(self.missing)})"
@@ -145,7 +151,7 @@ class PairEvidence:
     def _repr_html_(self) -> str:
         return as_html(repr(self), self.to_frame())
 
-    def similarity64(self) -> NDArray[np.float64]:
+    def similarity64(self) -> Doubles:
         """Return the similarities in float64, (k,), as :meth:`LocalEvidence.similarity64` does."""
         return _require_finder(self.finder).similarity64(self.source, self.target)
 
@@ -185,11 +191,7 @@ def _require_finder(finder: "EvidenceFinder | None") -> "EvidenceFinder":
 
 
 def _frame(
-    columns: dict[str, Any],
-    sides: dict[str, NDArray[np.int64]],
-    labels: NDArray[np.int32],
-    finder: "EvidenceFinder | None",
-    attributes: bool,
+    columns: dict[str, Any], sides: dict[str, Ints], labels: Int32s, finder: "EvidenceFinder | None", attributes: bool
 ) -> "pd.DataFrame":
     with extra("audit"):
         import pandas as pd
@@ -208,3 +210,56 @@ def _frame(
         if finder.attributes is not None:
             columns |= attribute_columns(sides, finder.attributes, columns)
     return pd.DataFrame(columns)
+
+
+# --- columns and texts ------------------------------------------------------------------------------------------------
+
+
+def class_columns(sides: _Sides, suffix: str, classes: Int32s, names: tuple[str, ...] | None) -> "_Columns":
+    """Return a column of classes for each side, "source_true" for the suffix "true".
+
+    ``classes`` has the class of every node, (n,). Columns hold names, or numbers if ``names`` is None. An unknown class
+    (-1) is None, or missing.
+    """
+    with extra("audit"):
+        import pandas as pd
+
+    columns: _Columns = {}
+    for side, nodes in sides.items():
+        found = classes[nodes]
+        if names is None:
+            columns[f"{side}_{suffix}"] = pd.Series(found, dtype="Int32").mask(found == UNKNOWN).array
+        else:
+            texts = [None if label == UNKNOWN else class_name(names, label) for label in found.tolist()]
+            columns[f"{side}_{suffix}"] = np.array([*texts, None], object)[:-1]
+    return columns
+
+
+def attribute_columns(sides: _Sides, attributes: Attributes, taken: "_Columns") -> "_Columns":
+    """Return two columns for each attribute, "source_Age" and "target_Age".
+
+    A name that is ``taken`` becomes "source_label (attribute)".
+    """
+    frames = {side: attributes.take(nodes).to_frame() for side, nodes in sides.items()}
+    columns: _Columns = {}
+    for name in attributes:
+        is_taken = any(f"{side}_{name}" in taken for side in sides)
+        for side, frame in frames.items():
+            columns[f"{side}_{name}{' (attribute)' if is_taken else ''}"] = frame[name].to_numpy()
+    return columns
+
+
+def as_html(title: str, frame: "pd.DataFrame", rows: int = 10) -> str:
+    """Return a line of text and the first rows of a frame for a notebook, all texts escaped."""
+    more = f"<p>{len(frame) - rows:,} more rows</p>" if len(frame) > rows else ""
+    return f"<p>{escape(title)}</p>{frame.head(rows).to_html(index=False, border=0)}{more}"
+
+
+def table_html(result: Any) -> str:
+    """Return :func:`as_html` of a result with a ``table``."""
+    return as_html(repr(result), result.table)
+
+
+def class_name(names: tuple[str, ...] | None, label: int) -> str:
+    """Return the name of a class, or "class <label>" without names."""
+    return f"class {label}" if names is None or not 0 <= label < len(names) else names[label]

@@ -4,16 +4,16 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.base.arrays import Array, Doubles
 from cfe_faiss.base.checks import as_array, as_number
 from cfe_faiss.finder.table import as_frame, check_column
 from cfe_faiss.search.query import Rules
 
 
-def as_scores(values: Any, n: int) -> NDArray[np.float64]:
+def as_scores(values: Any, n: int) -> Doubles:
     """Return the scores of n rows, (n,); ValueError if one is missing or infinite."""
     array = as_array("scores", values).astype(np.float64)
     if array.shape != (n,):
@@ -23,7 +23,7 @@ def as_scores(values: Any, n: int) -> NDArray[np.float64]:
     return array
 
 
-def split_scores(frame: Any, name: str) -> tuple[Any, NDArray[Any], NDArray[Any] | None]:
+def split_scores(frame: Any, name: str) -> tuple[Any, Array, Array | None]:
     """Return a table without its column of scores, the scores, and the ids in its index, or None."""
     table, index = as_frame(frame)
     check_column("scores", name, table)
@@ -31,7 +31,7 @@ def split_scores(frame: Any, name: str) -> tuple[Any, NDArray[Any], NDArray[Any]
 
 
 def gap_conditions(
-    where: Constraints | None, min_gap: float, scores: NDArray[np.float64], attributes: Attributes | None
+    where: Constraints | None, min_gap: float, scores: Doubles, attributes: Attributes | None
 ) -> dict[str, Any]:
     """Return the arguments of a search for rows of any class whose scores differ by at least ``min_gap``."""
     gap, name = as_number("min_gap", min_gap, 0.0, np.inf), "score"

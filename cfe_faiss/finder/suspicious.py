@@ -5,9 +5,9 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute, Attributes
+from cfe_faiss.base.arrays import Int32s
 from cfe_faiss.base.checks import UNKNOWN
 
 _FEWEST_ROWS = 20
@@ -22,8 +22,8 @@ class InputWarning(UserWarning):
 
 def check_table(
     attributes: Attributes,
-    labels: NDArray[np.int32] | None,
-    truth: NDArray[np.int32] | None,
+    labels: Int32s | None,
+    truth: Int32s | None,
     class_names: Sequence[str],
     *,
     sensitive: Sequence[str] = (),
@@ -108,9 +108,7 @@ def _column(attribute: Attribute) -> Iterator[str]:
         yield f"column {name!r} has another value in every row, as ids have: name it in id (--id {name})"
 
 
-def _outcomes(
-    compared: Sequence[Attribute], what: str, classes: NDArray[np.int32] | None, by_threshold: bool
-) -> Iterator[str]:
+def _outcomes(compared: Sequence[Attribute], what: str, classes: Int32s | None, by_threshold: bool) -> Iterator[str]:
     for attribute in compared:
         if classes is not None and _determines(attribute, classes, by_threshold):
             yield (
@@ -127,7 +125,7 @@ def _are_ids(attribute: Attribute) -> bool:
     return whole and (bool(_ID_NAME.search(attribute.name)) or float(numbers.max() - numbers.min()) == len(numbers) - 1)
 
 
-def _determines(attribute: Attribute, classes: NDArray[np.int32], by_threshold: bool) -> bool:
+def _determines(attribute: Attribute, classes: Int32s, by_threshold: bool) -> bool:
     """Return whether every value belongs to one class: few values, or many numbers that thresholds part."""
     both = (classes != UNKNOWN) & ~attribute.missing
     own, codes = classes[both], attribute.codes[both]

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.classes import Predictions, as_predictions
 from cfe_faiss.attributes.columns import DUPLICATE, PROXY, Proxy, Removed, association
 from cfe_faiss.attributes.table import Attributes, as_attributes
+from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s
 from cfe_faiss.base.checks import as_dense, as_unit_rows, check_distinct, check_known, did_you_mean
 from cfe_faiss.base.extras import extra
 from cfe_faiss.datasets.own.classes import sort_names
@@ -85,7 +85,7 @@ def table_fields(frame: Any, model: Any, roles: Roles, encoder: Any) -> dict[str
     }
 
 
-def as_frame(frame: Any) -> "tuple[pd.DataFrame, NDArray[Any] | None]":
+def as_frame(frame: Any) -> "tuple[pd.DataFrame, Array | None]":
     """Return a table with rows 0..n-1 and texts as column names, and the index of a pandas frame if it holds ids.
 
     Raises
@@ -143,7 +143,7 @@ def _column_names(given: Any) -> list[str]:
     return [given] if isinstance(given, str) else list(given) if several else []
 
 
-def call_on_table(model: Any, frame: "pd.DataFrame") -> tuple[list[str], tuple[str, ...], NDArray[np.float64] | None]:
+def call_on_table(model: Any, frame: "pd.DataFrame") -> tuple[list[str], tuple[str, ...], Doubles | None]:
     """Return predicted classes of the rows of a frame as texts, the names of the classes, and probabilities.
 
     An estimator that was fitted without column names gets an array, any other model the frame.
@@ -168,7 +168,7 @@ def call_on_table(model: Any, frame: "pd.DataFrame") -> tuple[list[str], tuple[s
 
 def _predict(
     model: Any, data: "pd.DataFrame", table: "pd.DataFrame", roles: Roles
-) -> tuple[list[str], tuple[str, ...], NDArray[np.float64] | None]:
+) -> tuple[list[str], tuple[str, ...], Doubles | None]:
     """Return predicted classes as texts, all class names, and probabilities if they are known."""
     argument, class_names = "model (the predictions)", roles.class_names
     values = None if is_model(model) else _column(table, model)
@@ -191,7 +191,7 @@ def _predict(
     return texts, names, shares
 
 
-def _by_scores(found: Predictions) -> tuple[list[str], tuple[str, ...], NDArray[np.float64] | None]:
+def _by_scores(found: Predictions) -> tuple[list[str], tuple[str, ...], Doubles | None]:
     """Return the same of predictions whose classes may have no names."""
     count = int(found.labels.max()) + 1 if found.scores is None else found.scores.shape[1]
     names = found.class_names or tuple(map(str, range(count)))
@@ -215,7 +215,7 @@ def _by_name(texts: list[str], names: tuple[str, ...]) -> list[str]:
     return [numbers[text] for text in texts] if set(texts) <= set(numbers) and not set(texts) & set(names) else texts
 
 
-def _as_probabilities(values: Any, n: int, names: tuple[str, ...]) -> NDArray[np.float64]:
+def _as_probabilities(values: Any, n: int, names: tuple[str, ...]) -> Doubles:
     array = np.asarray(values, np.float64).reshape(n, -1) if np.size(values) % n == 0 else np.empty((0, 0))
     if array.shape[1] == 1 and len(names) == 2:
         array = np.column_stack([1 - array, array])
@@ -251,7 +251,7 @@ def class_texts(argument: str, values: Any, n: int) -> list[str]:
     return texts
 
 
-def codes_of(argument: str, texts: Sequence[str], names: Sequence[str]) -> NDArray[np.int32]:
+def codes_of(argument: str, texts: Sequence[str], names: Sequence[str]) -> Int32s:
     """Return the number of each class, -1 for "".
 
     Raises
@@ -267,7 +267,7 @@ def codes_of(argument: str, texts: Sequence[str], names: Sequence[str]) -> NDArr
     return np.array([places[text] for text in texts], np.int32)
 
 
-def encode_columns(features: "pd.DataFrame", encoder: Any, left_out: Sequence[str]) -> NDArray[np.float32]:
+def encode_columns(features: "pd.DataFrame", encoder: Any, left_out: Sequence[str]) -> Floats:
     """Return the vectors of rows, made by ``encoder`` or the default encoder."""
     if not len(features.columns):
         raise ValueError(

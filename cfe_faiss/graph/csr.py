@@ -4,10 +4,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss import _native
 from cfe_faiss.base import threads
+from cfe_faiss.base.arrays import Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.temporary import releasing
 from cfe_faiss.base.text import summary
@@ -48,9 +49,9 @@ class Graph:
     array([0, 2], dtype=int32)
     """
 
-    indptr: NDArray[np.int64]
-    indices: NDArray[np.int32]
-    weights: NDArray[np.float32] | None = None
+    indptr: Ints
+    indices: Int32s
+    weights: Floats | None = None
     directed: bool = False
 
     __repr__ = summary
@@ -76,7 +77,7 @@ class Graph:
         """Number of entries of ``indices``: an undirected edge counts twice."""
         return len(self.indices)
 
-    def neighbors(self, v: int) -> NDArray[np.int32]:
+    def neighbors(self, v: int) -> Int32s:
         """Return N(v), ascending, as a view.
 
         Raises
@@ -98,11 +99,7 @@ class Graph:
 
 
 def as_graph(
-    graph: Any,
-    num_nodes: int | None = None,
-    *,
-    edge_weight: ArrayLike | bool | None = None,
-    directed: bool = False,
+    graph: Any, num_nodes: int | None = None, *, edge_weight: ArrayLike | bool | None = None, directed: bool = False
 ) -> Graph:
     """Return a graph of any supported form as a :class:`Graph`.
 

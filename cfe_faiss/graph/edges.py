@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Array, Floats, Ints
 from cfe_faiss.base.checks import as_array, is_sparse
 
 # Edges are read in blocks, to avoid an int64 copy of a large edge list.
 _EDGES_PER_BLOCK = 1 << 20
 
-Block: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float32] | None]
+Block: TypeAlias = tuple[Ints, Floats | None]
 """Edges, (2, m), sources above targets, and their weights, (m,)."""
 
 
@@ -89,7 +89,7 @@ def as_scipy(adj_t: Any, *, weighted: bool = True) -> Any:
     return kind((_values(parts[2], len(indices), weighted), indices, indptr), shape=tuple(map(int, shape[:2])))
 
 
-def _values(values: Any, size: int, weighted: bool) -> NDArray[Any]:
+def _values(values: Any, size: int, weighted: bool) -> Array:
     array = np.ones(size, np.float32) if values is None else as_array("the values of graph", values)
     if array.ndim > 1:
         if weighted:
@@ -118,7 +118,7 @@ def _of_edge_index(edge_index: Any, num_nodes: int | None, edge_weight: Any) -> 
     return _in_blocks(n, (array[0], array[1]), weights, weights)
 
 
-def _number_of_nodes(array: NDArray[Any], num_nodes: int | None) -> int:
+def _number_of_nodes(array: Array, num_nodes: int | None) -> int:
     if array.size == 0:
         if num_nodes is None:
             raise ValueError("edge_index must hold at least one edge, or num_nodes be given, got shape (2, 0)")
@@ -189,9 +189,7 @@ def _of_matrix(matrix: Any, num_nodes: int | None, weighted: bool, *, transposed
     )
 
 
-def _in_blocks(
-    n: int, ends: Sequence[NDArray[Any]], weights: NDArray[np.float32] | None, entries: NDArray[Any] | None
-) -> Edges:
+def _in_blocks(n: int, ends: Sequence[Array], weights: Floats | None, entries: Array | None) -> Edges:
     """Return edges from ``ends``, (2, E), whose entries are not 0; None: all of them."""
 
     def blocks() -> Iterator[Block]:
@@ -204,7 +202,7 @@ def _in_blocks(
     return Edges(n, weights is not None, blocks)
 
 
-def as_weights(name: str, values: Any, size: int, first: int = 0) -> NDArray[np.float32]:
+def as_weights(name: str, values: Any, size: int, first: int = 0) -> Floats:
     """Return the weights of edges, (size,); errors name edges by their numbers, counted from ``first``."""
     array = as_array(name, values)
     if array.shape != (size,):

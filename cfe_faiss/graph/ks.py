@@ -10,10 +10,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss import _native
 from cfe_faiss.base import threads
+from cfe_faiss.base.arrays import Array, Doubles, Floats
 from cfe_faiss.base.checks import as_array, as_count, as_ids, as_matrix, as_number, is_sparse
 from cfe_faiss.base.temporary import release, releasing, scratch
 from cfe_faiss.graph import Graph, as_graph, native_graph
@@ -30,11 +31,11 @@ def ks_vectors(  # noqa: PLR0913
     *,
     edge_weight: ArrayLike | bool | None = None,
     directed: bool = False,
-    out: NDArray[np.float32] | None = None,
+    out: Floats | None = None,
     workspace: str | os.PathLike[str] | None = None,
     memory: int = 1 << 30,
     progress: bool = False,
-) -> NDArray[np.float32]:
+) -> Floats:
     """Return the KS vector of every node: the inner product of two rows is the KS score of the two nodes.
 
     With x^0 = ``x`` and, for l = 0..L-1 (L is ``num_layers``)::
@@ -110,12 +111,10 @@ def ks_vectors(  # noqa: PLR0913
 
 
 @overload
-def ks_similarity(
-    X: Any, v: ArrayLike, u: ArrayLike, *, dtype: type[np.float32] = np.float32
-) -> NDArray[np.float32]: ...
+def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike, *, dtype: type[np.float32] = np.float32) -> Floats: ...
 @overload
-def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike, *, dtype: type[np.float64]) -> NDArray[np.float64]: ...
-def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike, *, dtype: Any = np.float32) -> NDArray[Any]:
+def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike, *, dtype: type[np.float64]) -> Doubles: ...
+def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike, *, dtype: Any = np.float32) -> Array:
     """Return the KS scores of pairs of nodes: the inner products of their KS vectors.
 
     Parameters
@@ -170,14 +169,14 @@ def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike, *, dtype: Any = np.float32
     return scores.reshape(left.shape)
 
 
-def _cosines(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.float64]:
+def _cosines(x: Floats, y: Floats) -> Doubles:
     """Return the cosine of each row of x and of y as 1 - |x - y|**2 / 2 of unit rows, without cancellation near 1."""
     rows = np.stack([x, y]).astype(np.float64)
     lengths = np.linalg.norm(rows, axis=2, keepdims=True)
     unit = rows / np.where(lengths > 0, lengths, 1)
     cosines = 1 - ((unit[0] - unit[1]) ** 2).sum(axis=1) / 2
     cosines = np.where((x == y).all(axis=1), 1.0, np.clip(cosines, -1.0, np.nextafter(1.0, 0.0)))
-    result: NDArray[np.float64] = np.where((lengths > 0).all(axis=(0, 2)), cosines, 0.0)
+    result: Doubles = np.where((lengths > 0).all(axis=(0, 2)), cosines, 0.0)
     return result
 
 
@@ -194,7 +193,7 @@ def _as_features(x: Any) -> Any:
     return features
 
 
-def _check_out(out: NDArray[np.float32], shape: tuple[int, int]) -> NDArray[np.float32]:
+def _check_out(out: Floats, shape: tuple[int, int]) -> Floats:
     if not isinstance(out, np.ndarray) or out.dtype != np.float32:
         raise TypeError(f"out must be a float32 array, got {getattr(out, 'dtype', type(out).__name__)}")
     if out.shape != shape:
@@ -206,13 +205,13 @@ def _check_out(out: NDArray[np.float32], shape: tuple[int, int]) -> NDArray[np.f
 
 def _work_matrices(
     shape: tuple[int, int], workspace: str | os.PathLike[str] | None
-) -> AbstractContextManager[list[NDArray[np.float32]]]:
+) -> AbstractContextManager[list[Floats]]:
     if workspace is None:
         return nullcontext([np.empty(shape, dtype=np.float32) for _ in range(2)])
     return scratch(workspace, shape, 2)
 
 
-def _unit_rows(features: Any, unit: NDArray[np.float32], aggregate: NDArray[np.float32]) -> NDArray[np.float32]:
+def _unit_rows(features: Any, unit: Floats, aggregate: Floats) -> Floats:
     """Fill ``unit`` with the rows divided by their norms and ``aggregate`` with x^0; return the norms of x^0.
 
     The norms are divided by the largest one. KS vectors do not change if all features are scaled together, and no
@@ -263,13 +262,8 @@ class Propagation:
         self._steps = _native.Propagation(native_graph(graph), alpha, memory or 0, count)
 
     def step(
-        self,
-        unit: NDArray[np.float32],
-        lengths: NDArray[np.float32],
-        aggregate: NDArray[np.float32],
-        new_unit: NDArray[np.float32],
-        title: str | None = None,
-    ) -> NDArray[np.float32]:
+        self, unit: Floats, lengths: Floats, aggregate: Floats, new_unit: Floats, title: str | None = None
+    ) -> Floats:
         """Fill ``new_unit``, add to ``aggregate``, and return the new lengths: the same bits for every setting.
 
         With a ``title``, show a progress bar with this name on standard error, if that is a terminal.

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Bools, Int32s
 from cfe_faiss.graph.csr import Graph
 
 
@@ -26,12 +26,12 @@ class Surroundings:
 
     degree: int
     same: int
-    drawn: NDArray[np.int32]
-    shared: NDArray[np.bool_]
+    drawn: Int32s
+    shared: Bools
     edges: tuple[tuple[int, int], ...]
 
 
-def surroundings(graph: Graph, node: int, other: int, labels: NDArray[np.int32], most: int) -> Surroundings:
+def surroundings(graph: Graph, node: int, other: int, labels: Int32s, most: int) -> Surroundings:
     """Return at most ``most`` neighbours of a node: shared ones first, then by ascending number.
 
     Examples

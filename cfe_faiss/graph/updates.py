@@ -7,20 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss import _native
 from cfe_faiss.base import threads
+from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Ints
 from cfe_faiss.base.checks import as_array, as_count, as_dense, as_ids, as_matrix, as_number, to_host
 from cfe_faiss.graph import Graph, as_graph, native_graph
 from cfe_faiss.graph.edges import as_weights
 
 _SPARE = 8  # matrices that must grow get room for this fraction of their rows more
 _FULL = 0.75  # share of the work of all rows above which all are computed
-
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
-_NO_CHANGES = dict.fromkeys(("add_edges", "remove_edges", "x", "add_nodes", "remove_nodes", "edge_weight"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,12 +45,12 @@ class _State:
     n: int
     version: int
     largest: float
-    norms: NDArray[np.float64]
-    removed: NDArray[np.bool_]
+    norms: Doubles
+    removed: Bools
     units: tuple[Floats, ...]
     lengths: tuple[Floats, ...]
     vectors: Floats
-    undo: tuple[tuple[NDArray[Any], Ints, NDArray[Any]], ...] = ()
+    undo: tuple[tuple[Array, Ints, Array], ...] = ()
 
 
 class _Change(NamedTuple):
@@ -249,7 +246,7 @@ class KSVectors:
     def prepare(self, **changes: Any) -> PreparedUpdate:
         """Compute the :meth:`update` with these arguments. Unless it is completed, the next use undoes it."""
         state = self._settle()
-        new, changed = self._compute(state, self._check(state, **{**_NO_CHANGES, **changes}))
+        new, changed = self._compute(state, self._check(state, **changes))
         complete = self.__dict__.__setitem__, ("_state", new)
         return PreparedUpdate(changed, new.vectors[: new.n], self._current_graph(), complete)
 
@@ -263,7 +260,7 @@ class KSVectors:
             self._state = state = replace(state, undo=())
         return state
 
-    def _write(self, array: NDArray[Any], rows: Ints, values: NDArray[Any]) -> None:
+    def _write(self, array: Array, rows: Ints, values: Array) -> None:
         """Replace rows of an array of the next state, so that :meth:`_settle` can undo it."""
         state = self._state
         self._state = replace(state, undo=(*state.undo, (array, rows, array[rows])))
@@ -320,12 +317,12 @@ class KSVectors:
     def _check(
         self,
         state: _State,
-        add_edges: Any,
-        remove_edges: Any,
-        x: Any,
-        add_nodes: Any,
-        remove_nodes: Any,
-        edge_weight: Any,
+        add_edges: Any = None,
+        remove_edges: Any = None,
+        x: Any = None,
+        add_nodes: Any = None,
+        remove_nodes: Any = None,
+        edge_weight: Any = None,
     ) -> _Change:
         """Check the arguments of an update and return the change; the graph checks which edges there are."""
         before, d = state.n, state.vectors.shape[1]
@@ -352,9 +349,7 @@ class KSVectors:
         order = np.argsort(ids)
         return _Change(n, removed_nodes, ids[order], values[order], removed, added, weights)
 
-    def _step(
-        self, graph: _native.CsrGraph, unit: Floats, lengths: Floats, sums: Floats
-    ) -> tuple[Floats, NDArray[np.float32]]:
+    def _step(self, graph: _native.CsrGraph, unit: Floats, lengths: Floats, sums: Floats) -> tuple[Floats, Floats]:
         """Return the unit rows and lengths of the next layer for the nodes of a graph, and add it to ``sums``."""
         new_unit, new_lengths = np.empty_like(sums), np.empty(len(sums), np.float32)
         count = threads.num_native_threads(2.0 * sums.shape[1] * graph.num_edges)
@@ -405,18 +400,18 @@ def _next_state(state: _State, version: int, n: int, largest: float) -> _State:
     return _State(n, version, largest, norms, removed, units, lengths, vectors)
 
 
-def _normalise(rows: Floats) -> NDArray[np.float64]:
+def _normalise(rows: Floats) -> Doubles:
     """Divide rows by their norms in place; return the norms."""
     norms = np.empty(len(rows))
     _native.normalise_rows(rows, norms, threads.num_threads(rows.size))
     return norms
 
 
-def _divide(norms: NDArray[np.float64], largest: float) -> Floats:
+def _divide(norms: Doubles, largest: float) -> Floats:
     return (norms / (largest or 1.0)).astype(np.float32)
 
 
-def _grow(array: NDArray[Any], n: int) -> NDArray[Any]:
+def _grow(array: Array, n: int) -> Array:
     """Return an array of at least n rows, with the same first rows and zeros after them."""
     if len(array) >= n:
         return array
@@ -425,7 +420,7 @@ def _grow(array: NDArray[Any], n: int) -> NDArray[Any]:
     return grown
 
 
-def _largest(state: _State, rows: Ints, norms: NDArray[np.float64]) -> float:
+def _largest(state: _State, rows: Ints, norms: Doubles) -> float:
     """Return the largest norm after a change of some rows."""
     old = rows[rows < state.n]
     if state.norms[old].max(initial=0) < state.largest:
@@ -434,7 +429,7 @@ def _largest(state: _State, rows: Ints, norms: NDArray[np.float64]) -> float:
     return float(max(unchanged.max(initial=0), norms.max(initial=0)))
 
 
-def features_of_nodes(x: Mapping[Any, Any], d: int) -> NDArray[Any]:
+def features_of_nodes(x: Mapping[Any, Any], d: int) -> Array:
     """Return the features, (d,), that a mapping holds for each of r nodes as rows, (r, d), finite in float32."""
     rows = [row if type(row) is np.ndarray else as_dense("x", row) for row in x.values()]
     for node, row in zip(x, rows, strict=True):
@@ -445,7 +440,7 @@ def features_of_nodes(x: Mapping[Any, Any], d: int) -> NDArray[Any]:
     return values
 
 
-def _nodes(name: str, values: Any, removed: NDArray[np.bool_]) -> Ints:
+def _nodes(name: str, values: Any, removed: Bools) -> Ints:
     """Return node numbers; ValueError if a node does not exist or was removed."""
     nodes = as_ids(name, values, len(removed))
     gone = removed[nodes]
@@ -454,7 +449,7 @@ def _nodes(name: str, values: Any, removed: NDArray[np.bool_]) -> Ints:
     return nodes
 
 
-def as_edges(name: str, edges: Any) -> NDArray[Any]:
+def as_edges(name: str, edges: Any) -> Array:
     """Return edges, sources above targets, as an array of any type, (2, m); none for None."""
     array = np.empty((2, 0), np.int64) if edges is None else np.asarray(to_host(edges))
     if array.ndim != 2 or len(array) != 2:
@@ -462,7 +457,7 @@ def as_edges(name: str, edges: Any) -> NDArray[Any]:
     return array
 
 
-def _edges(name: str, edges: Any, removed: NDArray[np.bool_]) -> Ints:
+def _edges(name: str, edges: Any, removed: Bools) -> Ints:
     """Return edges of nodes that exist, sources above targets, (2, m)."""
     array = as_edges(name, None if edges is None else as_array(name, edges))
     return _nodes(name, array.ravel(), removed).reshape(2, -1)

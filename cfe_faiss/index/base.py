@@ -11,9 +11,10 @@ from typing import Any
 
 import faiss
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss._native import Change, FaissLists, Reading, ReadWriteLock, Table, Writing, call_steps, commit
+from cfe_faiss.base.arrays import Array, Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_array, as_count, as_ids
 from cfe_faiss.base.threads import num_threads
 from cfe_faiss.index.searching import SearchingMixin
@@ -22,13 +23,13 @@ from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import codecs, id_map
 from cfe_faiss.rows.faiss_functions import Step, adopt, emptying, setting
 from cfe_faiss.rows.label_keys import LabelEncoder, LabelKeys, as_labels
-from cfe_faiss.rows.mapped import in_memory
+from cfe_faiss.rows.layout import in_memory
 from cfe_faiss.rows.metric import METRICS, Metric, as_rows, faiss_metric, lengths
 from cfe_faiss.rows.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError, read_only
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.selection import selected_rows
 
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, Array]
 
 
 class EvidenceMixin(SearchingMixin):
@@ -66,33 +67,16 @@ class EvidenceMixin(SearchingMixin):
         """Return FAISS's lists as an object of the core."""
         raise NotImplementedError
 
-    def _insert(
-        self,
-        lists: FaissLists,
-        X: NDArray[np.float32],
-        labels: NDArray[np.int32],
-        ids: NDArray[np.int64],
-        also: list[Step],
-    ) -> None:
+    def _insert(self, lists: FaissLists, X: Floats, labels: Int32s, ids: Ints, also: list[Step]) -> None:
         """Add unit vectors with new ids (already checked); ``also`` steps are committed with them."""
         raise NotImplementedError
 
-    def _remove(self, rows: NDArray[np.int64], also: list[Step]) -> None:
-        """Remove storage rows, (m,), in strictly ascending order."""
-        raise NotImplementedError
-
-    def _relabel(self, rows: NDArray[np.int64], labels: NDArray[np.int32], also: list[Step]) -> None:
+    def _relabel(self, rows: Ints, labels: Int32s, also: list[Step]) -> None:
         """Replace the labels of storage rows, (m,), in strictly ascending order."""
         raise NotImplementedError
 
     def _replace_rows(
-        self,
-        lists: FaissLists,
-        rows: NDArray[np.int64],
-        X: NDArray[np.float32],
-        labels: NDArray[np.int32] | None,
-        ids: NDArray[np.int64],
-        also: list[Step],
+        self, lists: FaissLists, rows: Ints, X: Floats, labels: Int32s | None, ids: Ints, also: list[Step]
     ) -> None:
         """Remove distinct rows, (r,), and add unit vectors with checked ids; without labels, rows keep theirs."""
         raise NotImplementedError
@@ -100,6 +84,11 @@ class EvidenceMixin(SearchingMixin):
     def _emptying(self) -> list[Step]:
         """Return the steps that remove every vector."""
         raise NotImplementedError
+
+    def _emptying_by(self, steps: list[Step], table: Table) -> list[Step]:
+        """Return the steps that remove every vector, given the steps for FAISS's part, and a new table."""
+        values = {"_table": table, "_longest": 0.0, "label_keys": None}
+        return [*self._forgetting(), *steps, *(setting(self, name, value) for name, value in values.items())]
 
     def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
         """Return the index for FAISS to write, and the parameters and arrays that FAISS does not store."""
@@ -125,7 +114,7 @@ class EvidenceMixin(SearchingMixin):
     def _metric_number(self) -> int:
         return METRICS.index(self._metric)
 
-    def _lengthening(self, X: NDArray[np.float32]) -> list[Step]:
+    def _lengthening(self, X: Floats) -> list[Step]:
         """Return the steps that keep the bound of the lengths of vectors, before some are added."""
         if self._metric == "cosine" or not len(X):
             return []
@@ -185,7 +174,7 @@ class EvidenceMixin(SearchingMixin):
             return dataclasses.replace(members, labels=read_only(snapshot.decode(members.labels))[0])
 
     @property
-    def label_names(self) -> NDArray[Any]:
+    def label_names(self) -> Array:
         """Known labels of the stored vectors in ascending order, (c,): int64, or objects if they are texts."""
         with self.reading() as snapshot:
             return snapshot.label_names
@@ -213,7 +202,7 @@ class EvidenceMixin(SearchingMixin):
         """Return the steps that drop derived data."""
         return [setting(self, "_state", None)]
 
-    def _forgetting_lists(self, lists: NDArray[np.int64]) -> list[Step]:
+    def _forgetting_lists(self, lists: Ints) -> list[Step]:
         """Return the steps that drop the derived data of these lists only."""
         return self._forgetting()
 
@@ -226,16 +215,8 @@ class EvidenceMixin(SearchingMixin):
         undo: list[Step],
         after: list[Step],
     ) -> None:
-        commit(
-            self._table,
-            change,
-            lists,
-            *new,
-            self._forgetting_lists(change.lists()) + before,
-            undo,
-            after,
-            num_threads(),
-        )
+        steps = self._forgetting_lists(change.lists()) + before
+        commit(self._table, change, lists, *new, steps, undo, after, num_threads())
 
     def add_with_labels(self, x: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
         """Add vectors with the classes that the model predicts for them.
@@ -272,7 +253,7 @@ class EvidenceMixin(SearchingMixin):
         X = as_rows("x", as_numeric(x, numeric_type), self.d, self.metric)
         self._add(X, None, None)
 
-    def _add(self, X: NDArray[np.float32], labels: ArrayLike | None, ids: ArrayLike | None) -> None:
+    def _add(self, X: Floats, labels: ArrayLike | None, ids: ArrayLike | None) -> None:
         """Add unit vectors; ``labels`` None stands for unknown classes."""
         with self.changing() as transaction:
             encoder = self.label_encoder()
@@ -412,7 +393,7 @@ class EvidenceMixin(SearchingMixin):
             other = getattr(otherIndex, "metric", None) or f"metric_type {otherIndex.metric_type}"
             raise ValueError(f"otherIndex must have metric {self.metric!r}, as this index, got {other}")
 
-    def _contents(self) -> tuple[tuple[NDArray[np.float32], NDArray[np.int64]], NDArray[np.int32]]:
+    def _contents(self) -> tuple[tuple[Floats, Ints], Int32s]:
         """Return copies of the vectors and ids, and the labels."""
         snapshot = self.snapshot()
         X, ids = snapshot.rows(np.arange(snapshot.n))
@@ -426,22 +407,20 @@ class EvidenceMixin(SearchingMixin):
 
     # --- reconstruction ---------------------------------------------------------------------------------------------
 
-    def reconstruct_batch(self, key: ArrayLike, x: Any = None, **_: Any) -> NDArray[np.float32]:
+    def reconstruct_batch(self, key: ArrayLike, x: Any = None, **_: Any) -> Floats:
         """Return the stored vectors with the ids ``key``, (n, d) float32."""
         with self.reading() as snapshot:
             X = np.array(snapshot.rows(snapshot.find(key, name="key"))[0])
-        found: NDArray[np.float32] = written("x", X, x)
-        return found
+        return written("x", X, x)
 
-    def reconstruct(self, key: int, x: Any = None, **_: Any) -> NDArray[np.float32]:
+    def reconstruct(self, key: int, x: Any = None, **_: Any) -> Floats:
         """Return the stored vector with the id ``key``, (d,) float32."""
         number = as_count("key", key, np.iinfo(np.int64).min)
         if number < 0:
             raise UnknownIdError(f"key must be at least 0, got {number}")
-        found: NDArray[np.float32] = written("x", self.reconstruct_batch([number])[0], x)
-        return found
+        return written("x", self.reconstruct_batch([number])[0], x)
 
-    def reconstruct_n(self, n0: int = 0, ni: int = -1, x: Any = None, **_: Any) -> NDArray[np.float32]:
+    def reconstruct_n(self, n0: int = 0, ni: int = -1, x: Any = None, **_: Any) -> Floats:
         """Return the stored vectors with the ids n0, n0 + 1, ..., n0 + ni - 1 (to the last vector by default)."""
         n0, ni = as_count("n0", n0, 0), as_count("ni", ni, -1)
         return self.reconstruct_batch(np.arange(n0, self.ntotal if ni == -1 else n0 + ni), x)
@@ -519,9 +498,7 @@ class EvidenceMixin(SearchingMixin):
         return NotImplementedError(f"{type(self).__name__}.{name} would lose labels: {instead}")
 
 
-def checked_update(
-    ids: ArrayLike, x: ArrayLike, d: int, metric: Metric
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def checked_update(ids: ArrayLike, x: ArrayLike, d: int, metric: Metric) -> tuple[Ints, Floats]:
     """Return ids, (n,), and their vectors, (n, d), as an index with this metric stores them."""
     given, X = as_ids("ids", ids), as_rows("x", x, d, metric)
     if len(X) != len(given):

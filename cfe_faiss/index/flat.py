@@ -8,9 +8,10 @@ from typing import Any, Self
 
 import faiss
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss._native import FaissLists, Table, call_steps
+from cfe_faiss.base.arrays import Bytes, Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_array, as_count, as_matrix
 from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.rows import faiss_functions as steps_of
@@ -104,14 +105,13 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
         X, ids = stock_contents(flat)
         index = cls(flat.d, metric_of("flat", flat, metric))
         order = np.argsort(ids, kind="stable")
-        encoder = index.label_encoder()
-        codes = encoder("labels", labels, len(X), unknown=True)
         rows = as_rows("flat's vectors", X[order], index.d, index.metric)
         with index.changing() as transaction:
-            transaction.insert(rows, codes, ids[order], index._keeping(encoder))
+            codes, steps = transaction.encode(labels, len(X))
+            transaction.insert(rows, codes, ids[order], steps)
         return index
 
-    def _hold(self, labels: NDArray[np.int32] | None) -> None:
+    def _hold(self, labels: Int32s | None) -> None:
         """Set up the index for the rows in FAISS's part, whose labels are given."""
         self._flat, self._id_map = steps_of.flat_parts(self)
         self._row_ids = steps_of.numbers(self.ntotal) if self._id_map is None else self._id_map.id_map
@@ -139,67 +139,39 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
-    def _insert(
-        self,
-        lists: FaissLists,
-        X: NDArray[np.float32],
-        labels: NDArray[np.int32],
-        ids: NDArray[np.int64],
-        also: list[Step],
-    ) -> None:
+    def _insert(self, lists: FaissLists, X: Floats, labels: Int32s, ids: Ints, also: list[Step]) -> None:
         n = len(self._table)
         id_map, switching = self._map_for(ids, n)
         if id_map is None:
             row_ids, adding = self._row_ids, steps_of.adding(self._flat, self._row_ids, X)
         else:
             row_ids, adding = id_map.id_map, steps_of.adding_with_ids(id_map, X, ids)
-        self._commit(
-            self._table.appending(labels),
-            list_of(self._flat, row_ids),
-            (X.view(np.uint8), ids, None, None),
-            before=adding,
-            undo=steps_of.truncating(self._flat, row_ids, id_map, n),
-            after=[*switching, *self._lengthening(X), *also],
-        )
+        change, new = self._table.appending(labels), (X.view(np.uint8), ids, None, None)
+        undo = steps_of.truncating(self._flat, row_ids, id_map, n)
+        after = [*switching, *self._lengthening(X), *also]
+        self._commit(change, list_of(self._flat, row_ids), new, adding, undo, after)
 
-    def _map_for(self, ids: NDArray[np.int64], first: int) -> tuple[Any, list[Step]]:
+    def _map_for(self, ids: Ints, first: int) -> tuple[Any, list[Step]]:
         """Return the id map for rows ``first``, ... with these ids, or None, and the steps that install a new map."""
         if self._id_map is not None or np.array_equal(ids, np.arange(first, first + len(ids))):
             return self._id_map, []
         refuse_position_readers()
         new = steps_of.id_map_over(self._flat, self._row_ids)
-        values = {"_id_map": new, "_row_ids": new.id_map, **steps_of.identity(new)}
+        values = {"_id_map": new, "_row_ids": new.id_map, "this": new.this}
         return new, [setting(self, name, value) for name, value in values.items()]
 
-    def _relabel(self, rows: NDArray[np.int64], labels: NDArray[np.int32], also: list[Step]) -> None:
+    def _relabel(self, rows: Ints, labels: Int32s, also: list[Step]) -> None:
         change, lists = self._table.relabelling(rows, labels, sorted=False), self._faiss_lists()
         self._commit(change, lists, (None, None, None, None), before=[], undo=[], after=also)
 
-    def _remove(self, rows: NDArray[np.int64], also: list[Step]) -> None:
-        ids = np.delete(self.snapshot().row_ids, rows)
-        id_map, switching = self._map_for(ids, 0)
-        row_ids = self._row_ids if id_map is None else id_map.id_map
-        self._commit(
-            self._table.removal(rows),
-            list_of(self._flat, row_ids),
-            (None, None, None, None),
-            before=[],
-            undo=[],
-            after=[*steps_of.truncating(self._flat, row_ids, id_map, len(ids)), *switching, *also],
-        )
-
     def _replace_rows(
-        self,
-        lists: FaissLists,
-        rows: NDArray[np.int64],
-        X: NDArray[np.float32],
-        labels: NDArray[np.int32] | None,
-        ids: NDArray[np.int64],
-        also: list[Step],
+        self, lists: FaissLists, rows: Ints, X: Floats, labels: Int32s | None, ids: Ints, also: list[Step]
     ) -> None:
         change = self._table.replacement(rows, np.zeros(len(ids), np.int32), labels, sorted=False)
         new, snapshot = (X.view(np.uint8), ids, None, None), self.snapshot()
-        if np.array_equal(ids, snapshot.copied(rows)[1]):  # FAISS's part keeps its size and its ids
+        if len(ids) == len(rows) and np.array_equal(
+            ids, snapshot.copied(rows)[1]
+        ):  # FAISS's part keeps its size and its ids
             self._commit(change, lists, new, before=[], undo=[], after=also)
             return
         n, common, after = snapshot.n, min(len(ids), len(rows)), snapshot.ids()
@@ -207,23 +179,13 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
         after = np.append(np.delete(after, rows[common:]), ids[common:])
         id_map, switching = self._map_for(after, 0)
         row_ids = self._row_ids if id_map is None else id_map.id_map
-        self._commit(
-            change,
-            list_of(self._flat, row_ids),
-            new,
-            before=steps_of.adding(self._flat, row_ids, X[common:]) if len(ids) > common else [],
-            undo=steps_of.truncating(self._flat, row_ids, id_map, n),
-            after=[*steps_of.truncating(self._flat, row_ids, id_map, len(after)), *switching, *also],
-        )
+        before = steps_of.adding(self._flat, row_ids, X[common:]) if len(ids) > common else []
+        undo, cut = (steps_of.truncating(self._flat, row_ids, id_map, size) for size in (n, len(after)))
+        self._commit(change, list_of(self._flat, row_ids), new, before, undo, [*cut, *switching, *also])
 
     def _emptying(self) -> list[Step]:
-        return [
-            *self._forgetting(),
-            *steps_of.truncating(self._flat, self._row_ids, self._id_map, 0),
-            setting(self, "_table", _table_of(self.d, 0, None)),
-            setting(self, "_longest", 0.0),
-            setting(self, "label_keys", None),
-        ]
+        steps = steps_of.truncating(self._flat, self._row_ids, self._id_map, 0)
+        return self._emptying_by(steps, _table_of(self.d, 0, None))
 
     def permute_entries(self, perm: ArrayLike) -> None:
         """Move the vector and label of row ``perm[i]``, a permutation of 0..ntotal-1, to row i.
@@ -252,14 +214,14 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
 
     # --- codes, which FAISS's id map does not support ----------------------------------------------------------------
 
-    def sa_encode(self, x: ArrayLike, codes: Any = None) -> NDArray[np.uint8]:
+    def sa_encode(self, x: ArrayLike, codes: Any = None) -> Bytes:
         """Return the float32 bytes of vectors, (n, d), as codes, (n, 4 * d) uint8; see :meth:`add_sa_codes`."""
-        encoded: NDArray[np.uint8] = self._flat.sa_encode(as_matrix("x", x, self.d), codes)
+        encoded: Bytes = self._flat.sa_encode(as_matrix("x", x, self.d), codes)
         return encoded
 
-    def sa_decode(self, codes: NDArray[np.uint8], x: Any = None) -> NDArray[np.float32]:
+    def sa_decode(self, codes: Bytes, x: Any = None) -> Floats:
         """Decode codes, (n, 4 * d) uint8, to vectors, (n, d) float32."""
-        decoded: NDArray[np.float32] = self._flat.sa_decode(codes, x)
+        decoded: Floats = self._flat.sa_decode(codes, x)
         return decoded
 
     def _stock_of(self, snapshot: Snapshot, label: int) -> Any:
@@ -305,5 +267,5 @@ def _check_positions(cls: type, argument: Any) -> None:
         )
 
 
-def _table_of(d: int, n: int, labels: NDArray[np.int32] | None) -> Table:
+def _table_of(d: int, n: int, labels: Int32s | None) -> Table:
     return Table(np.array([n]), 0, 0, 4 * d, labels, None, None)

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import faiss
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss._native import Change, FaissLists, PqCodes, Table, call_steps
+from cfe_faiss.base.arrays import Bytes, Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.coarse.drift import drift
@@ -24,13 +25,11 @@ from cfe_faiss.coarse.partitions import assign, train_partitions
 from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.index.searching import ListSearchingMixin
 from cfe_faiss.index.stock import as_numeric
-from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows import faiss_functions as steps_of
 from cfe_faiss.rows.faiss_functions import Step, direct_map, inverted_lists, list_sizes, setting, total
 from cfe_faiss.rows.label_keys import LabelKeys, arrays_of, table_from
-from cfe_faiss.rows.layout import Bytes, codes_of, stock_codes
-from cfe_faiss.rows.mapped import in_memory, is_mapped
+from cfe_faiss.rows.layout import codes_of, in_memory, is_mapped, stock_codes
 from cfe_faiss.rows.metric import LONGEST, Metric, as_rows
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, center_of, read_only
 from cfe_faiss.search import answer as answers
@@ -44,6 +43,7 @@ _DERIVED_AHEAD = 1 << 18
 """Numbers in added vectors from which data is derived ahead. For fewer, the first query takes up to 3 ms longer."""
 _SHORTEST = 0.9
 """Length that a vector of a stock index may have been left with where a codec moved components into its range."""
+_KEPT = ("theta", "weighted", "complete", "routing", "metric")  # settings in files
 _NO_CENTROIDS = np.empty((0, 0, 0), np.float32)
 
 
@@ -55,8 +55,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
 
     theta: float = math.pi / 3
     weighted: bool = True
-    _supplementary: NDArray[np.float32] = _NO_CENTROIDS  # centroids of the supplementary partitions
-    _centroids: NDArray[np.float32] | None = None  # centroids of all partitions, set by training
+    _supplementary: Floats = _NO_CENTROIDS  # centroids of the supplementary partitions
+    _centroids: Floats | None = None  # centroids of all partitions, set by training
     _carried: Carried | None = None  # derived data carried over to the next snapshot
     _from_file: Routes | None = None  # class centroids read from the index file
     _calibrations: Calibrations | None = None  # read from the index file
@@ -90,42 +90,41 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         self.cp.spherical = self.metric == "cosine"
         self._supplementary = np.full((as_count("partitions", partitions) - 1, self.nlist, self.d), np.nan, np.float32)
         self._centroids = None
-        self._set_up(self._table_of(np.zeros(self.nlist, np.int64), None, None, None))
+        self._set_up(self._table_of(np.zeros(self.nlist, np.int64)))
 
     def _table_of(
         self,
-        sizes: NDArray[np.int64],
-        labels: NDArray[np.int32] | None,
-        vectors: NDArray[np.float32] | None,
-        references: tuple[NDArray[np.int32], NDArray[np.int64]] | None,
+        sizes: Ints,
+        labels: Int32s | None = None,
+        vectors: Floats | None = None,
+        references: tuple[Int32s, Ints] | None = None,
     ) -> Table:
         kept = self.d if self._keeps_beside() else 0
         return Table(sizes, self.partitions - 1, kept, self.code_size, labels, vectors, references)
 
     def _adopt(
-        self,
-        ivf: Any,
-        labels: NDArray[np.int32],
-        vectors: NDArray[np.float32] | None = None,
-        nprobe: int | None = None,
-    ) -> None:
-        """Copy the lists of a stock index of the same kind and codec into this empty index, without recoding.
+        self, ivf: Any, labels: ArrayLike, nprobe: int | None, codes: Bytes, vectors: Floats | None = None
+    ) -> Self:
+        """Take the lists of a stock index of the same kind into this empty index, and return it.
 
-        ``labels``, (n,), are in ascending order of ids; ``vectors``, (n, d), in order of the lists. Raises ValueError
-        if an id is negative or occurs twice, or a vector is not of length 1.
+        ``labels``, (n,), are in ascending order of ids; ``codes`` and ``vectors`` in order of the lists. Raises
+        ValueError if an id is negative or occurs twice, or a vector is not of length 1.
         """
         self.nprobe = ivf.nprobe if nprobe is None else as_count("nprobe", nprobe)
-        self.take_centroids(stock_centroids(ivf, self.metric)[None])
-        codes, stored = stock_codes(ivf)
-        lists = np.repeat(np.arange(self.nlist, dtype=np.int32), list_sizes(ivf))[None]
-        Transaction(self).append(codes, labels[np.argsort(np.argsort(stored))], stored, lists, vectors=vectors)
+        with self.changing() as transaction:
+            new, steps = transaction.encode(labels, ivf.ntotal)
+            call_steps(self._training(stock_centroids(ivf, self.metric)[None]), [])
+            stored = stock_codes(ivf)[1]
+            lists = np.repeat(np.arange(self.nlist, dtype=np.int32), list_sizes(ivf))[None]
+            places = np.argsort(np.argsort(stored))
+            transaction.append(codes, new[places], stored, lists, vectors=vectors, also=steps)
         storage = self.snapshot()
         if self.metric != "cosine":
             longest = storage.measure_longest()
             if not longest <= LONGEST:
                 raise ValueError(f"the index must hold vectors of length {LONGEST:g} at most, got one of {longest:g}")
             call_steps([setting(self, "_longest", longest), *self._forgetting()], [])
-            return
+            return self
         row = storage.first_not_unit(_SHORTEST)
         if row >= 0:
             X, ids = storage.rows(np.array([row]))
@@ -133,13 +132,25 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
                 f"the index must hold vectors of length 1 (normalise them before they are added), got one of length "
                 f"{np.linalg.norm(X):g}, id {ids[0]}"
             )
+        return self
+
+    def __repr__(self) -> str:
+        metric = "" if self.metric == "cosine" else f"metric={self.metric!r}, "
+        return (
+            f"{type(self).__name__}(d={self.d}, nlist={self.nlist}, {self._settings()}, nprobe={self.nprobe}, "
+            f"{metric}ntotal={self.ntotal})"
+        )
+
+    def _settings(self) -> str:
+        """Return the settings of the kind of index for ``repr``."""
+        return f"partitions={self.partitions}"
 
     def take_label_keys(self, table: LabelKeys | None) -> None:
         """Set the labels that codes of later rows stand for. Codes of stored rows must have the same labels in it."""
         with self._lock.writing():
             call_steps([setting(self, "label_keys", table), *self._forgetting()], [])
 
-    def take_centroids(self, centroids: NDArray[np.float32]) -> None:
+    def take_centroids(self, centroids: Floats) -> None:
         """Set trained centroids, (partitions, nlist, d), in place of :meth:`train`."""
         call_steps(self._training(centroids), [])
 
@@ -203,7 +214,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Search a query as later ones are searched, which allocates the memory for it."""
         self.answer_single(np.zeros((1, self.d), np.float32), np.zeros(1, np.int64), 1, 1, None)
 
-    def _add(self, X: NDArray[np.float32], labels: ArrayLike | None, ids: ArrayLike | None) -> None:
+    def _add(self, X: Floats, labels: ArrayLike | None, ids: ArrayLike | None) -> None:
         """Add vectors. If most of the index is new, also derive the data of single queries, to speed up the first."""
         super()._add(X, labels, ids)
         if X.size >= _DERIVED_AHEAD and 2 * len(X) >= self.ntotal and self.routing == "evidence":
@@ -212,11 +223,11 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
 
     # --- codec ------------------------------------------------------------------------------------------------------
 
-    def _codec(self) -> tuple[int, NDArray[np.float32]]:
+    def _codec(self) -> tuple[int, Floats]:
         """Return the codec and its levels; see :mod:`cfe_faiss.rows.codecs`."""
         return codecs.FLAT, codecs.NO_LEVELS
 
-    def _codec_training(self, X: NDArray[np.float32], centroids: NDArray[np.float32]) -> list[Step]:
+    def _codec_training(self, X: Floats, centroids: Floats) -> list[Step]:
         """Train a copy of the codec and return the steps that install it."""
         return []
 
@@ -235,19 +246,19 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Number of partitions, including the first (FAISS's lists)."""
         return len(self._supplementary) + 1
 
-    def centroids(self) -> NDArray[np.float32]:
+    def centroids(self) -> Floats:
         """Return the centroids of all partitions, (partitions, nlist, d) float32, read-only."""
         with self._lock.reading():
             return self._all_centroids()
 
-    def _all_centroids(self) -> NDArray[np.float32]:
+    def _all_centroids(self) -> Floats:
         known = self._centroids
         if known is None:
             first = faiss.downcast_index(self.quantizer).reconstruct_n(0, self.nlist)
             self._centroids = known = read_only(np.concatenate([first[None], self._supplementary]))[0]
         return known
 
-    def share_centroids(self, quantizer: Any, centroids: NDArray[np.float32]) -> None:
+    def share_centroids(self, quantizer: Any, centroids: Floats) -> None:
         """Replace the quantizer and centroids by equal ones that are shared with other indexes, to save memory."""
         own = self.quantizer
         self.own_fields = False  # FAISS must not free a shared quantizer
@@ -270,7 +281,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         names = "_carried", "_from_file", "_calibrations", "_single"
         return [*super()._forgetting(), *(setting(self, name, None) for name in names)]
 
-    def _forgetting_lists(self, lists: NDArray[np.int64]) -> list[Step]:
+    def _forgetting_lists(self, lists: Ints) -> list[Step]:
         snapshot, carried = self._state, self._carried
         if snapshot is not None:
             carried = Derived.of(snapshot).after(lists)
@@ -350,18 +361,10 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Return the steps that allocate ``nlist`` lists; none if they exist."""
         if nlist == self.nlist:
             return []
-        lists = faiss.ArrayInvertedLists(nlist, self.code_size)
-        kept = self.d if self._keeps_beside() else 0
-        return [
-            *steps_of.replacing_lists(self, lists),
-            setting(
-                self,
-                "_table",
-                Table(np.zeros(nlist, np.int64), self.partitions - 1, kept, self.code_size, None, None, None),
-            ),
-        ]
+        lists, table = faiss.ArrayInvertedLists(nlist, self.code_size), self._table_of(np.zeros(nlist, np.int64))
+        return [*steps_of.replacing_lists(self, lists), setting(self, "_table", table)]
 
-    def _training(self, centroids: NDArray[np.float32]) -> list[Step]:
+    def _training(self, centroids: Floats) -> list[Step]:
         """Return the steps that install the centroids of all partitions, (partitions, nlist, d)."""
         quantizer = faiss.downcast_index(self.quantizer)
         if isinstance(quantizer, faiss.IndexFlat):
@@ -379,14 +382,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             *self._forgetting(),
         ]
 
-    def _insert(
-        self,
-        faiss_lists: FaissLists,
-        X: NDArray[np.float32],
-        labels: NDArray[np.int32],
-        ids: NDArray[np.int64],
-        also: list[Step],
-    ) -> None:
+    def _insert(self, faiss_lists: FaissLists, X: Floats, labels: Int32s, ids: Ints, also: list[Step]) -> None:
         if not self.is_trained:
             raise ValueError("the index must be trained before vectors are added: call train(x) first")
         centroids = self._all_centroids()
@@ -402,10 +398,10 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         self,
         faiss_lists: FaissLists,
         codes: Bytes,
-        X: NDArray[np.float32] | None,
-        labels: NDArray[np.int32],
-        ids: NDArray[np.int64],
-        lists: NDArray[np.int32],
+        X: Floats | None,
+        labels: Int32s,
+        ids: Ints,
+        lists: Int32s,
         also: list[Step],
     ) -> None:
         """Add codes to their ``lists``, (partitions, n)."""
@@ -416,24 +412,18 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         after = [total(self, len(self._table) + len(ids)), *after, *also]
         self._commit(change, faiss_lists, self._new_rows(codes, X, ids, lists), before, undo, after)
 
-    def _new_rows(
-        self, codes: Bytes, X: NDArray[np.float32] | None, ids: NDArray[np.int64], lists: NDArray[np.int32]
-    ) -> tuple[Any, Any, Any, Any]:
+    def _new_rows(self, codes: Bytes, X: Floats | None, ids: Ints, lists: Int32s) -> tuple[Any, Any, Any, Any]:
         """Return codes, ids, supplementary lists and vectors of new rows; None for data that is not kept."""
         references = np.ascontiguousarray(lists[1:].T) if len(lists) > 1 else None
         return codes, ids, references, X if self._keeps_beside() else None
 
     def _replace_rows(
-        self,
-        faiss_lists: FaissLists,
-        rows: NDArray[np.int64],
-        X: NDArray[np.float32],
-        labels: NDArray[np.int32] | None,
-        ids: NDArray[np.int64],
-        also: list[Step],
+        self, faiss_lists: FaissLists, rows: Ints, X: Floats, labels: Int32s | None, ids: Ints, also: list[Step]
     ) -> None:
-        lists = assign(X, self._all_centroids(), self.metric)
-        change = self._table.replacement(rows, lists[0], labels)
+        lists = np.empty((self.partitions, 0), np.int32)
+        if len(X):
+            lists = assign(X, self._all_centroids(), self.metric)
+        change = self._table.replacement(rows, lists[0], labels, sorted=len(X) > 0)
         self._check_lists(faiss_lists, change)
         before: list[Step] = []
         undo: list[Step] = []
@@ -446,7 +436,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         new = self._new_rows(codes_of(self, X, lists[0]), X, ids, lists)
         self._commit(change, faiss_lists, new, before, undo, after)
 
-    def _mapping(self, ids_after: Callable[[], NDArray[np.int64]]) -> list[Step]:
+    def _mapping(self, ids_after: Callable[[], Ints]) -> list[Step]:
         """Return the steps that rebuild FAISS's direct map, for a subset of the ids that it holds."""
         kind = self.direct_map.type
         if kind == faiss.DirectMap.NoMap:
@@ -456,7 +446,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             raise RuntimeError("a direct map of type Array takes the ids 0 to ntotal - 1 only; set another type before")
         return [direct_map(self, faiss.DirectMap.NoMap), direct_map(self, kind)]
 
-    def _mapping_more(self, ids: NDArray[np.int64]) -> tuple[list[Step], list[Step], list[Step]]:
+    def _mapping_more(self, ids: Ints) -> tuple[list[Step], list[Step], list[Step]]:
         """Return the steps that reserve space for ``ids`` in the direct map, undo this, and rebuild the map."""
         kind, n = self.direct_map.type, len(self._table)
         if kind == faiss.DirectMap.NoMap:
@@ -484,28 +474,14 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Enable or disable the direct map, as ``faiss.IndexIVF.make_direct_map``."""
         self.set_direct_map_type(faiss.DirectMap.Array if new_maintain_direct_map else faiss.DirectMap.NoMap)
 
-    def _relabel(self, rows: NDArray[np.int64], labels: NDArray[np.int32], also: list[Step]) -> None:
-        self._move(self._table.relabelling(rows, labels), [*self._mapping(self.snapshot().ids), *also])
-
-    def _remove(self, rows: NDArray[np.int64], also: list[Step]) -> None:
-        left = total(self, len(self._table) - len(rows))
-        mapping = self._mapping(lambda: np.delete(self.snapshot().ids(), rows))
-        self._move(self._table.removal(rows), [left, *mapping, *also])
-
-    def _move(self, change: Change, after: list[Step]) -> None:
-        """Commit a change without new rows."""
-        lists = self._faiss_lists()
+    def _relabel(self, rows: Ints, labels: Int32s, also: list[Step]) -> None:
+        change, lists = self._table.relabelling(rows, labels), self._faiss_lists()
         self._check_lists(lists, change)
+        after = [*self._mapping(self.snapshot().ids), *also]
         self._commit(change, lists, (None, None, None, None), [], [], after)
 
     def _emptying(self) -> list[Step]:
-        return [
-            *self._forgetting(),
-            *steps_of.emptying(self),
-            setting(self, "_table", self._table_of(np.zeros(self.nlist, np.int64), None, None, None)),
-            setting(self, "label_keys", None),
-            setting(self, "_longest", 0.0),
-        ]
+        return self._emptying_by(steps_of.emptying(self), self._table_of(np.zeros(self.nlist, np.int64)))
 
     def drift(self) -> float:
         """Return the share of vectors that are nearer to the mean of another list than to that of their list.
@@ -529,15 +505,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         snapshot = self.snapshot()
         self._check_lists(self._faiss_lists())
         self._check_mapped()
-        parameters: dict[str, Any] = {
-            "theta": self.theta,
-            "weighted": self.weighted,
-            "complete": self.complete,
-            "routing": self.routing,
-            "choice": "" if self._pinned is None else "/".join(self._pinned),
-            "metric": self.metric,
-            "longest": self._longest,
-        }
+        parameters = {name: getattr(self, name) for name in _KEPT}
+        parameters |= {"choice": "" if self._pinned is None else "/".join(self._pinned), "longest": self._longest}
         n, further = snapshot.n, self.partitions - 1
         starts = snapshot.reference_starts if further else np.zeros(1, np.int64)
         arrays: Arrays = {
@@ -556,9 +525,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
 
     def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
         """Restore the parameters and arrays of :meth:`parts`."""
-        self.theta, self.weighted = parameters["theta"], parameters["weighted"]
-        self._metric = parameters.get("metric", "cosine")
-        self.complete, self.routing = parameters["complete"], parameters["routing"]
+        vars(self).update({name: parameters[name] for name in _KEPT[:-1]}, _metric=parameters.get("metric", "cosine"))
         self._supplementary, self._centroids = arrays["centroids"], None
         if not self.is_trained:
             self._supplementary = np.full_like(arrays["centroids"], np.nan)
@@ -605,11 +572,11 @@ def automatic_nlist(n: int) -> int:
     return max(1, min(n, 4 * math.isqrt(n)))
 
 
-def stock_centroids(ivf: Any, metric: Metric = "cosine") -> NDArray[np.float32]:
+def stock_centroids(ivf: Any, metric: Metric = "cosine") -> Floats:
     """Return the centroids of a stock index, (nlist, d), normalised for "cosine"."""
     return as_rows("ivf.quantizer", faiss.downcast_index(ivf.quantizer).reconstruct_n(0, ivf.nlist), ivf.d, metric)
 
 
-def sample(X: NDArray[np.float32], most: int, seed: int) -> NDArray[np.float32]:
+def sample(X: Floats, most: int, seed: int) -> Floats:
     """Return X, or a random sample of ``most`` rows if X has more."""
     return X if len(X) <= most else X[np.sort(np.random.default_rng(seed).choice(len(X), most, replace=False))]

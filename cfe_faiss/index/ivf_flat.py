@@ -13,7 +13,7 @@ from cfe_faiss.base.checks import as_count
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 from cfe_faiss.rows import id_map
-from cfe_faiss.rows.faiss_functions import flat_index, list_sizes
+from cfe_faiss.rows.faiss_functions import flat_index
 from cfe_faiss.rows.metric import Metric, as_metric, as_rows, faiss_metric
 
 
@@ -107,15 +107,8 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
             False selects the ablation "w/o SP": the first partition only. It has no weights, as these come from the
             previous partition.
         """
-        index = cls(
-            d,
-            clusters,
-            partitions if supplementary else 1,
-            theta=theta,
-            weighted=weighted,
-            complete=False,
-            routing="nearest",
-        )
+        partitions = partitions if supplementary else 1
+        index = cls(d, clusters, partitions, theta=theta, weighted=weighted, complete=False, routing="nearest")
         index.nprobe = 1
         index.cp.max_points_per_centroid = 1 << 30  # the paper clusters all vectors, not a sample
         return index
@@ -146,22 +139,6 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
             raise TypeError(f"ivf must be a faiss.IndexIVFFlat, got {type(ivf).__name__}")
         if not ivf.is_trained:
             raise ValueError("ivf must be trained, got an untrained index")
-        X, ids = id_map.stock_contents(ivf)
         index = cls(ivf.d, ivf.nlist, metric=id_map.metric_of("ivf", ivf, metric))
-        encoder = index.label_encoder()
-        new_labels = encoder("labels", labels, len(X), unknown=True)
-        index.nprobe = ivf.nprobe if nprobe is None else as_count("nprobe", nprobe)
-        index.take_centroids(ivf_base.stock_centroids(ivf, index.metric)[None])
-        lists = np.repeat(np.arange(ivf.nlist, dtype=np.int32), list_sizes(ivf))[None]
-        order = np.argsort(ids, kind="stable")
-        rows = as_rows("ivf's vectors", X[order], index.d, index.metric)
-        with index.changing() as transaction:
-            transaction.append(rows.view(np.uint8), new_labels, ids[order], lists[:, order], vectors=rows)
-        index.take_label_keys(encoder.table)
-        return index
-
-    def __repr__(self) -> str:
-        return (
-            f"IndexEvidenceIVF(d={self.d}, nlist={self.nlist}, partitions={self.partitions}, nprobe={self.nprobe}, "
-            f"{'' if self.metric == 'cosine' else f'metric={self.metric!r}, '}ntotal={self.ntotal})"
-        )
+        rows = as_rows("ivf's vectors", id_map.stock_contents(ivf)[0], index.d, index.metric)
+        return index._adopt(ivf, labels, nprobe, rows.view(np.uint8), rows)

@@ -8,9 +8,10 @@ from typing import Any, Literal, Self
 
 import faiss
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss._native import PqCodes
+from cfe_faiss.base.arrays import Floats
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.index import ivf_base
@@ -122,29 +123,21 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
                 f"refine must have 8-bit codes of residuals, got nbits = {nbits}, by_residual = {by_residual}"
             )
         index = cls(ivf.d, ivf.nlist, ivf.pq.M, k_factor=max(1.0, refine.k_factor), metric=chosen)
-        encoder = index.label_encoder()
-        new_labels = encoder("labels", labels, ivf.ntotal, unknown=True)
         index.pq = ivf.pq
-        _, ids = stock_codes(ivf)
+        codes, ids = stock_codes(ivf)
         if not np.array_equal(np.sort(ids), np.arange(flat.ntotal)):
             raise ValueError(f"refine must have the ids 0..{flat.ntotal - 1}, each once")
-        index._adopt(ivf, new_labels, flat.reconstruct_n(0, flat.ntotal)[ids], nprobe=nprobe)
-        index.take_label_keys(encoder.table)
-        return index
+        return index._adopt(ivf, labels, nprobe, codes, flat.reconstruct_n(0, flat.ntotal)[ids])
 
-    def __repr__(self) -> str:
-        return (
-            f"IndexEvidenceIVFPQ(d={self.d}, nlist={self.nlist}, M={self.pq.M}, partitions={self.partitions}, "
-            f"k_factor={self.k_factor:g}, nprobe={self.nprobe}, "
-            f"{'' if self.metric == 'cosine' else f'metric={self.metric!r}, '}ntotal={self.ntotal})"
-        )
+    def _settings(self) -> str:
+        return f"M={self.pq.M}, partitions={self.partitions}, k_factor={self.k_factor:g}"
 
     # --- codes and vectors ------------------------------------------------------------------------------------------
 
     def _keeps_beside(self) -> bool:
         return True
 
-    def _codec_training(self, X: NDArray[np.float32], centroids: NDArray[np.float32]) -> list[Step]:
+    def _codec_training(self, X: Floats, centroids: Floats) -> list[Step]:
         if len(X) < CODEWORDS:
             raise ValueError(f"x must hold at least {CODEWORDS} training vectors, got {len(X)}")
         X = ivf_base.sample(X, self.train_encoder_num_vectors(), self.cp.seed)

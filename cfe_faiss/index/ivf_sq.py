@@ -6,16 +6,16 @@ import math
 from typing import Any, Literal, Self
 
 import faiss
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from cfe_faiss.base.arrays import Bytes, Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.faiss_functions import Step, flat_index, swapping_numbers
 from cfe_faiss.rows.id_map import metric_of
-from cfe_faiss.rows.layout import Bytes
+from cfe_faiss.rows.layout import stock_codes
 from cfe_faiss.rows.metric import Metric, as_metric, faiss_metric
 
 _CODECS = {faiss.ScalarQuantizer.QT_fp16: codecs.FP16, faiss.ScalarQuantizer.QT_8bit: codecs.SQ8}
@@ -110,35 +110,25 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
                 f"by_residual {ivf.by_residual}"
             )
         index = cls(ivf.d, ivf.nlist, qtype=ivf.sq.qtype, metric=chosen)
-        encoder = index.label_encoder()
-        new_labels = encoder("labels", labels, ivf.ntotal, unknown=True)
         index.sq = ivf.sq
-        index._adopt(ivf, new_labels, nprobe=nprobe)
-        index.take_label_keys(encoder.table)
-        return index
+        return index._adopt(ivf, labels, nprobe, stock_codes(ivf)[0])
 
-    def __repr__(self) -> str:
-        return (
-            f"IndexEvidenceIVFScalarQuantizer(d={self.d}, nlist={self.nlist}, partitions={self.partitions}, "
-            f"qtype={_NAMES[self.sq.qtype]}, nprobe={self.nprobe}, "
-            f"{'' if self.metric == 'cosine' else f'metric={self.metric!r}, '}ntotal={self.ntotal})"
-        )
+    def _settings(self) -> str:
+        return f"partitions={self.partitions}, qtype={_NAMES[self.sq.qtype]}"
 
     # --- codes ------------------------------------------------------------------------------------------------------
 
-    def _codec(self) -> tuple[int, NDArray[np.float32]]:
+    def _codec(self) -> tuple[int, Floats]:
         codec = _CODECS[self.sq.qtype]
         trained = faiss.vector_to_array(self.sq.trained)
         return codec, trained.reshape(2, -1) if codec == codecs.SQ8 else codecs.NO_LEVELS
 
-    def _new_rows(
-        self, codes: Bytes, X: NDArray[np.float32] | None, ids: NDArray[np.int64], lists: NDArray[np.int32]
-    ) -> tuple[Any, Any, Any, Any]:
+    def _new_rows(self, codes: Bytes, X: Floats | None, ids: Ints, lists: Int32s) -> tuple[Any, Any, Any, Any]:
         if X is not None and self.sq.qtype == faiss.ScalarQuantizer.QT_fp16 and X.size and abs(X).max() > _LARGEST_HALF:
             raise ValueError(f"vectors must have components up to {_LARGEST_HALF} for QT_fp16, got {abs(X).max():g}")
         return super()._new_rows(codes, X, ids, lists)
 
-    def _codec_training(self, X: NDArray[np.float32], centroids: NDArray[np.float32]) -> list[Step]:
+    def _codec_training(self, X: Floats, centroids: Floats) -> list[Step]:
         aside = faiss.IndexScalarQuantizer(self.d, self.sq.qtype, faiss.METRIC_INNER_PRODUCT)
         aside.sq = self.sq
         aside.sq.train(ivf_base.sample(X, self.train_encoder_num_vectors(), self.cp.seed))

@@ -5,9 +5,10 @@ from typing import Any, Literal
 
 import faiss
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.base.arrays import Floats, Ints
 from cfe_faiss.base.text import summary
 from cfe_faiss.index.wrappers import search_by_parts
 from cfe_faiss.rows.label_keys import as_labels
@@ -108,23 +109,12 @@ class EvidenceParameters:
             if getattr(self, name) is not None:
                 raise ValueError(f"params.{name} must be left out {where}, got {getattr(self, name)}")
 
-    def query(self, X: NDArray[np.float32], **many: Any) -> Query:
+    def query(self, X: Floats, **many: Any) -> Query:
         """Return the query about unit vectors, (nq, d); ``many`` is k or threshold."""
         given = [self.labels] * len(X) if np.ndim(self.labels) == 0 else self.labels
         labels = as_labels("params.labels", given, len(X), unknown=self.neighbors == "any")
-        return Query(
-            X=X,
-            labels=labels,
-            sel=self.sel,
-            targets=self.targets,
-            where=self.where,
-            attributes=self.attributes,
-            graph=self.graph,
-            queries=self.queries,
-            name="params.",
-            rules=self._rules,
-            **many,
-        )
+        same = {name: getattr(self, name) for name in ("sel", "targets", "where", "attributes", "graph", "queries")}
+        return Query(X=X, labels=labels, name="params.", rules=self._rules, **same, **many)
 
     @property
     def _rules(self) -> Rules | None:
@@ -159,13 +149,9 @@ class Excluding:
     def __repr__(self) -> str:
         return f"{self.index!r}.excluding({self.label})"
 
-    def search(
-        self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def search(self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None) -> tuple[Floats, Ints]:
         """Return the k nearest vectors of other classes, as ``faiss.Index.search``; ``params`` may be FAISS's own."""
-        result: tuple[NDArray[np.float32], NDArray[np.int64]] = self.index.search(
-            x, k, params=self._parameters(params), D=D, I=I
-        )
+        result: tuple[Floats, Ints] = self.index.search(x, k, params=self._parameters(params), D=D, I=I)
         return result
 
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None) -> Any:

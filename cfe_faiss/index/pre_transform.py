@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import faiss
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from cfe_faiss.base.arrays import Floats
 from cfe_faiss.base.checks import as_matrix
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.index.wrappers import transformed
@@ -66,7 +66,7 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
 
     def train(self, x: ArrayLike) -> None:
         """Train each transform that needs it, then the evidence index, with vectors, (n, d)."""
-        X: NDArray[np.float32] = as_matrix("x", x, self.d)
+        X: Floats = as_matrix("x", x, self.d)
         for transform in self.transforms:
             if not transform.is_trained:
                 transform.train(X)
@@ -112,7 +112,7 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
         found: Ranges = self.evidence.range_search_evidence(self._transform("xq", xq), labels_q, threshold, sel=sel)
         return found
 
-    def _transform(self, name: str, x: ArrayLike) -> NDArray[np.float32]:
+    def _transform(self, name: str, x: ArrayLike) -> Floats:
         if not self.is_trained:
             raise ValueError("the index must be trained before it is used: call train(x) first")
         return transformed(self, as_matrix(name, x, self.d))

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss._native import Reading, Writing
+from cfe_faiss.base.arrays import Array, Bools, Floats, Ints
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows.id_map import unknown_labels
@@ -41,7 +42,7 @@ class EvidenceSearcher(Protocol):
         """How vectors are compared."""
 
     @property
-    def label_names(self) -> NDArray[Any]:
+    def label_names(self) -> Array:
         """Known labels of the stored vectors in ascending order, (c,): int64, or objects if they are texts."""
 
     def search_evidence(  # noqa: PLR0913
@@ -181,7 +182,7 @@ class EvidenceSearcher(Protocol):
         neighbors: Neighbors = "other",
         memory: int | None = None,
         progress: bool = False,
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]:
+    ) -> tuple[Floats, Ints, Bools]:
         """Return the evidence of stored vectors, as :meth:`search_stored`, and a mask of provably exact rows.
 
         Parameters
@@ -395,7 +396,7 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
     def members(self) -> Members:
         """Return the ids in ascending order, and the row and label of each."""
 
-    def reconstruct_batch(self, key: ArrayLike, x: Any = None, **_: Any) -> NDArray[np.float32]:
+    def reconstruct_batch(self, key: ArrayLike, x: Any = None, **_: Any) -> Floats:
         """Return the vectors of some ids, (n, d)."""
 
     # --- changes ----------------------------------------------------------------------------------------------------
@@ -426,11 +427,11 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
 
     # --- files ------------------------------------------------------------------------------------------------------
 
-    def parts(self) -> tuple[Any, dict[str, Any], dict[str, NDArray[Any]]]:
+    def parts(self) -> tuple[Any, dict[str, Any], dict[str, Array]]:
         """Return FAISS's part, parameters and arrays of the index file."""
 
 
-def _query_labels(labels: ArrayLike | None, nq: int, rules: Rules | None) -> NDArray[Any]:
+def _query_labels(labels: ArrayLike | None, nq: int, rules: Rules | None) -> Array:
     """Return the labels of queries; unknown ones are for searches of any class only."""
     is_any = rules is not None and rules.neighbors == "any"
     if labels is None and is_any:

@@ -7,9 +7,10 @@ from typing import Any
 
 import faiss
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss._native import ListChecks, Reading, ReadWriteLock, SingleSearch, is_single
+from cfe_faiss.base.arrays import Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding
 from cfe_faiss.index.protocol import EvidenceSearcher
@@ -46,7 +47,7 @@ class SearchingMixin:
     _state: Snapshot | None = None
     routing: str = ""  # no lists to rank
     # Checksums of mapped lists, and the assignment of checksums to lists.
-    checks: tuple[list[ListChecks], NDArray[np.int64]] | None = None
+    checks: tuple[list[ListChecks], Ints] | None = None
     complete: bool
     has_lists: bool = False
     stores_codes: bool = False  # in FAISS's lists, instead of vectors
@@ -289,7 +290,7 @@ class SearchingMixin:
                 further = {**further, "params": self._copy_parameters(params)}
             return method(self, *about, **further)
 
-    def _check_mapped(self, lists: NDArray[np.int64] | None = None) -> None:
+    def _check_mapped(self, lists: Ints | None = None) -> None:
         """Compare mapped lists (by default all) with their checksums before FAISS reads them."""
         if self.checks is not None:
             self.snapshot().native.check_lists(lists)
@@ -337,7 +338,7 @@ class SearchingMixin:
         return Excluding(self, label)
 
 
-def _encode_single(snapshot: Snapshot, labels: Any) -> NDArray[np.int32] | None:
+def _encode_single(snapshot: Snapshot, labels: Any) -> Int32s | None:
     """Return the code of the label of one query that needs no conversion, (1,); None for any other."""
     table = snapshot.label_keys
     if table is None or type(labels) is not np.ndarray or labels.shape != (1,):

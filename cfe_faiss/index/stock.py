@@ -1,13 +1,15 @@
 """FAISS's methods on an evidence index. Methods that read hold the read lock."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Array
 from cfe_faiss.base.checks import as_array
+
+T = TypeVar("T", bound=Array)
 
 _NUMERIC_TYPES = {faiss.Float32: np.float32, faiss.Float16: np.float16, faiss.Int8: np.int8}
 
@@ -36,7 +38,7 @@ def as_numeric(x: Any, numeric_type: int) -> Any:
     return as_array("x", x).astype(_NUMERIC_TYPES[numeric_type])
 
 
-def written(name: str, result: NDArray[Any], out: Any) -> Any:
+def written(name: str, result: T, out: Any) -> T:
     """Write a result into the caller's array or tensor ``out``, if given, and return it."""
     if out is None:
         return result
@@ -44,24 +46,18 @@ def written(name: str, result: NDArray[Any], out: Any) -> Any:
     if not isinstance(target, np.ndarray) or target.shape != result.shape or target.dtype != result.dtype:
         raise ValueError(f"{name} must be a {result.dtype} array of shape {result.shape}, got {out!r}")
     target[:] = result
-    return out
+    return cast(T, out)
 
 
 def like(x: Any, result: Any) -> Any:
     """Return a result as a tensor if ``x`` is one and ``faiss.contrib.torch_utils`` is in use, as FAISS does."""
-    return _as_tensor(result) if _is_tensor(x) and _gives_tensors() else result
+    is_in_use = hasattr(faiss.Index, "search_numpy")  # it patches FAISS's classes
+    if not _is_tensor(x) or not is_in_use or not isinstance(result, np.ndarray):
+        return result
+    import torch
 
-
-def _gives_tensors() -> bool:
-    """Whether ``faiss.contrib.torch_utils`` was imported, which patches FAISS's classes."""
-    return hasattr(faiss.Index, "search_numpy")
+    return torch.from_numpy(result)
 
 
 def _is_tensor(x: Any) -> bool:
     return hasattr(x, "detach")
-
-
-def _as_tensor(result: Any) -> Any:
-    import torch
-
-    return torch.from_numpy(result) if isinstance(result, np.ndarray) else result

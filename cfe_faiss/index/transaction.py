@@ -7,16 +7,12 @@ consistent with its index: both change, or neither.
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from cfe_faiss.base.arrays import Bytes, Floats, Int32s, Ints
 from cfe_faiss.rows import id_map
 from cfe_faiss.rows.faiss_functions import Step
-from cfe_faiss.rows.layout import Bytes
 from cfe_faiss.rows.snapshot import Snapshot
-
-Floats = NDArray[np.float32]
-Labels = NDArray[np.int32]
-Ids = NDArray[np.int64]
 
 
 class Transaction:
@@ -36,33 +32,32 @@ class Transaction:
         """Return the first default id: the largest stored id + 1, or 0."""
         return int(self._index._table.greatest_id(self._lists)) + 1
 
-    def new_ids(self, ids: ArrayLike | None, n: int) -> Ids:
+    def new_ids(self, ids: ArrayLike | None, n: int) -> Ints:
         """Return n new ids, checked to be distinct and not in the index; by default those after the largest id."""
         table = self._index._table
         id_map.check_unchanged(self._index.ntotal, len(table))
         return id_map.new_ids(table, self._lists, ids, n)
 
-    def insert(self, X: Floats, labels: Labels, ids: ArrayLike | None, also: list[Step] | None = None) -> None:
+    def insert(self, X: Floats, labels: Int32s, ids: ArrayLike | None, also: list[Step] | None = None) -> None:
         """Add vectors as the index stores them."""
         self._index._insert(self._lists, X, labels, self.new_ids(ids, len(X)), also or [])
 
-    def append(
-        self, codes: Bytes, labels: Labels, ids: ArrayLike | None, lists: NDArray[np.int32], **also: Any
-    ) -> None:
+    def append(self, codes: Bytes, labels: Int32s, ids: ArrayLike | None, lists: Int32s, **also: Any) -> None:
         """Add codes to their ``lists``, (partitions, n); ``vectors`` are required if the index stores them."""
         vectors, steps = also.get("vectors"), also.get("also", [])
         self._index._append(self._lists, codes, vectors, labels, self.new_ids(ids, len(codes)), lists, steps)
 
-    def remove(self, rows: Ids, also: list[Step] | None = None) -> None:
+    def remove(self, rows: Ints, also: list[Step] | None = None) -> None:
         """Remove rows, (m,), in strictly ascending order."""
-        self._index._remove(rows, also or [])
+        nothing = np.empty((0, self._index.d), np.float32), np.empty(0, np.int32), np.empty(0, np.int64)
+        self._index._replace_rows(self._lists, rows, *nothing, also or [])
 
-    def encode(self, labels: ArrayLike, n: int) -> tuple[Labels, list[Step]]:
+    def encode(self, labels: ArrayLike, n: int) -> tuple[Int32s, list[Step]]:
         """Return the codes of n labels, -1 or None for unknown ones, and the steps that keep new labels."""
         encoder = self._index.label_encoder()
         return encoder("labels", labels, n, unknown=True), self._index._keeping(encoder)
 
-    def replace(self, gone: Ids, X: Floats, labels: Labels | None, ids: Ids, also: list[Step] | None = None) -> None:
+    def replace(self, gone: Ints, X: Floats, labels: Int32s | None, ids: Ints, also: list[Step] | None = None) -> None:
         """Remove the rows with the ids ``gone`` and add vectors as stored, (m, d), with ``ids``, in one commit.
 
         ``ids`` are stored only if they are in ``gone``. Without labels, vector i gets the label of ``gone[i]``.
@@ -75,6 +70,6 @@ class Transaction:
             self.new_ids(new, len(new))
         self._index._replace_rows(self._lists, rows, X, labels, ids, [*self._index._lengthening(X), *(also or [])])
 
-    def relabel(self, rows: Ids, labels: Labels, also: list[Step] | None = None) -> None:
+    def relabel(self, rows: Ints, labels: Int32s, also: list[Step] | None = None) -> None:
         """Replace the labels of rows, (m,), in strictly ascending order."""
         self._index._relabel(rows, labels, also or [])

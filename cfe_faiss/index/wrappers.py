@@ -12,12 +12,12 @@ from typing import Any
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Array, Floats, Ints
 from cfe_faiss.base.checks import as_array, as_count
 from cfe_faiss.rows.faiss_functions import pointer_to
 
-Results = tuple[NDArray[np.float32], NDArray[np.int64]]
+Results = tuple[Floats, Ints]
 _INSTEAD = "search the evidence indexes themselves, and merge the results by faiss.merge_knn_results"
 
 
@@ -48,7 +48,7 @@ def _method(name: str, stock: Callable[..., Any], parameters: type) -> Callable[
     return method
 
 
-def transformed(holder: Any, x: Any) -> NDArray[np.float32]:
+def transformed(holder: Any, x: Any) -> Floats:
     """Return vectors after all transforms of an ``IndexPreTransform``."""
     X = np.ascontiguousarray(as_array("x", x), np.float32)
     for number in range(holder.chain.size()):
@@ -56,7 +56,7 @@ def transformed(holder: Any, x: Any) -> NDArray[np.float32]:
     return X
 
 
-def _search_shards(shards: Any, x: NDArray[Any], k: int, params: Any) -> Results:
+def _search_shards(shards: Any, x: Array, k: int, params: Any) -> Results:
     if shards.successive_ids and any(map(params.uses, ("sel", "where"))):
         raise TypeError(
             f"params.sel and params.where select ids, but {type(shards).__name__} renumbers them: make it with "
@@ -73,14 +73,14 @@ def _search_shards(shards: Any, x: NDArray[Any], k: int, params: Any) -> Results
     return _best(D, I, k, descending=shards.metric_type != faiss.METRIC_L2)
 
 
-def _search_replicas(replicas: Any, x: NDArray[Any], k: int, params: Any) -> Results:
+def _search_replicas(replicas: Any, x: Array, k: int, params: Any) -> Results:
     if not replicas.count():
         raise ValueError(f"params of evidence need an index to search, {type(replicas).__name__} holds none")
     found: Results = _part(replicas, replicas.at(0)).search(x, k, params=params)
     return found
 
 
-def _search_refined(refined: Any, x: NDArray[Any], k: int, params: Any) -> Results:
+def _search_refined(refined: Any, x: Array, k: int, params: Any) -> Results:
     _, I = _part(refined, refined.base_index).search(x, math.ceil(k * max(1.0, refined.k_factor)), params=params)
     vectors = faiss.downcast_index(refined.refine_index).reconstruct_batch(np.maximum(I, 0).ravel())
     queries, vectors = np.asarray(x, np.float32), vectors.reshape(*I.shape, -1)
@@ -92,12 +92,12 @@ def _search_refined(refined: Any, x: NDArray[Any], k: int, params: Any) -> Resul
     return _best(np.where(I < 0, np.finfo(np.float32).min, products), I, k, descending=True)
 
 
-def _search_transformed(holder: Any, x: NDArray[Any], k: int, params: Any) -> Results:
+def _search_transformed(holder: Any, x: Array, k: int, params: Any) -> Results:
     found: Results = _part(holder, holder.index).search(transformed(holder, x), k, params=params)
     return found
 
 
-_SEARCHES: dict[type, Callable[[Any, NDArray[Any], int, Any], Results]] = {
+_SEARCHES: dict[type, Callable[[Any, Array, int, Any], Results]] = {
     faiss.IndexShards: _search_shards,
     faiss.IndexReplicas: _search_replicas,
     faiss.IndexRefine: _search_refined,
@@ -118,7 +118,7 @@ def _part(holder: Any, part: Any) -> Any:
     )
 
 
-def _best(D: NDArray[np.float32], I: NDArray[np.int64], k: int, *, descending: bool) -> Results:
+def _best(D: Floats, I: Ints, k: int, *, descending: bool) -> Results:
     """Return the k best of each row; equal D: smaller id first."""
     order = np.lexsort((I, -D if descending else D))[:, :k]
     return np.take_along_axis(D, order, 1), np.take_along_axis(I, order, 1)

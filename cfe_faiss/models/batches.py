@@ -4,19 +4,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cfe_faiss.attributes.classes import (
-    Predictions,
-    are_shares,
-    as_predictions,
-    as_two_logits,
-    class_names_of,
-    node_count,
-)
+from cfe_faiss.attributes import classes
+from cfe_faiss.attributes.classes import Predictions
+from cfe_faiss.base.arrays import Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_ids
 from cfe_faiss.base.extras import extra
-from cfe_faiss.graph.node_types import nodes_of
+from cfe_faiss.graph.metapath import nodes_of
 from cfe_faiss.models.inference import device_of, inference, output_of
 
 with extra("gnn"):
@@ -38,8 +32,8 @@ def call_by_batches(model: Callable[..., Any], data: Any, node_type: str | None,
     if isinstance(loader, str) or not isinstance(loader, Iterable):
         raise TypeError(f"loader must yield batches of the graph, got {type(loader).__name__}")
     nodes = nodes_of(data, node_type)
-    labels, may_be_shares = np.full(node_count(nodes), UNKNOWN, np.int32), True
-    names = class_names_of(nodes)
+    labels, may_be_shares = np.full(classes.node_count(nodes), UNKNOWN, np.int32), True
+    names = classes.class_names_of(nodes)
     device = device_of(model)  # None: batches are not moved
     with inference(model, device or torch.device("cpu")):
         for number, batch in enumerate(loader):
@@ -59,7 +53,7 @@ def call_by_batches(model: Callable[..., Any], data: Any, node_type: str | None,
     return Predictions(labels, None, names)
 
 
-def _seeds(batch: Any, number: int, node_type: str | None, n: int) -> tuple[NDArray[np.int64], int]:
+def _seeds(batch: Any, number: int, node_type: str | None, n: int) -> tuple[Ints, int]:
     """Return the seed nodes of a batch, which come first, and the number of all of its nodes."""
     nodes = nodes_of(batch, node_type)
     n_id, size = getattr(nodes, "n_id", None), getattr(nodes, "batch_size", None)
@@ -75,16 +69,14 @@ def _seeds(batch: Any, number: int, node_type: str | None, n: int) -> tuple[NDAr
     return ids[: int(size)], len(ids)
 
 
-def _refuse_repeats(seeds: NDArray[np.int64], labels: NDArray[np.int32]) -> None:
+def _refuse_repeats(seeds: Ints, labels: Int32s) -> None:
     values, counts = np.unique(seeds, return_counts=True)
     again = values[(counts > 1) | (labels[values] != UNKNOWN)]
     if len(again):
         raise ValueError(f"loader must yield every node once, got node {again[0]} twice")
 
 
-def _classes(
-    output: Any, seeds: NDArray[np.int64], rows: int, names: tuple[str, ...] | None, number: int
-) -> tuple[NDArray[np.int32], bool]:
+def _classes(output: Any, seeds: Ints, rows: int, names: tuple[str, ...] | None, number: int) -> tuple[Int32s, bool]:
     """Return the class of each seed of a batch, from an output for all nodes of the batch or for the seeds only.
 
     The second value is whether the output is one column of numbers in [0, 1], which may be logits or probabilities.
@@ -100,8 +92,8 @@ def _classes(
         raise ValueError(f"{name} must not be NaN, got NaN for node {seeds[np.isnan(output).any(axis=1)][0]}")
     has_shares = False
     if getattr(output, "shape", None) == (len(seeds), 1) and output.dtype.kind == "f":
-        has_shares, output = are_shares(output), as_two_logits(output)
-    found = as_predictions(output, len(seeds), names, name)
+        has_shares, output = classes.are_shares(output), classes.as_two_logits(output)
+    found = classes.as_predictions(output, len(seeds), names, name)
     if names is None and found.class_names is not None:
         raise ValueError(f"{name} must be numbers, got texts: give data class_names, which number them")
     return found.labels, has_shares

@@ -7,7 +7,7 @@ from typing import Any
 
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.extras import extra
-from cfe_faiss.graph.node_types import is_heterogeneous
+from cfe_faiss.graph.metapath import is_heterogeneous
 
 with extra("gnn"):
     import torch

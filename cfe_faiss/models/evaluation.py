@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.classes import check_names
+from cfe_faiss.base.arrays import Array, Bools, Int32s
 from cfe_faiss.base.checks import as_array, as_labels
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import summary
@@ -106,7 +106,7 @@ def evaluate(model: Any, data: Any, mask: Any = None, *, features: Any = None) -
     )
 
 
-def _mask(mask: Any, n: int) -> NDArray[np.bool_]:
+def _mask(mask: Any, n: int) -> Bools:
     array = as_array("mask", mask)
     if array.dtype != np.bool_ or array.shape != (n,):
         raise ValueError(f"mask must be bool of shape ({n},), got {array.dtype} {array.shape}")
@@ -115,13 +115,13 @@ def _mask(mask: Any, n: int) -> NDArray[np.bool_]:
     return array
 
 
-def _groups(sensitive: NDArray[np.int32]) -> tuple[NDArray[np.bool_], ...]:
+def _groups(sensitive: Int32s) -> tuple[Bools, ...]:
     if sensitive.max() > 1:
         raise ValueError(f"data.sensitive must be 0 or 1, got {sensitive.max()}")
     return sensitive == 0, sensitive == 1
 
 
-def _difference(predicted: NDArray[np.int32], groups: tuple[NDArray[np.bool_], ...]) -> float:
+def _difference(predicted: Int32s, groups: tuple[Bools, ...]) -> float:
     """Return the absolute difference of the two groups' shares of class 1."""
     if not groups or not all(group.any() for group in groups):
         return math.nan
@@ -129,7 +129,7 @@ def _difference(predicted: NDArray[np.int32], groups: tuple[NDArray[np.bool_], .
     return abs(shares[0] - shares[1])
 
 
-def _auc(truth: NDArray[np.int32], scores: NDArray[Any]) -> float:
+def _auc(truth: Int32s, scores: Array) -> float:
     """Return the mean area under the one-vs-rest curves; with two classes that of class 1."""
     scores = scores.astype(np.float64)
     are_shares = (scores >= 0).all() and np.allclose(scores.sum(axis=1), 1, atol=1e-4)

@@ -6,11 +6,10 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
-from numpy.typing import NDArray
-
+from cfe_faiss.base.arrays import Array
 from cfe_faiss.base.checks import as_array
 from cfe_faiss.base.extras import extra
-from cfe_faiss.graph.node_types import is_heterogeneous, nodes_of
+from cfe_faiss.graph.metapath import is_heterogeneous, nodes_of
 from cfe_faiss.models.call import call, seeded
 
 with extra("gnn"):
@@ -24,7 +23,7 @@ def call_once(model: Callable[..., Any], data: Any, node_type: str | None = None
         return output_of(model, data, node_type)
 
 
-def outputs(model: Callable[..., Any], data: Any) -> NDArray[Any]:
+def outputs(model: Callable[..., Any], data: Any) -> Array:
     """Return the numeric output of a callable, NaN included, called as by :func:`cfe_faiss.models.predict`."""
     output = call_once(model, data)
     if isinstance(output, torch.Tensor) and output.is_floating_point():

@@ -6,18 +6,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.classes import Predictions, as_predictions, class_names_of, node_count
 from cfe_faiss.attributes.table import as_attributes, attributes_of
+from cfe_faiss.base.arrays import Array, Ints
 from cfe_faiss.base.checks import as_dense
 from cfe_faiss.base.extras import extra
-from cfe_faiss.graph.node_types import nodes_of
+from cfe_faiss.graph.metapath import nodes_of
 
 
-def predict(
-    model: Any, data: Any, features: Any = None, *, node_type: str | None = None, loader: Any = None
-) -> NDArray[np.int64]:
+def predict(model: Any, data: Any, features: Any = None, *, node_type: str | None = None, loader: Any = None) -> Ints:
     """Return the class that ``model`` predicts for every node of ``data``.
 
     A module runs in evaluation mode and without gradients. The modes of its submodules, its gradients and the global
@@ -136,7 +134,7 @@ def predictions_of(
 
 
 def predictions_of_rows(
-    model: Any, X: NDArray[Any], class_names: Sequence[str] | None = None, features: Any = None
+    model: Any, X: Array, class_names: Sequence[str] | None = None, features: Any = None
 ) -> Predictions:
     """Return the predictions of ``model`` for every row of a matrix, without a graph.
 
@@ -171,7 +169,7 @@ def predictions_of_rows(
     return as_predictions(model, len(X), class_names, "model (the predictions)")
 
 
-def _call_on_rows(model: Any, X: NDArray[Any]) -> Any:
+def _call_on_rows(model: Any, X: Array) -> Any:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(model, torch.nn.Module):
         return model(X)

@@ -13,13 +13,13 @@ an index are its decoded rows. Every similarity is computed from decoded rows, w
 """
 
 import numpy as np
-from numpy.typing import NDArray
+
+from cfe_faiss.base.arrays import Floats
 
 FLAT, FP16, SQ8 = 0, 1, 2
 
 NO_LEVELS = np.empty((2, 0), np.float32)
 
-Floats = NDArray[np.float32]
 
 _HALF_ROUNDING = 2.0**-11  # relative rounding error of a component
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss._native import FaissLists
+from cfe_faiss.base.arrays import Floats, Ints
 
 Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -25,13 +25,8 @@ raw: Any = getattr(_module, "_" + _module.__name__.rpartition(".")[2])
 def inverted_lists(ivf: Any) -> FaissLists:
     """Return the inverted lists of an index as an object of the core."""
     lists = (pointer_to(ivf.invlists),)
-    return FaissLists(
-        size=(raw.InvertedLists_list_size, lists),
-        codes=(raw.InvertedLists_get_codes, lists),
-        ids=(raw.InvertedLists_get_ids, lists),
-        resize=(raw.InvertedLists_resize, lists),
-        numbered=True,
-    )
+    size, codes, ids = ((function, lists) for function in get_list_functions)
+    return FaissLists(size=size, codes=codes, ids=ids, resize=(raw.InvertedLists_resize, lists), numbered=True)
 
 
 pointer_to = attrgetter("this")
@@ -43,13 +38,8 @@ get_list_functions = raw.InvertedLists_list_size, raw.InvertedLists_get_codes, r
 
 def list_of(flat: Any, ids: Any) -> FaissLists:
     """Return the rows of an ``IndexFlat``, with their ids in a vector of FAISS, as one list, for the core."""
-    return FaissLists(
-        size=(raw.Int64Vector_size, (ids,)),
-        codes=(raw.IndexFlat_get_xb, (flat,)),
-        ids=(raw.Int64Vector_data, (ids,)),
-        resize=None,
-        numbered=False,
-    )
+    size, codes = (raw.Int64Vector_size, (ids,)), (raw.IndexFlat_get_xb, (flat,))
+    return FaissLists(size=size, codes=codes, ids=(raw.Int64Vector_data, (ids,)), resize=None, numbered=False)
 
 
 def setting(owner: Any, name: str, value: Any) -> Step:
@@ -70,7 +60,7 @@ def adopt(stock: Any, target: Any) -> Any:
     return target
 
 
-def list_sizes(ivf: Any) -> NDArray[np.int64]:
+def list_sizes(ivf: Any) -> Ints:
     """Return the number of vectors in each list of a FAISS index, (nlist,)."""
     nlist = ivf.nlist
     return np.fromiter(map(get_list_functions[0], repeat(pointer_to(ivf.invlists)), range(nlist)), np.int64, nlist)
@@ -81,7 +71,7 @@ def emptying(index: Any) -> list[Step]:
     return [(raw.Index_reset, (index,))]
 
 
-def filling(index: Any, X: NDArray[np.float32]) -> list[Step]:
+def filling(index: Any, X: Floats) -> list[Step]:
     """Return the steps that replace the vectors of an index."""
     return [*emptying(index), (raw.Index_add, (index, len(X), faiss.swig_ptr(X)))]
 
@@ -165,14 +155,14 @@ def flat_parts(index: Any) -> tuple[Any, Any]:
     return stock, None
 
 
-def stored_ids(index: Any) -> NDArray[np.int64] | None:
+def stored_ids(index: Any) -> Ints | None:
     """Return the ids in the id map of an index; None if it has none."""
     id_map = flat_parts(index)[1]
-    ids: NDArray[np.int64] | None = None if id_map is None else faiss.vector_to_array(id_map.id_map)
+    ids: Ints | None = None if id_map is None else faiss.vector_to_array(id_map.id_map)
     return ids
 
 
-def unwrap(index: Any, order: NDArray[np.int64]) -> bool:
+def unwrap(index: Any, order: Ints) -> bool:
     """Put the rows of an ``IndexIDMap`` in order and make the index its ``IndexFlat``, unless the rows are mapped."""
     flat, id_map = flat_parts(index)
     if not flat.codes.is_owned:
@@ -195,11 +185,6 @@ def id_map_over(flat: Any, ids: Any) -> Any:
     return id_map
 
 
-def identity(index: Any) -> dict[str, Any]:
-    """Return the attributes that make a Python object stand for an index of FAISS."""
-    return {"this": index.this}
-
-
 def numbers(n: int) -> Any:
     """Return 0, 1, ..., n - 1 in a vector of FAISS."""
     vector = faiss.Int64Vector()
@@ -212,28 +197,24 @@ def address_of(flat: Any) -> int:
     return int(raw.IndexFlat_get_xb(flat.this) or 0)
 
 
-def adding(flat: Any, ids: Any, X: NDArray[np.float32]) -> list[Step]:
+def adding(flat: Any, ids: Any, X: Floats) -> list[Step]:
     """Return the steps that add vectors to an ``IndexFlat``, and room for their ids."""
     n = len(X)
     return [(raw.Index_add, (flat, n, faiss.swig_ptr(X))), resizing(ids, ids.size() + n)]
 
 
-def adding_with_ids(id_map: Any, X: NDArray[np.float32], ids: NDArray[np.int64]) -> list[Step]:
+def adding_with_ids(id_map: Any, X: Floats, ids: Ints) -> list[Step]:
     """Return the step that adds vectors to an ``IndexIDMap2``."""
     return [(raw.IndexIDMap2_add_with_ids, (id_map, len(X), faiss.swig_ptr(X), faiss.swig_ptr(ids)))]
 
 
 def truncating(flat: Any, ids: Any, id_map: Any, n: int) -> list[Step]:
     """Return the steps that truncate an ``IndexFlat`` and its ids to n rows; the number of ids must not grow."""
-    steps = [
-        (raw.MaybeOwnedVectorUInt8_resize, (flat.codes, n * flat.code_size)),
-        resizing(ids, n),
-        total(flat, n),
-    ]
+    steps = [(raw.MaybeOwnedVectorUInt8_resize, (flat.codes, n * flat.code_size)), resizing(ids, n), total(flat, n)]
     return steps if id_map is None else [*steps, total(id_map, n), (raw.IndexIDMap2_construct_rev_map, (id_map,))]
 
 
-def permuting(flat: Any, order: NDArray[np.int64]) -> list[Step]:
+def permuting(flat: Any, order: Ints) -> list[Step]:
     """Return the step that puts the rows of an ``IndexFlat`` in order."""
     return [(raw.IndexFlatCodes_permute_entries, (flat, faiss.swig_ptr(order)))]
 

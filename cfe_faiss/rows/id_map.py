@@ -5,9 +5,10 @@ from typing import Any
 
 import faiss
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss._native import FaissLists, Table
+from cfe_faiss.base.arrays import Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_ids, as_labels
 from cfe_faiss.rows.layout import stock_codes
 from cfe_faiss.rows.metric import OF_FAISS, Metric, as_metric
@@ -35,7 +36,7 @@ def check_stock(index: Any) -> None:
         )
 
 
-def stock_contents(index: Any) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def stock_contents(index: Any) -> tuple[Floats, Ints]:
     """Return copies of the vectors and ids of a stock index."""
     check_stock(index)
     index = faiss.downcast_index(index)
@@ -64,7 +65,7 @@ def _scalar(index: Any) -> bool:
     return isinstance(index, faiss.IndexIVFScalarQuantizer) and not index.by_residual
 
 
-def new_ids(table: Table, lists: FaissLists, ids: ArrayLike | None, n: int) -> NDArray[np.int64]:
+def new_ids(table: Table, lists: FaissLists, ids: ArrayLike | None, n: int) -> Ints:
     """Return n new ids, checked to be distinct and not in the index; by default those after the largest stored id."""
     new = distinct_ids(ids, n, table.greatest_id(lists) + 1)
     first = table.first_stored(lists, new)
@@ -73,7 +74,7 @@ def new_ids(table: Table, lists: FaissLists, ids: ArrayLike | None, n: int) -> N
     return new
 
 
-def distinct_ids(ids: ArrayLike | None, n: int, first: int) -> NDArray[np.int64]:
+def distinct_ids(ids: ArrayLike | None, n: int, first: int) -> Ints:
     """Return n ids, checked to be distinct; by default ``first``, ``first`` + 1, ..."""
     if ids is None and first + n > np.iinfo(np.int64).max:
         raise ValueError(f"ids must be given, because no {n} ids are left after the largest one, {first - 1}")
@@ -88,14 +89,12 @@ def distinct_ids(ids: ArrayLike | None, n: int, first: int) -> NDArray[np.int64]
     return new
 
 
-def unknown_labels(n: int) -> NDArray[np.int32]:
+def unknown_labels(n: int) -> Int32s:
     """Return n "unknown" labels."""
     return np.full(n, UNKNOWN, np.int32)
 
 
-def relabelled(
-    snapshot: Snapshot, labels: ArrayLike, ids: ArrayLike | None, encode: Callable[..., NDArray[np.int32]]
-) -> NDArray[np.int32]:
+def relabelled(snapshot: Snapshot, labels: ArrayLike, ids: ArrayLike | None, encode: Callable[..., Int32s]) -> Int32s:
     """Return the labels of all rows after new labels for ``ids`` (by default all ids)."""
     result = snapshot.labels.copy()
     rows, new = relabelled_rows(snapshot, labels, ids, encode)
@@ -104,11 +103,8 @@ def relabelled(
 
 
 def relabelled_rows(
-    snapshot: Snapshot,
-    labels: ArrayLike,
-    ids: ArrayLike | None,
-    encode: Callable[..., NDArray[np.int32]] = as_labels,
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    snapshot: Snapshot, labels: ArrayLike, ids: ArrayLike | None, encode: Callable[..., Int32s] = as_labels
+) -> tuple[Ints, Int32s]:
     """Return the rows of ``ids`` (by default all ids), ascending, and the new label of each. ``encode`` checks them."""
     rows = snapshot.members.rows if ids is None else snapshot.find(ids)
     order = np.argsort(rows, kind="stable")

@@ -10,18 +10,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Array, Int32s
 from cfe_faiss.base.checks import UNKNOWN, is_label, to_host
 
-Codes = NDArray[np.int32]
 NOT_STORED = -2
 """Code of a label that is not in the table."""
 _MOST = np.iinfo(np.int64).max
 _MOST_CODES = np.iinfo(np.int32).max
 
 
-def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> NDArray[Any]:
+def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> Array:
     """Return labels, (n,): int32 if all are codes, else int64 or texts. With ``unknown`` also -1, for None "" in texts.
 
     Raises
@@ -48,7 +47,7 @@ def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> NDArr
     return array.astype(np.int32 if most < _MOST_CODES else np.int64)
 
 
-def _as_array(name: str, values: Any) -> NDArray[Any]:
+def _as_array(name: str, values: Any) -> Array:
     """Return labels as an array of numbers or texts, with -1 or "" for None."""
     values = to_host(values)
     try:
@@ -64,7 +63,7 @@ def _as_array(name: str, values: Any) -> NDArray[Any]:
     return _of_objects(name, array) if array.dtype.kind == "O" else array
 
 
-def _of_objects(name: str, array: NDArray[Any]) -> NDArray[Any]:
+def _of_objects(name: str, array: Array) -> Array:
     items = array.reshape(-1).tolist()
     known = [one for one in items if one is not None]
     if known and all(isinstance(one, str) for one in known):
@@ -80,11 +79,11 @@ def _of_objects(name: str, array: NDArray[Any]) -> NDArray[Any]:
 class LabelKeys(NamedTuple):
     """The labels of an index, ascending, (c,) int64 or texts, and the code of each, (c,) int32."""
 
-    keys: NDArray[Any]
-    codes: Codes
+    keys: Array
+    codes: Int32s
 
     @classmethod
-    def of_codes(cls, codes: Codes) -> LabelKeys:
+    def of_codes(cls, codes: Int32s) -> LabelKeys:
         """Return the table in which labels are their own codes."""
         return cls(codes.astype(np.int64), codes)
 
@@ -104,7 +103,7 @@ class LabelKeys(NamedTuple):
         """Whether the labels are texts."""
         return bool(self.keys.dtype.kind == "U")
 
-    def find(self, name: str, labels: NDArray[Any]) -> Codes:
+    def find(self, name: str, labels: Array) -> Int32s:
         """Return the codes of labels of :func:`as_labels`: -1 for unknown, ``NOT_STORED`` for one without a code."""
         texts = labels.dtype.kind == "U"
         codes = np.full(len(labels), NOT_STORED, np.int32)
@@ -118,7 +117,7 @@ class LabelKeys(NamedTuple):
             codes[found] = self.codes[places[found]]
         return codes
 
-    def with_labels(self, labels: NDArray[Any]) -> LabelKeys:
+    def with_labels(self, labels: Array) -> LabelKeys:
         """Return the table with further labels, which get the next codes."""
         new = np.unique(labels)
         if not len(new):
@@ -134,7 +133,7 @@ class LabelKeys(NamedTuple):
         order = np.argsort(keys, kind="stable")
         return LabelKeys(keys[order], codes[order].astype(np.int32))
 
-    def decode(self, codes: Codes) -> NDArray[Any]:
+    def decode(self, codes: Int32s) -> Array:
         """Return the labels of codes, (n,): int64, or objects if they are texts; -1 or None for unknown."""
         order = np.argsort(self.codes)
         places = np.searchsorted(self.codes, codes, sorter=order)
@@ -152,10 +151,10 @@ class LabelEncoder:
         The table after all calls; None while all labels are their own codes.
     """
 
-    def __init__(self, table: LabelKeys | None, stored: Callable[[], Codes]) -> None:
+    def __init__(self, table: LabelKeys | None, stored: Callable[[], Int32s]) -> None:
         self.table, self._stored = table, stored
 
-    def __call__(self, name: str, values: Any, n: int, *, unknown: bool = False) -> Codes:
+    def __call__(self, name: str, values: Any, n: int, *, unknown: bool = False) -> Int32s:
         """Return the codes of labels, checked; new labels get new codes."""
         labels = as_labels(name, values, n, unknown=unknown)
         if self.table is None and labels.dtype == np.int32:
@@ -173,7 +172,7 @@ class LabelEncoder:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def arrays_of(table: LabelKeys | None, stored: Callable[[], Codes]) -> dict[str, NDArray[Any]]:
+def arrays_of(table: LabelKeys | None, stored: Callable[[], Int32s]) -> dict[str, Array]:
     """Return the arrays that a file holds: keys as bytes, the end of each text (none for integers), and the codes.
 
     Labels without rows are left out.
@@ -190,13 +189,13 @@ def arrays_of(table: LabelKeys | None, stored: Callable[[], Codes]) -> dict[str,
     return {"label_keys": np.frombuffer(content, np.uint8), "label_ends": ends, "label_codes": table.codes}
 
 
-def table_from(arrays: Mapping[str, NDArray[Any]]) -> LabelKeys | None:
+def table_from(arrays: Mapping[str, Array]) -> LabelKeys | None:
     """Return the table from the arrays of :func:`arrays_of`; ValueError if they are not valid."""
     codes = np.array(arrays.get("label_codes", ()), np.int32)
     if not len(codes):
         return None
     content, ends = np.asarray(arrays["label_keys"]).tobytes(), arrays["label_ends"]
-    keys: NDArray[Any]
+    keys: Array
     if len(ends):
         starts = np.append(0, ends[:-1])
         if (starts > ends).any() or ends[-1] != len(content) or len(ends) != len(codes):

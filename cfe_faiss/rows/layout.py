@@ -1,24 +1,21 @@
-"""Layout of vectors in FAISS's inverted lists, and the sort order of rows."""
+"""Layout of vectors in FAISS's inverted lists, in memory or mapped from a file, and the sort order of rows."""
 
 from typing import Any
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Array, Bytes, Floats, Int32s, Ints
 from cfe_faiss.rows.faiss_functions import list_sizes
 
-Bytes = NDArray[np.uint8]
-Ints = NDArray[np.int64]
 
-
-def stable_order(keys: NDArray[Any]) -> Ints:
+def stable_order(keys: Array) -> Ints:
     """Return the stable sort order of integers >= -1, (n,)."""
     few = len(keys) > 0 and keys.max() < np.iinfo(np.uint16).max
     return np.argsort((keys + 1).astype(np.uint16) if few else keys, kind="stable")  # radix sort for 16 bits
 
 
-def codes_of(ivf: Any, X: NDArray[np.float32], lists: NDArray[np.int32]) -> Bytes:
+def codes_of(ivf: Any, X: Floats, lists: Int32s) -> Bytes:
     """Return the codes, (n, code_size), of vectors in the lists ``lists``, (n,), of an inverted file."""
     if isinstance(ivf, faiss.IndexIVFFlat):
         return X.view(np.uint8)
@@ -35,3 +32,39 @@ def stock_codes(ivf: Any) -> tuple[Bytes, Ints]:
     codes = [faiss.rev_swig_ptr(lists.get_codes(j), count * size).reshape(count, size) for j, count in filled]
     ids = [faiss.rev_swig_ptr(lists.get_ids(j), count) for j, count in filled]
     return np.concatenate([np.empty((0, size), np.uint8), *codes]), np.concatenate([np.empty(0, np.int64), *ids])
+
+
+def is_mapped(index: Any) -> bool:
+    """Return whether the lists of an index are mapped from files; False for an index without lists."""
+    return isinstance(index, faiss.IndexIVF) and isinstance(
+        faiss.downcast_InvertedLists(index.invlists), faiss.OnDiskInvertedLists | faiss.HStackInvertedLists
+    )
+
+
+def in_memory(index: Any) -> Any:
+    """Return an index that FAISS can write: ``index`` itself, or a stock copy in memory if its lists are mapped.
+
+    FAISS would write the name of the mapped file instead of the vectors.
+    """
+    if not is_mapped(index):
+        return index
+    copy = _empty_copy(index)
+    faiss.IndexIVF.copy_subset_to(index, copy, faiss.InvertedLists.SUBSET_TYPE_INVLIST, 0, index.nlist)
+    copy.nprobe, copy.is_trained, copy.ntotal = index.nprobe, index.is_trained, index.ntotal
+    return copy
+
+
+def _empty_copy(index: Any) -> Any:
+    """Return an empty stock index of the same kind, with the same centroids and codec."""
+    quantizer = faiss.clone_index(index.quantizer)
+    if isinstance(index, faiss.IndexIVFPQ):
+        copy = faiss.IndexIVFPQ(quantizer, index.d, index.nlist, index.pq.M, index.pq.nbits, index.metric_type)
+        copy.pq, copy.by_residual = index.pq, index.by_residual
+        return copy
+    if isinstance(index, faiss.IndexIVFScalarQuantizer):
+        copy = faiss.IndexIVFScalarQuantizer(
+            quantizer, index.d, index.nlist, index.sq.qtype, index.metric_type, index.by_residual
+        )
+        copy.sq = index.sq
+        return copy
+    return faiss.IndexIVFFlat(quantizer, index.d, index.nlist, index.metric_type)

@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeAlias
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Doubles, Floats, Ints
 from cfe_faiss.base.checks import as_matrix, as_unit_rows
 
 Metric: TypeAlias = Literal["cosine", "ip", "l2"]
@@ -45,7 +45,7 @@ def faiss_metric(metric: Metric) -> int:
     return int(faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT)
 
 
-def as_rows(name: str, values: Any, d: int | None, metric: Metric) -> NDArray[np.float32]:
+def as_rows(name: str, values: Any, d: int | None, metric: Metric) -> Floats:
     """Return vectors, (n, d) float32, as an index with this metric stores them: normalised copies for "cosine".
 
     Raises
@@ -63,13 +63,13 @@ def as_rows(name: str, values: Any, d: int | None, metric: Metric) -> NDArray[np
     return matrix
 
 
-def lengths(X: NDArray[np.float32]) -> NDArray[np.float64]:
+def lengths(X: Floats) -> Doubles:
     """Return the length of each row, (n,)."""
-    squares: NDArray[np.float64] = np.einsum("ij,ij->i", X, X, dtype=np.float64)
+    squares: Doubles = np.einsum("ij,ij->i", X, X, dtype=np.float64)
     return np.sqrt(squares)
 
 
-def flipped(values: NDArray[np.float32], metric: str) -> NDArray[np.float32]:
+def flipped(values: Floats, metric: str) -> Floats:
     """Return D from scores, or scores from D, with FAISS's padding."""
     return 0 - values if metric == "l2" else values
 
@@ -89,3 +89,12 @@ def tile_margin(metric: Metric, d: int, longest: float, longest_other: float) ->
 def relative_error(d: int) -> float:
     """Bound the relative error of a float32 product of unit vectors or a squared distance, and its comparison."""
     return (d + 16) * _ROUNDING
+
+
+PADDING = np.finfo(np.float32).min
+"""What FAISS writes as the similarity of a place that holds no id (inner product)."""
+
+
+def make_results(nq: int, k: int) -> tuple[Floats, Ints]:
+    """Return D and I for ``nq`` queries, filled with padding."""
+    return np.full((nq, k), PADDING, np.float32), np.full((nq, k), -1, np.int64)

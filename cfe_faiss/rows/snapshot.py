@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss._native import PqCodes, Rows
+from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_ids, is_label
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.text import summary
@@ -45,21 +46,21 @@ class Members:
         Position of each row's id in ``ids``, (n,) int64.
     """
 
-    ids: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    labels: NDArray[np.int32]
-    places: NDArray[np.int64]
+    ids: Ints
+    rows: Ints
+    labels: Int32s
+    places: Ints
 
     __repr__ = summary
 
-    def rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    def rows_of(self, ids: Ints) -> Ints:
         """Return the row of each id, (m,), or -1."""
         places = np.searchsorted(self.ids, ids)
         rows = np.append(self.rows, -1)[places]
         rows[np.append(self.ids, -1)[places] != ids] = -1
         return rows
 
-    def find(self, ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:
+    def find(self, ids: ArrayLike, *, name: str = "ids") -> Ints:
         """Return the rows of ``ids``; UnknownIdError names the argument and the first unknown id."""
         return _find(name, ids, self.rows_of)
 
@@ -102,14 +103,14 @@ class Snapshot:
     native: Rows
     d: int
     codec: int = codecs.FLAT
-    levels: NDArray[np.float32] = field(default_factory=lambda: codecs.NO_LEVELS)
-    centroids: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0, 0), np.float32))
-    references: NDArray[np.int32] = field(default_factory=lambda: NO_REFERENCES)
-    reference_starts: NDArray[np.int64] = field(default_factory=lambda: NO_STARTS)
+    levels: Floats = field(default_factory=lambda: codecs.NO_LEVELS)
+    centroids: Floats = field(default_factory=lambda: np.empty((0, 0, 0), np.float32))
+    references: Int32s = field(default_factory=lambda: NO_REFERENCES)
+    reference_starts: Ints = field(default_factory=lambda: NO_STARTS)
     pq: PqCodes | None = None
     in_memory: bool = True
     is_trained: bool = True
-    lookup: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None
+    lookup: Callable[[Ints], Ints] | None = None
     label_keys: LabelKeys | None = None
     longest: float = 1.0
     cache: dict[str, Any] = field(default_factory=dict)
@@ -125,7 +126,7 @@ class Snapshot:
         return len(self.centroids) * len(self.centroids[0]) if len(self.centroids) else 0
 
     @derived
-    def list_starts(self) -> NDArray[np.int64]:
+    def list_starts(self) -> Ints:
         """Start of each list in the concatenated lists of all partitions, followed by the total length."""
         return read_only(np.concatenate([self.starts, self.n + self.reference_starts[1:]]))[0]
 
@@ -156,17 +157,17 @@ class Snapshot:
         places[rows] = np.arange(len(rows))
         return Members(*read_only(ids[rows], rows, self.labels[rows], places))
 
-    def rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    def rows_of(self, ids: Ints) -> Ints:
         """Return the row of each id, (m,), or -1."""
         return (self.members.rows_of if self.lookup is None else self.lookup)(ids)
 
-    def find(self, ids: ArrayLike, *, name: str = "ids") -> NDArray[np.int64]:
+    def find(self, ids: ArrayLike, *, name: str = "ids") -> Ints:
         """Return the rows of ``ids``; UnknownIdError names the argument and the first unknown id."""
         return _find(name, ids, self.rows_of)
 
     # --- labels -----------------------------------------------------------------------------------------------------
 
-    def encode(self, name: str, labels: NDArray[Any]) -> NDArray[np.int32]:
+    def encode(self, name: str, labels: Array) -> Int32s:
         """Return the codes of labels of :func:`label_keys.as_labels`; :attr:`absent_label` for labels without a row."""
         if self.label_keys is None and labels.dtype == np.int32:
             return labels
@@ -176,12 +177,12 @@ class Snapshot:
             codes[codes == NOT_STORED] = self.absent_label
         return codes
 
-    def decode(self, codes: NDArray[np.int32]) -> NDArray[Any]:
+    def decode(self, codes: Int32s) -> Array:
         """Return the labels that codes stand for."""
         return codes if self.label_keys is None else self.label_keys.decode(codes)
 
     @derived
-    def label_names(self) -> NDArray[Any]:
+    def label_names(self) -> Array:
         """Known labels of the rows in ascending order, (c,): int64, or objects if they are texts."""
         names = np.sort(self.decode(self.class_counts[0]))
         return read_only(names if names.dtype.kind == "O" else names.astype(np.int64))[0]
@@ -189,12 +190,12 @@ class Snapshot:
     # --- rows -------------------------------------------------------------------------------------------------------
 
     @derived
-    def starts(self) -> NDArray[np.int64]:
+    def starts(self) -> Ints:
         """First row of each list, followed by the number of rows: (nlist + 1,) int64."""
         return self.native.starts()
 
     @derived
-    def labels(self) -> NDArray[np.int32]:
+    def labels(self) -> Int32s:
         """Label of each row, ascending within a list: (n,) int32."""
         return self.native.labels()
 
@@ -223,21 +224,21 @@ class Snapshot:
         return self.d + (self.metric != "cosine")
 
     @derived
-    def center(self) -> NDArray[np.float32]:
+    def center(self) -> Floats:
         """Vector subtracted from vectors before they are multiplied, (d,): their mean for "l2"; (0,) for "cosine"."""
         if self.metric == "l2" and self.n and not len(self.centroids):
             some = np.unique(np.linspace(0, self.n - 1, min(self.n, _ROWS)).astype(np.int64))
             return read_only(self.rows(some)[0].mean(axis=0, dtype=np.float64).astype(np.float32))[0]
         return center_of(self.centroids, self.metric, self.d)
 
-    def extend_queries(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
+    def extend_queries(self, X: Floats) -> Floats:
         """Return queries, (nq, ranking_length), whose product with a mean of a list ranks the list."""
         if self.metric == "cosine":
             return X
         last = np.ones(len(X)) if self.metric == "l2" else lengths(X)
         return np.column_stack([X - self.center, last]).astype(np.float32)
 
-    def tile_sides(self, X: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32], float]:
+    def tile_sides(self, X: Floats) -> tuple[Floats, Floats, float]:
         """Return vectors as rows and as columns whose products are scores, and the largest length behind them."""
         if self.metric != "l2":
             return X, X, 1.0 if self.metric == "cosine" else float(lengths(X).max(initial=0))
@@ -262,7 +263,7 @@ class Snapshot:
         """Number of rows."""
         return len(self.native)
 
-    def rows(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def rows(self, rows: Ints) -> tuple[Floats, Ints]:
         """Return the vectors and ids of rows: a view if they are consecutive float32 rows of one list, else a copy."""
         if self.codec == codecs.FLAT and len(rows) and bool((np.diff(rows) == 1).all()):
             view = self.native.view(int(rows[0]), int(rows[-1]) + 1)
@@ -270,20 +271,20 @@ class Snapshot:
                 return view[0], view[1].view(np.int64)  # NumPy prints the other 64-bit type with its dtype
         return self.copied(rows)
 
-    def copied(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def copied(self, rows: Ints) -> tuple[Floats, Ints]:
         """Return copies of the vectors and ids of rows."""
         X, ids = np.empty((len(rows), self.d), np.float32), np.empty(len(rows), np.int64)
         self.native.gather(np.ascontiguousarray(rows, np.int64), X, ids)
         return X, ids
 
     @derived
-    def by_label(self) -> NDArray[np.int64]:
+    def by_label(self) -> Ints:
         """Rows with a known label, sorted by label."""
         order = stable_order(self.labels)
         return read_only(order[np.searchsorted(self.labels, UNKNOWN, side="right", sorter=order) :])[0]
 
     @derived
-    def class_counts(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    def class_counts(self) -> tuple[Int32s, Ints]:
         """Known labels in ascending order, and the number of rows of each."""
         return _class_counts(self.labels)
 
@@ -298,11 +299,11 @@ class Snapshot:
         return int(gaps[0]) if len(gaps) else len(classes)
 
     @derived
-    def row_ids(self) -> NDArray[np.int64]:
+    def row_ids(self) -> Ints:
         """Id of each row, (n,) int64, read-only."""
         return read_only(self.ids())[0]
 
-    def ids(self) -> NDArray[np.int64]:
+    def ids(self) -> Ints:
         """Return the id of each row, (n,) int64."""
         ids = np.empty(self.n, np.int64)
         self.native.copy_ids(ids)
@@ -344,7 +345,7 @@ class Snapshot:
             raise ValueError(f"its vectors are not finite, or longer than {self.longest:g}")
         check_references(self.references.reshape(-1, max(1, self.n)), self.n)
 
-    def eligible(self, labels: NDArray[np.int32], allowed: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+    def eligible(self, labels: Int32s, allowed: Bools | None = None) -> Ints:
         """Return, for each query label, the number of (allowed) rows with another known label; 0 for unknown labels."""
         classes, counts = self.class_counts if allowed is None else _class_counts(self.labels[allowed])
         places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
@@ -369,22 +370,22 @@ class GuardedSnapshot(Snapshot):
         super().__post_init__()
         _ = self.labels  # later they may lie elsewhere
 
-    def rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    def rows_of(self, ids: Ints) -> Ints:
         """Return the row of each id, (m,), or -1."""
         return self.members.rows_of(ids)
 
-    def rows(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def rows(self, rows: Ints) -> tuple[Floats, Ints]:
         """Return copies of the vectors and ids of rows."""
         with self.unchanged(self):
             return self.copied(rows)
 
-    def ids(self) -> NDArray[np.int64]:
+    def ids(self) -> Ints:
         """Return the id of each row, (n,) int64."""
         with self.unchanged(self):
             return super().ids()
 
 
-def _find(name: str, ids: ArrayLike, rows_of: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> NDArray[np.int64]:
+def _find(name: str, ids: ArrayLike, rows_of: Callable[[Ints], Ints]) -> Ints:
     wanted = as_ids(name, ids)
     rows = rows_of(wanted)
     if (rows < 0).any():
@@ -392,7 +393,7 @@ def _find(name: str, ids: ArrayLike, rows_of: Callable[[NDArray[np.int64]], NDAr
     return rows
 
 
-def center_of(centroids: NDArray[np.float32], metric: Metric, d: int) -> NDArray[np.float32]:
+def center_of(centroids: Floats, metric: Metric, d: int) -> Floats:
     """Return the centre of vectors in lists with these centroids, (partitions, nlist, d); see `Snapshot.center`."""
     if metric == "cosine":
         return np.empty(0, np.float32)
@@ -401,14 +402,14 @@ def center_of(centroids: NDArray[np.float32], metric: Metric, d: int) -> NDArray
     return read_only(centroids[0].mean(axis=0, dtype=np.float64).astype(np.float32))[0]
 
 
-def read_only(*arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+def read_only(*arrays: Array) -> tuple[Array, ...]:
     """Mark arrays as read-only and return them."""
     for array in arrays:
         array.flags.writeable = False
     return arrays
 
 
-def rows_by_id(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+def rows_by_id(ids: Ints) -> Ints:
     """Return the rows, (n,), in ascending order of their distinct ids; O(n) if all ids are below 2n."""
     n, largest = len(ids), int(ids.max(initial=-1))
     if ids.min(initial=0) >= 0 and largest < 2 * n:
@@ -420,19 +421,19 @@ def rows_by_id(ids: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.argsort(ids, kind="stable")
 
 
-def check_references(references: NDArray[np.int32], n: int) -> None:
+def check_references(references: Int32s, n: int) -> None:
     """Raise ValueError unless each row of ``references``, (partitions - 1, n), holds each of n rows once."""
     for rows in references:
         if n and (rows.min() < 0 or rows.max() >= n or np.bincount(rows, minlength=n).max() > 1):
             raise ValueError("the lists of its supplementary partitions do not hold each vector once")
 
 
-def _class_counts(labels: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def _class_counts(labels: Int32s) -> tuple[Int32s, Ints]:
     classes, counts = np.unique(labels[labels != UNKNOWN], return_counts=True)
     read_only(classes, counts)
     return classes, counts
 
 
-def lists_of(rows: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+def lists_of(rows: Ints, starts: Ints) -> Ints:
     """Return the list of each row: the last list that starts at or before it; O(log nlist) per row."""
     return np.searchsorted(starts, rows, side="right") - 1

@@ -15,11 +15,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from cfe_faiss.files.checksum import checksum
-from cfe_faiss.files.lock import lock
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import is_ours, path_within
-from cfe_faiss.files.regular import open_regular
+from cfe_faiss.files.regular import checksum, lock, open_regular
 
 FORMAT, VERSION = "cfe_faiss job", 1
 _SPECIFICATION, _DONE, _LOCK = "job.json", "done.jsonl", ".lock"

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.temporary import release
+from cfe_faiss.rows.metric import PADDING
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.rows.topk import PADDING
 from cfe_faiss.scale.index_stages import open_index
 from cfe_faiss.scale.inputs import Settings, Task
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex

@@ -27,10 +27,9 @@ from cfe_faiss._native import ListChecks
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.files.format import read_header, read_index, write_index
-from cfe_faiss.files.lock import alone_in
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import check_not_mapped, check_owner, is_one_of, is_ours, path_within
-from cfe_faiss.files.regular import open_regular
+from cfe_faiss.files.regular import alone_in, open_regular
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import id_map

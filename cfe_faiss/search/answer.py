@@ -8,12 +8,12 @@ the blocks (float or byte) affects speed only, and is chosen by timing (:mod:`cf
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss import _native
+from cfe_faiss.base.arrays import Array, Bools
 from cfe_faiss.base.checks import as_count
+from cfe_faiss.rows.metric import make_results
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search import constrained, exact, greedy, grouped, masked, nearest, recall, ruled, single
 from cfe_faiss.search.certify import certify
 from cfe_faiss.search.derived import Derived
@@ -47,8 +47,6 @@ def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq:
     plan = choose_engine(queries, effort, nq)
     if plan.engine is masked.search and queries.conditions is None:
         return ruled.search(queries, effort, progress, search)
-    if plan.calibration is None:
-        return pad_results(*plan.engine(queries, plan, progress), queries.k)
     parts = _split_by_nprobe(queries, plan)
     found = [pad_results(*own.engine(some, own, progress), queries.k) for _, some, own in parts]
     D, I = (_merge(parts, list(column)) for column in zip(*found, strict=True))
@@ -57,12 +55,9 @@ def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq:
 
 def search_certified(queries: Queries, effort: Effort, progress: str | None = None) -> Certified:
     """Return D, I as :func:`search` does, and a mask, (nq,), of the result rows that are provably exact."""
-    if queries.snapshot.n == 0:
-        return *search(queries, effort), np.ones(len(queries), np.bool_)
-    if queries.rules is not None:  # without lists that are skipped, so that all rows are exact
-        return *search(queries, effort._replace(nprobe=None, recall=None, exact=True), progress), np.ones(
-            len(queries), bool
-        )
+    if queries.snapshot.n == 0 or queries.rules is not None:  # an exact search skips no lists
+        every = effort._replace(nprobe=None, recall=None, exact=True)
+        return *search(queries, every, progress), np.ones(len(queries), bool)
     parts, found = _split_by_nprobe(queries, choose_engine(queries, effort)), []
     for _, some, plan in parts:
         D, I = pad_results(*plan.engine(some, plan, progress), queries.k)
@@ -92,7 +87,7 @@ def _split_by_nprobe(queries: Queries, plan: Plan) -> list[_Part]:
     return [(some, queries.subset(some), own) for some, own in zip(chosen, plans, strict=True)]
 
 
-def _merge(parts: list[_Part], values: list[NDArray[Any]]) -> NDArray[Any]:
+def _merge(parts: list[_Part], values: list[Array]) -> Array:
     """Return the values of all queries, given those of each part."""
     if len(parts) == 1:
         return values[0]
@@ -117,14 +112,9 @@ def choose_engine(queries: Queries, effort: Effort, nq: int | None = None) -> Pl
     """Choose the engine for a search of the k best results per query. The index must not be empty."""
     lists, conditions = queries.snapshot.lists, queries.conditions
     if queries.rules is not None:
-        if (
-            conditions is None
-            and (effort.exact or not lists)
-            and queries.rules.are_plain_neighbors
-            and not queries.stored
-        ):
-            return Plan(nearest.search, lists, effort)
-        return Plan(masked.search, lists, effort)
+        is_exact = effort.exact or not lists
+        are_all = conditions is None and queries.rules.are_plain_neighbors and not queries.stored
+        return Plan(nearest.search if is_exact and are_all else masked.search, lists, effort)
     if conditions is not None:
         return Plan(constrained.search if conditions.uses is None else greedy.search, lists, effort)
     every = queries.order is not None and queries.allowed is None
@@ -137,7 +127,7 @@ def choose_by_size(
     nq: int,
     k: int,
     effort: Effort,
-    allowed: NDArray[np.bool_] | None = None,
+    allowed: Bools | None = None,
     *,
     every: bool = False,
     stored: bool = True,
@@ -185,13 +175,7 @@ def _pays_exactly(snapshot: Snapshot, calibration: Calibration) -> bool:
 
 
 def calibration_for(
-    snapshot: Snapshot,
-    nq: int,
-    k: int,
-    effort: Effort,
-    allowed: NDArray[np.bool_] | None = None,
-    *,
-    stored: bool = True,
+    snapshot: Snapshot, nq: int, k: int, effort: Effort, allowed: Bools | None = None, *, stored: bool = True
 ) -> Calibration | None:
     """Return the calibration of nprobe for the effort's recall@k; None to probe all lists."""
     if effort.recall is None or (allowed is not None and nq <= _FEW_TO_CALIBRATE):

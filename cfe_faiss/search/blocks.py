@@ -4,9 +4,9 @@ import math
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss._native import Blocks
+from cfe_faiss.base.arrays import Bools, Floats, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import num_threads, single_threaded_blas
 from cfe_faiss.rows.snapshot import Snapshot
@@ -40,11 +40,7 @@ def all_blocks(snapshot: Snapshot, element: Element) -> Blocks | None:
 
 
 def blocks_of(
-    snapshot: Snapshot,
-    element: Element,
-    *,
-    wanted: NDArray[np.bool_] | None = None,
-    allowed: NDArray[np.bool_] | None = None,
+    snapshot: Snapshot, element: Element, *, wanted: Bools | None = None, allowed: Bools | None = None
 ) -> Blocks:
     """Build blocks of some rows.
 
@@ -63,22 +59,14 @@ def blocks_of(
         chosen = np.ones(len(snapshot.list_starts) - 1, np.bool_) if wanted is None else wanted
         if int(np.diff(snapshot.list_starts)[chosen].sum()) >= _WORTH_ROTATING:
             rotation = _rotation(snapshot, np.flatnonzero(chosen))
-    return Blocks(
-        snapshot.native,
-        element,
-        snapshot.margin,
-        snapshot.references,
-        snapshot.reference_starts,
-        snapshot.center if element == "byte" and snapshot.metric == "l2" else np.empty(0, np.float32),
-        everything if wanted is None else wanted,
-        everything if allowed is None else allowed,
-        rotation,
-        _PREFIX,
-        num_threads(float(snapshot.list_starts[-1]) * snapshot.d),
-    )
+    center = snapshot.center if element == "byte" and snapshot.metric == "l2" else np.empty(0, np.float32)
+    lists = snapshot.references, snapshot.reference_starts
+    threads = num_threads(float(snapshot.list_starts[-1]) * snapshot.d)
+    masks = everything if wanted is None else wanted, everything if allowed is None else allowed
+    return Blocks(snapshot.native, element, snapshot.margin, *lists, center, *masks, rotation, _PREFIX, threads)
 
 
-def _rotation(snapshot: Snapshot, lists: NDArray[np.int64]) -> NDArray[np.float32]:
+def _rotation(snapshot: Snapshot, lists: Ints) -> Floats:
     """Return the principal directions of a sample of the lists' rows; (0, d) if a rotation does not pay."""
     few = max(1, round(len(lists) * min(1.0, _SAMPLE / snapshot.list_starts[-1])))
     nlist = len(snapshot.starts) - 1
@@ -98,7 +86,7 @@ def _rotation(snapshot: Snapshot, lists: NDArray[np.int64]) -> NDArray[np.float3
     return directions if tail <= _LONGEST_TAIL else directions[:0]
 
 
-def directions_of(X: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
+def directions_of(X: Floats) -> tuple[Floats, float]:
     """Return the principal directions of the rows, (d, d), and the share of the squared norms after the prefix."""
     # On a busy machine BLAS takes 100 times as long for small matrices on several threads, which wait for each other.
     with single_threaded_blas(), np.errstate(invalid="ignore", over="ignore"):

@@ -15,6 +15,7 @@ and |q - x| >= |q - c| - r.
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Bools, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import product, run
 from cfe_faiss.rows import codecs
@@ -30,7 +31,7 @@ _QUERIES = 1 << 9
 _SEVERAL = -2  # marks a list that has several labels
 
 
-def certify(queries: Queries, plan: Plan, D: NDArray[np.float32], I: NDArray[np.int64]) -> NDArray[np.bool_]:
+def certify(queries: Queries, plan: Plan, D: Floats, I: Ints) -> Bools:
     """Return a mask, (nq,) bool, of the queries whose result row from the probed lists is exact.
 
     O(nq * nlist * d) time.
@@ -73,9 +74,7 @@ def certify(queries: Queries, plan: Plan, D: NDArray[np.float32], I: NDArray[np.
     return result
 
 
-def _bounds(
-    S: NDArray[np.float32], closeness: NDArray[np.float64], length: float, margin: float
-) -> NDArray[np.float64]:
+def _bounds(S: Floats, closeness: Doubles, length: float, margin: float) -> Doubles:
     """Bound the similarity of queries with the vectors of lists, (nq, nlist); S is queries times centroids."""
     s = np.clip(S.astype(np.float64) + margin, -length, length)
     a = np.clip(closeness - margin, -length, length)[None]
@@ -83,7 +82,7 @@ def _bounds(
     return np.where(a <= s, length**2, apart) + margin
 
 
-def _ball_bounds(X: NDArray[np.float32], snapshot: Snapshot, closeness: NDArray[np.float64]) -> NDArray[np.float32]:
+def _ball_bounds(X: Floats, snapshot: Snapshot, closeness: Doubles) -> Floats:
     """Bound the scores of queries with the vectors of lists, (nq, nlist), rounded up; -inf for empty lists."""
     queries, centroids = X.astype(np.float64), snapshot.centroids[0].astype(np.float64)
     lengths, of_lists = np.linalg.norm(queries, axis=1)[:, None], np.linalg.norm(centroids, axis=1)
@@ -98,11 +97,11 @@ def _ball_bounds(X: NDArray[np.float32], snapshot: Snapshot, closeness: NDArray[
         distances = np.sqrt(np.maximum(lengths**2 + of_lists**2 - 2 * S - rounding, 0))
         bounds = rounding - np.maximum(distances - radii, 0) ** 2
     bounds[:, empty] = -np.inf
-    rounded_up: NDArray[np.float32] = np.nextafter(bounds.astype(np.float32), np.float32(np.inf))
+    rounded_up: Floats = np.nextafter(bounds.astype(np.float32), np.float32(np.inf))
     return rounded_up
 
 
-def _closeness(snapshot: Snapshot, allowed: NDArray[np.bool_] | None) -> NDArray[np.float64]:
+def _closeness(snapshot: Snapshot, allowed: Bools | None) -> Doubles:
     """Return each list's smallest product of an (allowed) row of known label with its centroid; inf if none.
 
     For "ip" and "l2", return minus the largest distance instead.
@@ -124,7 +123,7 @@ def _closeness(snapshot: Snapshot, allowed: NDArray[np.bool_] | None) -> NDArray
     return closeness
 
 
-def _only_labels(snapshot: Snapshot) -> NDArray[np.int32]:
+def _only_labels(snapshot: Snapshot) -> Int32s:
     """Return the only known label of each list, (nlist,); _SEVERAL for several labels, UNKNOWN for none."""
     only = np.full(len(snapshot.centroids[0]), UNKNOWN, np.int32)
     for j, (first, last) in enumerate(zip(snapshot.starts[:-1], snapshot.starts[1:], strict=True)):

@@ -8,11 +8,10 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints, Permitted
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
+from cfe_faiss.base.arrays import Array, Bools, Doubles, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.graph import Graph, as_graph
 
-Bools = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 Limits = tuple[float, float]
 """Smallest and largest permitted distance of two numbers."""
 
@@ -41,9 +40,9 @@ class Side:
         Node numbers in the graph, (n,) int64.
     """
 
-    groups: NDArray[np.int32]
-    differing: NDArray[np.int32]
-    numbers: NDArray[np.float64]
+    groups: Int32s
+    differing: Int32s
+    numbers: Doubles
     codes: NDArray[np.integer[Any]]
     evidence: Bools
     nodes: Ints
@@ -52,14 +51,8 @@ class Side:
         """Select nodes; ``(slice(None), None)`` gives all nodes as a column."""
         each = rows if isinstance(rows, tuple) else (rows,)
         further = (slice(None), *each)
-        return type(self)(
-            self.groups[each],
-            self.differing[further],
-            self.numbers[further],
-            self.codes[further],
-            self.evidence[each],
-            self.nodes[each],
-        )
+        values = self.differing[further], self.numbers[further], self.codes[further]
+        return type(self)(self.groups[each], *values, self.evidence[each], self.nodes[each])
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,12 +194,7 @@ class Conditions:
 
 
 def make_conditions(
-    where: Constraints,
-    ids: Ints,
-    labels: NDArray[np.int32],
-    attributes: Any = None,
-    graph: Any = None,
-    queries: Any = None,
+    where: Constraints, ids: Ints, labels: Int32s, attributes: Any = None, graph: Any = None, queries: Any = None
 ) -> tuple[Conditions, tuple[Side, Bools]]:
     """Return constraints as conditions on the rows of an index, and the side and the mask of usable new queries.
 
@@ -233,45 +221,38 @@ def make_conditions(
     table = _table(where, ids, attributes, queries)
     n = len(ids)
     total = n if table is None else len(table.ids)
-    columns = _columns(where, table, n, total)
+    named = {} if table is None else {name: table[name] for name in where.named()}
+    limits = _limits(where, named, n)
     evidence = np.ones(total, bool)
     for name, values in where.permitted.items():
-        evidence &= _mask_permitted(columns.named[name], values)
+        evidence &= _mask_permitted(named[name], values)
     if where.target is not None:
         evidence[:n] &= _mask_target(where.numbered(None).target, labels)
     usable = np.ones(total, bool)
     for name in (*where.exact, *where.antiexact, *where.caliper, *where.std_caliper):
-        usable &= ~columns.named[name].missing
+        usable &= ~named[name].missing
     side = Side(
-        _groups([columns.named[name] for name in where.exact], total),
-        _stack([columns.named[name].codes for name in where.antiexact], total, np.int32),
-        columns.numbers,
-        columns.codes,
+        _groups([named[name] for name in where.exact], total),
+        _stack([named[name].codes for name in where.antiexact], total, np.int32),
+        _stack([named[name].numbers for name in limits], total, np.float64),
+        _all_codes(where, table, total),
         evidence,
         np.concatenate([ids, np.full(total - n, UNKNOWN)]),
     )
     of_index = Conditions(
         rows=side[:n],
         usable=usable[:n],
-        limits=columns.limits,
+        limits=tuple(limits.values()),
         grouped=bool(where.exact),
         max_changed=where.max_changed,
         surroundings=_surroundings(where, ids, graph),
         uses=where.uses,
-        missing={name: int(count) for name, column in columns.named.items() if (count := column.missing[:n].sum())},
+        missing={name: int(count) for name, column in named.items() if (count := column.missing[:n].sum())},
     )
     return of_index, (side[n:], usable[n:])
 
 
 # --- attributes -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    named: dict[str, Attribute]
-    limits: tuple[Limits, ...]
-    numbers: NDArray[np.float64]
-    codes: NDArray[np.integer[Any]]
 
 
 def _table(where: Constraints, ids: Ints, attributes: Any, queries: Any) -> Attributes | None:
@@ -288,10 +269,8 @@ def _table(where: Constraints, ids: Ints, attributes: Any, queries: Any) -> Attr
     return rows if queries is None else rows.followed_by(as_attributes(queries, "queries"), "queries")
 
 
-def _columns(where: Constraints, table: Attributes | None, n: int, total: int) -> _Columns:
-    if table is None:
-        return _Columns({}, (), np.empty((0, total)), np.empty((0, total), np.int32))
-    named = {name: table[name] for name in where.named()}
+def _limits(where: Constraints, named: dict[str, Attribute], n: int) -> dict[str, Limits]:
+    """Return the limits of each attribute with a caliper. Standard deviations are over the first n nodes."""
     limits: dict[str, Limits] = {}
     for argument in ("caliper", "std_caliper"):
         for name, limit in getattr(where, argument).items():
@@ -302,12 +281,7 @@ def _columns(where: Constraints, table: Attributes | None, n: int, total: int) -
                 raise ValueError(f"where.{argument} must name attributes of finite numbers, got an infinite {name!r}")
             unit = 1.0 if argument == "caliper" else _deviation(name, numbers[:n])
             limits[name] = _narrow(name, limits.get(name, (0.0, np.inf)), limit * unit)
-    return _Columns(
-        named,
-        tuple(limits.values()),
-        _stack([named[name].numbers for name in limits], total, np.float64),
-        _all_codes(where, table, total),
-    )
+    return limits
 
 
 def _narrow(name: str, limits: Limits, limit: float) -> Limits:
@@ -320,7 +294,7 @@ def _narrow(name: str, limits: Limits, limit: float) -> Limits:
     return least, most
 
 
-def _deviation(name: str, numbers: NDArray[Any]) -> float:
+def _deviation(name: str, numbers: Array) -> float:
     known = numbers[~np.isnan(numbers)].astype(np.float64)
     deviation = float(known.std(ddof=1)) if len(known) > 1 else 0.0
     if not (known != known[:1]).any():
@@ -328,8 +302,8 @@ def _deviation(name: str, numbers: NDArray[Any]) -> float:
     return deviation
 
 
-def _all_codes(where: Constraints, table: Attributes, total: int) -> NDArray[np.integer[Any]]:
-    if where.max_changed is None:
+def _all_codes(where: Constraints, table: Attributes | None, total: int) -> NDArray[np.integer[Any]]:
+    if where.max_changed is None or table is None:
         return np.empty((0, total), np.int32)
     most = len(table) - len(where.exact)
     if where.max_changed >= most:
@@ -343,11 +317,11 @@ def _all_codes(where: Constraints, table: Attributes, total: int) -> NDArray[np.
     return codes.astype(np.min_scalar_type(int(codes.max(initial=0))))  # smaller integers compare faster
 
 
-def _stack(columns: list[Any], total: int, dtype: Any) -> NDArray[Any]:
+def _stack(columns: list[Any], total: int, dtype: Any) -> Array:
     return np.array(columns, dtype=dtype).reshape(len(columns), total)
 
 
-def _groups(columns: list[Attribute], total: int) -> NDArray[np.int32]:
+def _groups(columns: list[Attribute], total: int) -> Int32s:
     """Return a group number per node, equal for nodes that agree in all columns."""
     groups = np.zeros(total, np.int64)
     for column in columns:
@@ -375,7 +349,7 @@ def _mask_permitted(column: Attribute, values: Permitted) -> Bools:
     return np.isin(column.numbers, np.array([float(value) for value in values]).astype(column.numbers.dtype))
 
 
-def _mask_target(target: Any, labels: NDArray[np.int32]) -> Bools:
+def _mask_target(target: Any, labels: Int32s) -> Bools:
     known = np.unique(labels[labels != UNKNOWN])
     for label in target:
         if label not in known:

@@ -12,14 +12,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import num_threads, run
+from cfe_faiss.rows.metric import make_results
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search import exact
-from cfe_faiss.search.conditions import Bools, Conditions, Ints, Side
+from cfe_faiss.search.conditions import Conditions, Side
 from cfe_faiss.search.exact import Chunk, Found, Scan, Threshold, collect, slices
 from cfe_faiss.search.query import Plan, Queries, Ranges, Results
 
@@ -32,7 +32,6 @@ _FEW = 64
 _WIDEST = 16
 """Maximum height of a chunk of rows, in multiples of ``exact.CHUNK``, when there are few queries."""
 
-Floats = NDArray[np.float32]
 Fetch = Callable[[Ints], tuple[Floats, Ints]]
 
 
@@ -55,7 +54,7 @@ class _Parts:
         self,
         storage: Snapshot,
         conditions: Conditions,
-        labels: NDArray[np.int32],
+        labels: Int32s,
         side: Side,
         chosen: Ints,
         fetch: Fetch,
@@ -64,7 +63,7 @@ class _Parts:
         self._storage = storage
         self._conditions, self._labels, self._side, self._fetch = conditions, labels, side, fetch
         few = side[chosen]
-        keys: list[NDArray[Any]] = [*few.differing, labels[chosen], *_sorting_number(conditions, few), few.groups]
+        keys: list[Array] = [*few.differing, labels[chosen], *_sorting_number(conditions, few), few.groups]
         rows = chosen[np.lexsort(keys)]  # the last key is the primary key
         self.cuts = slices(len(rows), height)
         self.rows = rows[np.lexsort((labels[rows], np.arange(len(rows)) // height))]  # the core needs this order
@@ -100,7 +99,7 @@ class _Parts:
         return bool(self._low[1, i] == self._high[1, i])
 
 
-def _sorting_number(conditions: Conditions, side: Side) -> list[NDArray[np.float64]]:
+def _sorting_number(conditions: Conditions, side: Side) -> list[Doubles]:
     """Return the numbers whose caliper leaves the fewest pairs, if at most ``_SELECTIVE`` of them."""
     best, share = [], _SELECTIVE
     for (_, most), numbers in zip(conditions.limits, side.numbers, strict=True):
@@ -188,8 +187,7 @@ def _screens(D: Floats, margin: float) -> Floats:
 def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     """Return the exact evidence D, I of queries under their conditions."""
     if queries.order is not None and queries.allowed is None and not _require_conditions(queries).directed:
-        D, I = _search_all(queries, progress)
-        return D[queries.rows], I[queries.rows]
+        return _search_all(queries, progress)
     D, I = make_results(len(queries), min(queries.k, queries.snapshot.n))
     if not D.size:
         return D, I
@@ -227,32 +225,21 @@ def _cut_both(queries: Queries) -> tuple[_Parts, _Parts]:
 
 
 def _search_all(queries: Queries, progress: str | None) -> Results:
-    """Return the exact evidence D, I of every row under undirected conditions, in storage order.
+    """Return the exact evidence D, I of all rows under undirected conditions. Each pair is multiplied once."""
+    conditions = _require_conditions(queries)
+    parts = _cut_rows(queries.snapshot, conditions, conditions.usable)
 
-    Each unordered pair is multiplied once.
-    """
-    storage, conditions = queries.snapshot, _require_conditions(queries)
-    parts = _cut_rows(storage, conditions, conditions.usable)
-    width = min(queries.k, storage.n)
-    D, I = make_results(len(parts.rows), width)
-    all_D, all_I = make_results(storage.n, width)
-    if D.size:
-        best = exact.BestOfChunks(D, I, parts.cuts)
+    def tiles_of(i: int, best: exact.BestOfChunks) -> Iterator[tuple[int, exact.Tile]]:
+        tiles = _Tiles(conditions, parts[i], one_group=parts.one_group(i), either=False)
+        for j in parts.met_by(parts, i, i).tolist():
+            part = parts[j]
+            margin = tiles.x.chunk.margin(part.chunk)
+            # Another thread may raise the scores meanwhile. Lower screens only let more products pass.
+            screens = [_screens(best.scores(i), margin)[:, None], _screens(best.scores(j), margin)]
+            S = tiles.with_part(part, parts.one_group(j), screens[: 1 + (i < j)])
+            yield j, (tiles.x.chunk, part.chunk, S)
 
-        def scan(i: int) -> None:
-            tiles = _Tiles(conditions, parts[i], one_group=parts.one_group(i), either=False)
-            for j in parts.met_by(parts, i, i):
-                part = parts[j]
-                margin = tiles.x.chunk.margin(part.chunk)
-                # Another thread may raise the scores meanwhile. Lower screens only let more products pass.
-                screens = [_screens(best.scores(i), margin)[:, None], _screens(best.scores(j), margin)]
-                S = tiles.with_part(part, parts.one_group(j), screens[: 1 + (i < j)])
-                best.take(S, (i, tiles.x.chunk), (j, part.chunk))
-
-        work = exact.estimate_work(storage, storage.n)
-        run(scan, range(len(parts)), work=work, progress=progress)
-        all_D[parts.rows], all_I[parts.rows] = D, I
-    return all_D, all_I
+    return exact.search_both_ways(queries, parts.rows, parts.cuts, tiles_of, progress)
 
 
 # --- all pairs at or above a threshold --------------------------------------------------------------------------------
@@ -260,13 +247,7 @@ def _search_all(queries: Queries, progress: str | None) -> Results:
 
 def range_search(queries: Queries, threshold: float) -> Ranges:
     """Return lims (nq + 1,), D, I: the evidence of query q at or above the threshold is at lims[q]:lims[q + 1]."""
-    found = [exact.NOTHING]
-
-    def take(find: Scan) -> None:
-        found.extend(find(lambda: threshold))
-
-    run(take, directed_scans(queries), work=exact.estimate_work(queries.snapshot, len(queries)))
-    return exact.make_ranges(found, len(queries))
+    return exact.find_ranges(queries, directed_scans(queries), threshold)
 
 
 def directed_scans(queries: Queries) -> list[Scan]:

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss._native import Blocks, ClassCentroids, ListScan, Searcher
-from cfe_faiss.base.checks import as_unit_rows
+from cfe_faiss.base.arrays import Bools, Ints
 from cfe_faiss.base.derived import derived, once
-from cfe_faiss.coarse.class_centroids import SMALL_SHARE, Routes, ranking_mean
+from cfe_faiss.coarse.class_centroids import SMALL_SHARE, Routes
 from cfe_faiss.rows.codecs import FLAT
-from cfe_faiss.rows.snapshot import Snapshot, lists_of, read_only
+from cfe_faiss.rows.snapshot import Snapshot, read_only
 from cfe_faiss.search import blocks as blocking
 from cfe_faiss.search.blocks import Element
 from cfe_faiss.search.element import MANY, Alone, Sample, faster, searcher_of, usable, worth_blocks
@@ -24,7 +23,6 @@ from cfe_faiss.search.query import MEMORY, Calibration, Effort
 _WORTH = 1 / 8  # maximum share of changed lists; above it, a rebuild costs little more
 _EVERYTHING = np.empty(0, bool)
 _NAME = "evidence"
-_ROWS_AT_ONCE = 1 << 14
 _MOST_BYTES = 1 << 24  # bytes in a row; products of longer rows overflow 32 bits
 _MOST_OF_ANY_LENGTH = 1 << 13  # bytes in a row of any length; their error bounds hold for fewer dimensions
 
@@ -60,11 +58,11 @@ class Carried:
 
     choice: tuple[Element | None, Alone | None]
     blocks: Blocks | None
-    not_in_blocks: NDArray[np.bool_]
+    not_in_blocks: Bools
     centroids: ClassCentroids | None
-    changed: NDArray[np.bool_]
+    changed: Bools
 
-    def after(self, lists: NDArray[np.int64]) -> Carried | None:
+    def after(self, lists: Ints) -> Carried | None:
         """Return the data that stays valid after further lists have changed; None if too many have."""
         not_in_blocks, changed = self.not_in_blocks.copy(), self.changed.copy()
         not_in_blocks[lists] = changed[lists] = True
@@ -108,7 +106,6 @@ class Derived:
         self.kept: dict[Element, Blocks | None] = {}
         self.calibrations: dict[tuple[Any, ...], Calibration] = {}
         self.groups: dict[str, Groups] = {}
-        self._label_means: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
         self.pinned = pinned
         self._from_file = class_means
         snapshot.cache[_NAME] = self
@@ -143,27 +140,6 @@ class Derived:
         if carried is None or carried.centroids is None:
             return self.class_means.native
         return carried.centroids.with_changes(self.snapshot.native, np.flatnonzero(carried.changed), SMALL_SHARE)
-
-    def label_means(self, label: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return the lists of the first partition that hold rows of a label, (m,), and the mean of these rows.
-
-        Means are (m, length), see :func:`cfe_faiss.coarse.class_centroids.ranking_mean`.
-        """
-        return once(self._label_means, label, lambda: self._new_label_means(label))
-
-    def _new_label_means(self, label: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        snapshot = self.snapshot
-        rows = np.flatnonzero(snapshot.labels == label)
-        lists, numbers = np.unique(lists_of(rows, snapshot.starts), return_inverse=True)
-        if snapshot.metric != "cosine":
-            parts = np.split(rows, np.flatnonzero(np.diff(numbers)) + 1)
-            return lists, np.array([ranking_mean(snapshot, snapshot.rows(part)[0]) for part in parts])
-        sums = np.zeros((len(lists), snapshot.d), np.float32)
-        for first in range(0, len(rows), _ROWS_AT_ONCE):
-            part = slice(first, first + _ROWS_AT_ONCE)
-            starts = np.flatnonzero(np.diff(numbers[part], prepend=-1))
-            sums[numbers[part][starts]] += np.add.reduceat(snapshot.rows(rows[part])[0], starts)
-        return lists, as_unit_rows("means", np.nan_to_num(sums))
 
     # --- blocks -----------------------------------------------------------------------------------------------------
 
@@ -235,7 +211,7 @@ class Derived:
         least_lists = min(MANY, self.snapshot.lists) if self.alone == "mixed" else 1
         return searcher_of(self.snapshot, self.centroids, *self._blocks_for_one(), least_lists)
 
-    def _blocks_for_one(self) -> tuple[Blocks | None, NDArray[np.bool_]]:
+    def _blocks_for_one(self) -> tuple[Blocks | None, Bools]:
         """Return blocks, if they speed up single queries, and a mask of the lists changed since, (nlist,)."""
         if self.alone == "float":
             return None, _EVERYTHING
@@ -277,7 +253,7 @@ class Derived:
 
     # --- after a change ---------------------------------------------------------------------------------------------
 
-    def after(self, lists: NDArray[np.int64]) -> Carried | None:
+    def after(self, lists: Ints) -> Carried | None:
         """Return the data to carry over after some lists have changed; None if nothing can be."""
         nlist, made, before = len(self.snapshot.starts) - 1, vars(self), self.carried
         if self.snapshot.lists > nlist:

@@ -13,10 +13,10 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss import _native
 from cfe_faiss._native import Blocks, ClassCentroids, ListScan, Searcher
+from cfe_faiss.base.arrays import Bools, Floats, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.coarse.class_centroids import ranked
 from cfe_faiss.rows.snapshot import Snapshot
@@ -64,7 +64,7 @@ class Sample:
         self._alone = self.X[::_ALONE].copy(), self.labels[::_ALONE].copy()
         self._lists_alone = ranked(centroids, nlist, *self._alone, min(_NPROBE, nlist))
 
-    def wanted(self, lists: int, *, alone: bool = False) -> NDArray[np.bool_]:
+    def wanted(self, lists: int, *, alone: bool = False) -> Bools:
         """Return a mask, (lists,), of the lists that some group or, with ``alone``, some single query probes."""
         probed, wanted = self._lists_alone if alone else self.lists, np.zeros(lists, np.bool_)
         wanted[probed[probed >= 0]] = True
@@ -98,7 +98,7 @@ def searcher_of(
     snapshot: Snapshot,
     centroids: ClassCentroids,
     blocks: Blocks | None,
-    not_in_blocks: NDArray[np.bool_] = _IN_BLOCKS,
+    not_in_blocks: Bools = _IN_BLOCKS,
     least_lists: int = 1,
 ) -> Searcher:
     """Return a searcher of all lists. Lists missing from the blocks are read from the rows.
@@ -109,7 +109,7 @@ def searcher_of(
     return Searcher(lists, centroids, snapshot.margin, blocks, not_in_blocks, least_lists)
 
 
-def _results(nq: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def _results(nq: int) -> tuple[Floats, Ints]:
     return np.empty((nq, _K), np.float32), np.empty((nq, _K), np.int64)
 
 
@@ -123,7 +123,7 @@ def _least(search: Callable[[], object]) -> float:
     return min(times)
 
 
-def _group_rows(snapshot: Snapshot) -> tuple[NDArray[np.int64], list[int]]:
+def _group_rows(snapshot: Snapshot) -> tuple[Ints, list[int]]:
     """Return rows in groups of one list and label, spread over the index, and the group sizes."""
     filled = np.flatnonzero(np.diff(snapshot.starts))
     parts = []

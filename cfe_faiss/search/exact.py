@@ -6,17 +6,18 @@ rows of a query's own class are one run of columns, which is skipped. A tile of 
 
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss import _native
+from cfe_faiss.base.arrays import Floats, Int32s, Ints
 from cfe_faiss.base.threads import num_threads, product, run
+from cfe_faiss.rows.metric import PADDING, make_results
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.rows.topk import PADDING, make_results
 from cfe_faiss.search.query import Plan, Queries, Ranges, Results
 
 CHUNK = 768
@@ -24,10 +25,11 @@ TILE = CHUNK * CHUNK
 _BUFFER = 1 << 18
 _COPIED = 1 << 28  # bytes of rows that are copied once in order, if they are read several times
 
-Found = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
+Found = tuple[Ints, Ints, Floats]
 Threshold = Callable[[], float]
 Scan = Callable[[Threshold], Iterator[Found]]
 """Iterates over the pairs at or above a threshold, in parts. The threshold may rise, so it is read before each part."""
+Select = Callable[[list[Found], int], Found]
 NOTHING: Found = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
 
 
@@ -46,17 +48,15 @@ class Chunk:
     """
 
     storage: Snapshot
-    X: NDArray[np.float32]
-    ids: NDArray[np.int64]
-    labels: NDArray[np.int32]
-    rows: NDArray[np.float32]
-    columns: NDArray[np.float32]
+    X: Floats
+    ids: Ints
+    labels: Int32s
+    rows: Floats
+    columns: Floats
     longest: float
 
     @classmethod
-    def of(
-        cls, storage: Snapshot, X: NDArray[np.float32], ids: NDArray[np.int64], labels: NDArray[np.int32]
-    ) -> "Chunk":
+    def of(cls, storage: Snapshot, X: Floats, ids: Ints, labels: Int32s) -> "Chunk":
         """Return the chunk of these vectors."""
         return cls(storage, X, ids, labels, *storage.tile_sides(X))
 
@@ -74,13 +74,20 @@ class Chunk:
         return bool(self.labels[0] == self.labels[-1] == other.labels[0] == other.labels[-1])
 
 
-def make_chunk(storage: Snapshot, rows: NDArray[np.int64]) -> Chunk:
+Tile = tuple[Chunk, Chunk, Floats]
+"""Two chunks, and the scores of their pairs."""
+Tiles = Callable[[Ints], Iterator[Tile]]
+"""Yields the tiles of some queries."""
+Block = TypeVar("Block")
+
+
+def make_chunk(storage: Snapshot, rows: Ints) -> Chunk:
     """Return the chunk of some rows, which must be in ascending order of label."""
     X, ids = storage.rows(rows)
     return Chunk.of(storage, X, ids, storage.labels[rows])
 
 
-def make_chunks(storage: Snapshot, rows: NDArray[np.int64], passes: int) -> Callable[[slice], Chunk]:
+def make_chunks(storage: Snapshot, rows: Ints, passes: int) -> Callable[[slice], Chunk]:
     """Return a function that returns the chunk of a slice of rows, which are read in so many passes."""
     if passes > 1 and 4 * len(rows) * storage.d <= _COPIED and not (np.diff(rows) == 1).all():
         (X, ids), labels = storage.copied(rows), storage.labels[rows]
@@ -98,7 +105,7 @@ def estimate_work(storage: Snapshot, nq: int) -> float:
     return float(nq) * storage.n * storage.d
 
 
-def products(x: Chunk, y: Chunk, buffer: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+def products(x: Chunk, y: Chunk, buffer: Floats | None = None) -> Floats:
     """Compute the float32 scores of the rows of two chunks, (len(x.X), len(y.X)), in a buffer."""
     if buffer is None:
         return product(x.rows, y.columns.T)
@@ -106,67 +113,79 @@ def products(x: Chunk, y: Chunk, buffer: NDArray[np.float32] | None = None) -> N
     return product(x.rows, y.columns.T, S)
 
 
-def scan_tile(x: Chunk, y: Chunk, S: NDArray[np.float32], D: NDArray[np.float32], I: NDArray[np.int64]) -> None:
+def scan_tile(x: Chunk, y: Chunk, S: Floats, D: Floats, I: Ints) -> None:
     """Update the results D, I of the rows of x with the eligible rows of y; S holds their scores."""
     _native.scan_tile(x.storage.native.metric, S, x.X, x.labels, y.X, y.labels, y.ids, D, I, x.margin(y))
 
 
-def _query_tiles(
-    queries: Queries,
-) -> tuple[list[NDArray[np.int64]], Callable[[NDArray[np.int64]], Iterator[tuple[Chunk, Chunk, NDArray[np.float32]]]]]:
+def _query_tiles(queries: Queries) -> tuple[list[Ints], Tiles]:
     """Return blocks of queries, and a function that yields the tiles of a block against all allowed rows."""
     storage, allowed, labels, xq = queries.snapshot, queries.allowed, queries.labels, queries.fetch(slice(None))
     rows = storage.by_label if allowed is None else storage.by_label[allowed[storage.by_label]]
     order = np.argsort(labels, kind="stable")
-    height = max(1, min(CHUNK, -(-len(order) // num_threads(estimate_work(storage, len(order))))))
-    blocks = [order[cut] for cut in slices(len(order), height)]
+    blocks = [order[cut] for cut in slices(len(order), height_of_blocks(queries))]
     chunk = make_chunks(storage, rows, len(blocks))
 
-    def tiles(block: NDArray[np.int64]) -> Iterator[tuple[Chunk, Chunk, NDArray[np.float32]]]:
+    def tiles(block: Ints) -> Iterator[Tile]:
         x = Chunk.of(storage, xq[block], block, labels[block])
-        buffer = np.empty(max(TILE, len(block)), np.float32)
-        for cut in slices(len(rows), TILE // len(block)):
-            y = chunk(cut)
-            if not x.excludes(y):
-                yield x, y, products(x, y, buffer)
+        return _evidence_tiles(x, map(chunk, slices(len(rows), TILE // len(block))))
 
     return blocks, tiles
 
 
+def height_of_blocks(queries: Queries) -> int:
+    """Return the number of queries in a block: some work for each thread, and a chunk at most."""
+    nq = len(queries)
+    return max(1, min(CHUNK, -(-nq // num_threads(estimate_work(queries.snapshot, nq)))))
+
+
+def _evidence_tiles(x: Chunk, others: Iterable[Chunk]) -> Iterator[Tile]:
+    """Yield the tiles of a chunk with others, in one buffer, unless all their rows have the same label."""
+    buffer = np.empty(max(TILE, len(x.X)), np.float32)
+    for y in others:
+        if not x.excludes(y):
+            yield x, y, products(x, y, buffer)
+
+
+def scan_blocks(queries: Queries, blocks: list[Ints], tiles: Tiles, progress: str | None) -> Results:
+    """Return the best D, I of queries in the tiles of each block of them."""
+    D, I = make_results(len(queries), min(queries.k, queries.snapshot.n))
+
+    def scan(block: Ints) -> None:
+        found = D[block], I[block]
+        for x, y, S in tiles(block):
+            scan_tile(x, y, S, *found)
+        D[block], I[block] = found
+
+    run(scan, blocks, work=estimate_work(queries.snapshot, len(queries)), progress=progress)
+    return D, I
+
+
 def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     """Return the exact evidence D, I of the queries."""
-    D, I = make_results(len(queries), min(queries.k, queries.snapshot.n))
-    if D.size:
-        blocks, tiles = _query_tiles(queries)
-
-        def scan_block(block: NDArray[np.int64]) -> None:
-            found = D[block], I[block]
-            for x, y, S in tiles(block):
-                scan_tile(x, y, S, *found)
-            D[block], I[block] = found
-
-        run(scan_block, blocks, work=estimate_work(queries.snapshot, len(queries)), progress=progress)
-    return D, I
+    return scan_blocks(queries, *_query_tiles(queries), progress)
 
 
 def search_stored(queries: Queries, _: Plan, progress: str | None) -> Results:
     """Return the exact evidence D, I of all stored vectors: each unordered pair is multiplied once."""
-    D, I = search_all(queries.snapshot, queries.k, progress=progress)
-    return D.take(queries.rows, axis=0), I.take(queries.rows, axis=0)
+    rows = queries.snapshot.by_label
+    cuts = slices(len(rows), CHUNK)
+    chunk = make_chunks(queries.snapshot, rows, len(cuts))
+    return search_both_ways(queries, rows, cuts, lambda i, _: _tiles_from(chunk, cuts, i), progress)
 
 
 class BestOfChunks:
     """The k best results D, I of every row, cut into chunks. Threads update two chunks at a time."""
 
-    def __init__(self, D: NDArray[np.float32], I: NDArray[np.int64], cuts: list[slice]) -> None:
+    def __init__(self, D: Floats, I: Ints, cuts: list[slice]) -> None:
         self._results = [(D[cut], I[cut]) for cut in cuts]
         self._locks = [threading.Lock() for _ in cuts]
 
-    def scores(self, i: int) -> NDArray[np.float32]:
+    def scores(self, i: int) -> Floats:
         """Return the scores of the rows of chunk i, best first."""
         return self._results[i][0]
 
-    def take(self, S: NDArray[np.float32], one: tuple[int, Chunk], other: tuple[int, Chunk]) -> None:
+    def take(self, S: Floats, one: tuple[int, Chunk], other: tuple[int, Chunk]) -> None:
         """Update the results of both chunks, i <= j, with the products S."""
         (i, x), (j, y) = one, other
         if i == j:
@@ -178,39 +197,42 @@ class BestOfChunks:
             _native.scan_tile_both(metric, S, *sides[0], *sides[1], *self._results[i], *self._results[j], x.margin(y))
 
 
-def _tiles_from(
-    chunk: Callable[[slice], Chunk], cuts: list[slice], i: int
-) -> Iterator[tuple[int, Chunk, Chunk, NDArray[np.float32]]]:
-    """Yield j, both chunks and their products, for the tiles of chunk i with itself and all later chunks."""
+def _tiles_from(chunk: Callable[[slice], Chunk], cuts: list[slice], i: int) -> Iterator[tuple[int, Tile]]:
+    """Yield j and the tile, for the tiles of chunk i with itself and all later chunks."""
     x = chunk(cuts[i])
     buffer = np.empty(TILE, np.float32)
     for j in range(i, len(cuts)):
         y = chunk(cuts[j])
         if not x.excludes(y):
-            yield j, x, y, products(x, y, buffer)
+            yield j, (x, y, products(x, y, buffer))
 
 
-def search_all(storage: Snapshot, k: int, *, progress: str | None = None) -> Results:
-    """Return the exact evidence D, I of every stored row, in storage order. Each unordered pair is multiplied once."""
-    rows = storage.by_label
-    width = min(k, storage.n)
+def search_both_ways(
+    queries: Queries,
+    rows: Ints,
+    cuts: list[slice],
+    tiles: Callable[[int, BestOfChunks], Iterator[tuple[int, Tile]]],
+    progress: str | None,
+) -> Results:
+    """Return the best D, I of all stored vectors as queries, in tiles that count for the rows of both chunks.
+
+    ``cuts`` cut ``rows`` into chunks. ``tiles`` yields the tiles of chunk i with itself and later chunks.
+    """
+    storage, width = queries.snapshot, min(queries.k, queries.snapshot.n)
     D, I = make_results(len(rows), width)
-    if D.size:
-        cuts = slices(len(rows), CHUNK)
-        best, chunk = BestOfChunks(D, I, cuts), make_chunks(storage, rows, len(cuts))
+    best = BestOfChunks(D, I, cuts)
 
-        def scan_chunk(i: int) -> None:
-            for j, x, y, S in _tiles_from(chunk, cuts, i):
-                best.take(S, (i, x), (j, y))
+    def scan(i: int) -> None:
+        for j, (x, y, S) in tiles(i, best):
+            best.take(S, (i, x), (j, y))
 
-        work = estimate_work(storage, storage.n)
-        run(scan_chunk, range(len(cuts)), work=work, progress=progress)
+    run(scan, range(len(cuts)), work=estimate_work(storage, storage.n), progress=progress)
     all_D, all_I = make_results(storage.n, width)
     all_D[rows], all_I[rows] = D, I
-    return pad_results(all_D, all_I, k)
+    return all_D.take(queries.rows, axis=0), all_I.take(queries.rows, axis=0)
 
 
-def pad_results(D: NDArray[np.float32], I: NDArray[np.int64], k: int) -> Results:
+def pad_results(D: Floats, I: Ints, k: int) -> Results:
     """Return D, I widened to k columns with FAISS's padding."""
     nq, width = D.shape
     if width == k:
@@ -220,9 +242,7 @@ def pad_results(D: NDArray[np.float32], I: NDArray[np.int64], k: int) -> Results
     return wide_D, wide_I
 
 
-def collect(
-    x: Chunk, y: Chunk, S: NDArray[np.float32], threshold: Threshold
-) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]]:
+def collect(x: Chunk, y: Chunk, S: Floats, threshold: Threshold) -> Iterator[tuple[Int32s, Int32s, Floats]]:
     """Yield rows, columns and similarities of a tile's pairs at or above the threshold, in bounded parts."""
     size = max(_BUFFER, S.shape[1])
     rows, columns, scores = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.float32)
@@ -235,38 +255,34 @@ def collect(
             yield rows[:count], columns[:count], scores[:count]
 
 
+def scans_of(blocks: Sequence[Block], tiles: Callable[[Block], Iterator[Tile]]) -> list[Scan]:
+    """Return scans of the tiles of each block: ids in the first chunk, ids in the second, similarities."""
+
+    def of_block(block: Block, threshold: Threshold) -> Iterator[Found]:
+        for x, y, S in tiles(block):
+            for rows, columns, scores in collect(x, y, S, threshold):
+                yield x.ids[rows], y.ids[columns], scores.copy()
+
+    return [partial(of_block, block) for block in blocks]
+
+
 def range_search(queries: Queries, threshold: float) -> Ranges:
     """Return lims (nq + 1,), D, I: the evidence of query q at or above the threshold is at lims[q]:lims[q + 1]."""
-    storage, found = queries.snapshot, [NOTHING]
-    if storage.n and len(queries):
-        blocks, tiles = _query_tiles(queries)
-
-        def scan_block(block: NDArray[np.int64]) -> None:
-            for x, y, S in tiles(block):
-                for rows, columns, scores in collect(x, y, S, lambda: threshold):
-                    found.append((block[rows], y.ids[columns], scores.copy()))
-
-        run(scan_block, blocks, work=estimate_work(storage, len(queries)))
-    return make_ranges(found, len(queries))
+    return find_ranges(queries, scans_of(*_query_tiles(queries)), threshold)
 
 
-def make_ranges(found: list[Found], nq: int) -> Ranges:
-    """Return lims, D, I of a range search from the query number, id and similarity of each result."""
+def find_ranges(queries: Queries, scans: list[Scan], threshold: float) -> Ranges:
+    """Return lims, D, I of a range search from scans that yield the query number, id and similarity of each result."""
+    found = [NOTHING]
+    work = estimate_work(queries.snapshot, len(queries))
+    run(lambda find: found.extend(find(lambda: threshold)), scans, work=work)
     query, ids, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
     order = np.lexsort((ids, -scores, query))
-    lims = np.searchsorted(query, np.arange(nq + 1), sorter=order).astype(np.int64)
+    lims = np.searchsorted(query, np.arange(len(queries) + 1), sorter=order).astype(np.int64)
     return lims, scores[order], ids[order]
 
 
-def pairs_within(storage: Snapshot, rows: NDArray[np.int64], threshold: Threshold) -> Iterator[Found]:
-    """Yield the evidence pairs at or above the threshold among rows in ascending order of label."""
-    x = make_chunk(storage, rows)
-    for r, c, scores in collect(x, x, products(x, x), threshold):
-        once = np.flatnonzero(r < c)
-        yield x.ids[r[once]], x.ids[c[once]], scores[once]
-
-
-def all_pairs(storage: Snapshot, rows: NDArray[np.int64] | None = None) -> list[Scan]:
+def all_pairs(storage: Snapshot, rows: Ints | None = None) -> list[Scan]:
     """Return scans that together find all evidence pairs at or above a threshold, one scan per chunk of rows.
 
     ``rows`` are in ascending order of label; None for all rows of known label.
@@ -276,7 +292,7 @@ def all_pairs(storage: Snapshot, rows: NDArray[np.int64] | None = None) -> list[
     chunk = make_chunks(storage, rows, len(cuts))
 
     def pairs_of_chunk(i: int, threshold: Threshold) -> Iterator[Found]:
-        for j, x, y, S in _tiles_from(chunk, cuts, i):
+        for j, (x, y, S) in _tiles_from(chunk, cuts, i):
             for r, c, scores in collect(x, y, S, threshold):
                 once = np.flatnonzero((r < c) | (i < j))
                 yield x.ids[r[once]], y.ids[c[once]], scores[once]
@@ -284,22 +300,40 @@ def all_pairs(storage: Snapshot, rows: NDArray[np.int64] | None = None) -> list[
     return [partial(pairs_of_chunk, i) for i in range(len(cuts))]
 
 
-def pairs_between(storage: Snapshot, rows: NDArray[np.int64], others: NDArray[np.int64]) -> list[Scan]:
+def pairs_between(storage: Snapshot, rows: Ints, others: Ints) -> list[Scan]:
     """Return scans that together find all evidence pairs of ``rows`` with ``others``, at or above a threshold.
 
     Both arrays of rows are in ascending order of label.
     """
 
-    def pairs_of_chunk(cut: slice, threshold: Threshold) -> Iterator[Found]:
+    def tiles(cut: slice) -> Iterator[Tile]:
         x = make_chunk(storage, rows[cut])
-        buffer = np.empty(TILE, np.float32)
-        for other in slices(len(others), CHUNK):
-            y = make_chunk(storage, others[other])
-            if not x.excludes(y):
-                for r, c, scores in collect(x, y, products(x, y, buffer), threshold):
-                    yield x.ids[r], y.ids[c], scores.copy()
+        return _evidence_tiles(x, (make_chunk(storage, others[other]) for other in slices(len(others), CHUNK)))
 
-    return [partial(pairs_of_chunk, cut) for cut in slices(len(rows), CHUNK)]
+    return scans_of(slices(len(rows), CHUNK), tiles)
+
+
+def select_directed(found: list[Found], k: int) -> Found:
+    """Return the k best pairs. Ties: smaller first id, then smaller second id."""
+    first, second, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    if len(scores) > 2 * k:
+        near = np.flatnonzero(scores >= -np.partition(-scores, k - 1)[k - 1])
+        first, second, scores = first[near], second[near], scores[near]
+    order = np.lexsort((second, first, -scores))[:k]
+    return first[order], second[order], scores[order]
+
+
+def select_best(found: list[Found], k: int) -> Found:
+    """Return the k best pairs, each unordered pair once, smaller id first. Ties: smaller ids first.
+
+    No unordered pair may occur more than twice.
+    """
+    ordered = [(np.minimum(source, target), np.maximum(source, target), scores) for source, target, scores in found]
+    low, high, scores = select_directed(ordered, 2 * k)
+    first = np.ones(len(scores), bool)
+    first[1:] = (low[1:] != low[:-1]) | (high[1:] != high[:-1])
+    keep = np.flatnonzero(first)[:k]
+    return low[keep], high[keep], scores[keep]
 
 
 def run_until_full(
@@ -333,8 +367,12 @@ def find_best(
     floor: float = float(PADDING),
     work: float = math.inf,
     progress: str | None = None,
+    select: Select = select_best,
 ) -> Found:
-    """Return the k best pairs of ``best`` and of the pairs that scans find at or above ``floor``."""
+    """Return the k best pairs of ``best`` and of the pairs that scans find at or above ``floor``.
+
+    ``select`` is :func:`select_best`, by default, or :func:`select_directed`.
+    """
     lock = threading.Lock()
     waiting: list[Found] = []
 
@@ -343,12 +381,12 @@ def find_best(
 
     def merge() -> None:
         nonlocal best
-        best = select_best([best, *waiting], k)
+        best = select([best, *waiting], k)
         waiting.clear()
 
     def take(find: Scan) -> None:
         for found in find(threshold):
-            pairs = select_best([found], k) if len(found[2]) > k else found
+            pairs = select([found], k) if len(found[2]) > k else found
             with lock:
                 waiting.append(pairs)
                 if sum(len(part[2]) for part in waiting) >= k:  # sort each pair only a few times
@@ -357,26 +395,3 @@ def find_best(
     run(take, scans, work=work, progress=progress)
     merge()
     return best
-
-
-def top_pairs(storage: Snapshot, k: int, *, progress: str | None = None) -> Found:
-    """Return the k most similar pairs with different labels, best first: source < target, similarity."""
-    return find_best(all_pairs(storage), k, work=estimate_work(storage, storage.n), progress=progress)
-
-
-def select_best(found: list[Found], k: int) -> Found:
-    """Return the k best pairs, each unordered pair once, smaller id first. Ties: smaller ids first.
-
-    No unordered pair may occur more than twice.
-    """
-    source, target, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    if len(scores) > 4 * k:
-        keep = np.flatnonzero(scores >= -np.partition(-scores, 2 * k - 1)[2 * k - 1])
-        source, target, scores = source[keep], target[keep], scores[keep]
-    low, high = np.minimum(source, target), np.maximum(source, target)
-    order = np.lexsort((high, low, -scores))
-    low, high, scores = low[order], high[order], scores[order]
-    first = np.ones(len(order), bool)
-    first[1:] = (low[1:] != low[:-1]) | (high[1:] != high[:-1])
-    keep = np.flatnonzero(first)[:k]
-    return low[keep], high[keep], scores[keep]

@@ -1,17 +1,15 @@
 """Greedy choice of pairs, most similar first, with a maximum number of pairs per node."""
 
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from cfe_faiss.base.threads import run
-from cfe_faiss.rows.snapshot import Snapshot, rows_by_id
-from cfe_faiss.rows.topk import PADDING, make_results
+from cfe_faiss.base.arrays import Bools, Ints
+from cfe_faiss.rows.metric import make_results
+from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import constrained, exact
-from cfe_faiss.search.conditions import Bools, Ints
-from cfe_faiss.search.exact import NOTHING, Found, Scan
+from cfe_faiss.search.exact import NOTHING, Found
 from cfe_faiss.search.query import Plan, Queries, Results
 
 _FIRST, _MOST = 1 << 10, 1 << 20
@@ -54,7 +52,9 @@ def greedy(find: Find, capacity: Ints, wanted: int) -> Found:
         known = chosen[0][again] * size + chosen[1][again]
         new = np.flatnonzero(~np.isin(found[0] * size + found[1], known))
         taken = new[_take(found[0][new], found[1][new], left, wanted - len(chosen[2]))]
-        chosen = _join(chosen, (found[0][taken], found[1][taken], found[2][taken]))
+        picked = found[0][taken], found[1][taken], found[2][taken]
+        one, other, scores = (np.concatenate(parts) for parts in zip(*[chosen, picked], strict=True))
+        chosen = one, other, scores
         if len(found[2]) < most:
             break
         number = min(2 * number, _MOST)
@@ -76,14 +76,6 @@ def _take(source: Ints, target: Ints, left: Ints, wanted: int) -> Ints:
     return np.array(taken, np.int64)
 
 
-def _join(one: Found, other: Found) -> Found:
-    return (
-        np.concatenate([one[0], other[0]]),
-        np.concatenate([one[1], other[1]]),
-        np.concatenate([one[2], other[2]]),
-    )
-
-
 def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     """Return the evidence D, I of queries under conditions that limit how often a row is used.
 
@@ -92,8 +84,7 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     storage, allowed, conditions = queries.snapshot, queries.allowed, queries.conditions
     assert conditions is not None  # the engine is for queries under conditions
     nq, n, k = len(queries), storage.n, queries.k
-    rows = rows_by_id(storage.row_ids)
-    ids = storage.row_ids[rows]
+    rows, ids = storage.members.rows, storage.members.ids
     capacity = np.concatenate([np.full(nq, k), np.full(n, conditions.uses)])
 
     def find(number: int, free: Bools) -> Found:
@@ -102,7 +93,10 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
         if allowed is not None:
             usable &= allowed
         scans = constrained.directed_scans(replace(queries, usable=queries.usable & free[:nq], allowed=usable))
-        query, found, scores = _best(scans, number, exact.estimate_work(storage, nq), progress)
+        work = exact.estimate_work(storage, nq)
+        query, found, scores = exact.find_best(
+            scans, number, work=work, progress=progress, select=exact.select_directed
+        )
         return query, nq + np.searchsorted(ids, found), scores
 
     query, place, scores = greedy(find, capacity, min(nq * k, n * capacity[-1] if n else 0))
@@ -114,40 +108,9 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     return D, I
 
 
-def _best(scans: list[Scan], k: int, work: float, progress: str | None) -> Found:
-    """Return the k best pairs that the scans find. Ties: smaller numbers first."""
-    lock = threading.Lock()
-    found: list[Found] = [NOTHING]
-    floor, waiting = float(PADDING), 0
-
-    def keep_best() -> None:
-        nonlocal found, floor, waiting
-        first, second, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        if len(scores) > k:
-            near = np.flatnonzero(scores >= -np.partition(-scores, k - 1)[k - 1])
-            first, second, scores = first[near], second[near], scores[near]
-        order = np.lexsort((second, first, -scores))[:k]
-        found, waiting = [(first[order], second[order], scores[order])], 0
-        floor = float(scores[order[-1]]) if len(order) == k else floor
-
-    def take(find: Scan) -> None:
-        nonlocal waiting
-        for part in find(lambda: floor):
-            with lock:
-                found.append(part)
-                waiting += len(part[2])
-                if waiting >= max(k, _FIRST):
-                    keep_best()
-
-    run(take, scans, work=work, progress=progress)
-    keep_best()
-    return found[0]
-
-
 def pairs(find_best: Callable[[int, Bools], Found], storage: Snapshot, uses: int, wanted: int) -> Found:
     """Return pairs of ids, each id in at most ``uses`` pairs. ``find_best`` returns the best pairs of given rows."""
-    rows = rows_by_id(storage.row_ids)
-    ids = storage.row_ids[rows]
+    rows, ids = storage.members.rows, storage.members.ids
 
     def find(number: int, free: Bools) -> Found:
         allowed = np.zeros(storage.n, bool)

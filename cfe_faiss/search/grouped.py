@@ -8,9 +8,9 @@ compared with the rows of these lists, in blocks of 16 rows (``native/core/block
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss._native import Blocks
+from cfe_faiss.base.arrays import Bools
 from cfe_faiss.base.derived import once
 from cfe_faiss.base.threads import native_progress, num_native_threads, run
 from cfe_faiss.rows.snapshot import Snapshot
@@ -44,19 +44,11 @@ def _search_kept(queries: Queries, plan: Plan, blocks: Blocks, found: Results, p
     groups = groups_of(queries)
     tasks = groups.tasks()
     with native_progress(progress, len(tasks)) as report:
-        searcher_of(queries.snapshot, derived.class_means.native, blocks).search_groups(
-            queries.X,
-            queries.rows,
-            queries.labels,
-            groups.order,
-            groups.starts,
-            groups.labels,
-            np.array([0, *(task.stop for task in tasks)]),
-            plan.nprobe,
-            *found,
-            threads=num_native_threads(_work(queries, plan, queries.snapshot)),
-            progress=report,
-        )
+        searcher = searcher_of(queries.snapshot, derived.class_means.native, blocks)
+        asked, of_groups = (queries.X, queries.rows, queries.labels), (groups.order, groups.starts, groups.labels)
+        ends = np.array([0, *(task.stop for task in tasks)])
+        threads = num_native_threads(_work(queries, plan, queries.snapshot))
+        searcher.search_groups(*asked, *of_groups, ends, plan.nprobe, *found, threads=threads, progress=report)
 
 
 def groups_of(queries: Queries) -> Groups:
@@ -96,7 +88,7 @@ def _search_in_parts(queries: Queries, plan: Plan, memory: int, found: Results, 
         )
 
 
-def shards(snapshot: Snapshot, wanted: NDArray[np.bool_], of_block: int, memory: int) -> list[slice]:
+def shards(snapshot: Snapshot, wanted: Bools, of_block: int, memory: int) -> list[slice]:
     """Cut the lists into runs whose blocks take about ``memory`` bytes. A run has at least one list."""
     sizes = np.where(wanted, np.diff(snapshot.list_starts), 0)
     end = np.cumsum(-(-sizes // ROWS_OF_BLOCK) * of_block)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss import _native
+from cfe_faiss.base.arrays import Bools, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.coarse.class_centroids import Routes
@@ -23,22 +23,19 @@ _FEWEST_QUERIES, _MOST_QUERIES = 1 << 9, 1 << 12  # per task of a thread
 _TASKS = 2  # per thread, if the remaining queries were cut evenly
 _MIXED = -2
 
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
-
 
 @dataclass(frozen=True, slots=True)
 class Groups:
     """Queries in the order of their groups: group g is ``order[starts[g]:starts[g + 1]]``, routed by ``labels[g]``."""
 
-    order: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    labels: NDArray[np.int32]
+    order: Ints
+    starts: Ints
+    labels: Int32s
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def of_task(self, task: slice) -> tuple[slice, NDArray[np.int64]]:
+    def of_task(self, task: slice) -> tuple[slice, Ints]:
         """Return the slice of ``order`` that holds some groups, and the group borders relative to it."""
         borders = self.starts[task.start : task.stop + 1]
         return slice(int(borders[0]), int(borders[-1])), borders - borders[0]
@@ -74,14 +71,14 @@ def group(queries: Queries, routes: Routes) -> Groups:
     return Groups(order, np.append(runs[starts], len(order)), by[starts].astype(np.int32))
 
 
-def _runs(changes: NDArray[np.bool_], n: int) -> NDArray[np.int64]:
+def _runs(changes: Bools, n: int) -> Ints:
     """Return the starts of the runs of n items; ``changes``, (n - 1,), marks items followed by a change."""
     return np.flatnonzero(np.append(True, changes)[:n])
 
 
 def routed_some(
     groups: Groups, task: slice, routes: Routes, queries: Queries, nprobe: int
-) -> tuple[Groups, NDArray[np.int64], Floats]:
+) -> tuple[Groups, Ints, Floats]:
     """Halve some groups and route them; return small groups, the lists of each, and the vectors in group order.
 
     Lists are nearest first, (groups, nprobe). If ``nprobe`` is at least the number of lists, they are all lists of the
@@ -94,11 +91,11 @@ def routed_some(
     return small, lists, X
 
 
-def routed(routes: Routes, queries: Queries, nprobe: int) -> tuple[Groups, NDArray[np.int64]]:
+def routed(routes: Routes, queries: Queries, nprobe: int) -> tuple[Groups, Ints]:
     """Return small groups of all queries, and the lists of each group, as :func:`routed_some` does."""
     large = group(queries, routes)
     tasks = large.tasks()
-    parts: list[tuple[Groups, NDArray[np.int64]]] = [(large, np.empty((0, 0), np.int64))] * len(tasks)
+    parts: list[tuple[Groups, Ints]] = [(large, np.empty((0, 0), np.int64))] * len(tasks)
 
     def route(number: int) -> None:
         groups, lists, _ = routed_some(large, tasks[number], routes, queries, nprobe)

@@ -23,18 +23,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss._native import BlockJoin, JoinTree, row_scores
+from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.threads import product, run
 from cfe_faiss.rows.codecs import screening_error
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.search.exact import Found, Scan, Threshold, pairs_within, slices
+from cfe_faiss.search.exact import Found, Scan, Threshold, all_pairs, slices
 
 COARSE = 16
 """Length of a coarse sketch."""
@@ -42,9 +41,6 @@ COARSE = 16
 BYTES_PER_ROW = 280
 """Memory of the sketches of a row, its label and its number, in bytes."""
 
-Floats = NDArray[np.float32]
-Ints = NDArray[np.int64]
-Labels = NDArray[np.int32]
 
 _DIRECTIONS = 64  # principal directions in both sketches together
 _SAMPLE = 1 << 13
@@ -87,14 +83,14 @@ class Blocks:
 
     storage: Snapshot
     rows: Ints
-    labels: Labels
+    labels: Int32s
     coarse: Floats
     fine: Floats
     largest: float
     starts: Ints
     low: Floats
     high: Floats
-    node_labels: Labels
+    node_labels: Int32s
 
     @derived
     def _tree(self) -> JoinTree:
@@ -108,11 +104,8 @@ class Blocks:
     def neighbours(self) -> list[Scan]:
         """Return scans of the pairs within each two sibling blocks: few pairs, but some of the best."""
         wide = np.append(self.starts[:-1:2], len(self.rows))
-        return [partial(self._near, int(a), int(b)) for a, b in pairwise(wide)]
-
-    def _near(self, first: int, last: int, threshold: Threshold) -> Iterator[Found]:
-        order = np.argsort(self.labels[first:last], kind="stable")
-        return pairs_within(self.storage, self.rows[first:last][order], threshold)
+        by_label = np.lexsort((self.labels, np.repeat(np.arange(len(wide) - 1), np.diff(wide))))
+        return [scan for a, b in pairwise(wide) for scan in all_pairs(self.storage, self.rows[by_label[a:b]])]
 
     def scans(self, others: "Blocks | None" = None, floor: float = -math.inf) -> list[Scan]:
         """Return scans of the pairs of each block with itself and all later blocks, or with the rows of ``others``.
@@ -199,7 +192,7 @@ def blocks_of(storage: Snapshot) -> Blocks | None:
     return None if blocks is None or len(blocks.rows) < 2 else blocks
 
 
-def blocks_along(storage: Snapshot, rows: Ints, directions: NDArray[np.float64]) -> Blocks | None:
+def blocks_along(storage: Snapshot, rows: Ints, directions: Doubles) -> Blocks | None:
     """Return the blocks of rows of known label, with sketches along the given directions.
 
     None if no row is finite.
@@ -237,7 +230,7 @@ def _gap_rounding() -> float:
     return (COARSE + 8) * 2.0**-24
 
 
-def directions_of(storage: Snapshot, rows: Ints) -> NDArray[np.float64]:
+def directions_of(storage: Snapshot, rows: Ints) -> Doubles:
     """Return the leading principal directions (of the second moment) of some rows, (d, at most 64).
 
     They come from orthogonal iteration over a sample, and need not be exact: the bound holds for any orthonormal
@@ -251,22 +244,20 @@ def directions_of(storage: Snapshot, rows: Ints) -> NDArray[np.float64]:
     for _ in range(_POWER_STEPS):
         directions = np.linalg.qr(product(sample.T, product(sample, directions)))[0]
     projected = product(sample, directions)
-    principal: NDArray[np.float64] = directions @ np.linalg.eigh(product(projected.T, projected))[1][:, ::-1]
+    principal: Doubles = directions @ np.linalg.eigh(product(projected.T, projected))[1][:, ::-1]
     return principal
 
 
-def _sketches(
-    storage: Snapshot, rows: Ints, directions: NDArray[np.float64]
-) -> tuple[Floats, Floats, NDArray[np.float64]]:
+def _sketches(storage: Snapshot, rows: Ints, directions: Doubles) -> tuple[Floats, Floats, Doubles]:
     """Return the coarse and fine sketches of storage rows, and the squared norms of the rounded coarse sketches."""
     leading = min(COARSE - 1, directions.shape[1])
     coarse = np.zeros((len(rows), COARSE), np.float32)
     fine = np.empty((len(rows), directions.shape[1] - leading + 1), np.float32)
     norms = np.empty(len(rows))
 
-    def left(squares: NDArray[np.float64], coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
+    def left(squares: Doubles, coordinates: Doubles) -> Doubles:
         difference = squares - np.einsum("ij,ij->i", coordinates, coordinates)
-        root: NDArray[np.float64] = np.sqrt(np.maximum(difference, 0) + _rounding(storage.d) * squares)
+        root: Doubles = np.sqrt(np.maximum(difference, 0) + _rounding(storage.d) * squares)
         return root
 
     def project(part: slice) -> None:
@@ -308,7 +299,7 @@ def _split(Z: Floats, levels: int) -> Ints:
     return order
 
 
-def _fold(fold: np.ufunc, values: NDArray[Any], starts: Ints) -> NDArray[Any]:
+def _fold(fold: np.ufunc, values: Array, starts: Ints) -> Array:
     """Return the fold (minimum or maximum) of the values below each node of the tree."""
     number = len(starts) - 1
     nodes = np.empty((2 * number - 1, *values.shape[1:]), values.dtype)

@@ -4,68 +4,34 @@ Faster engines answer the queries that they support. All other queries are answe
 the last bit.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss._native import row_scores
+from cfe_faiss.base.arrays import Bools, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import run
 from cfe_faiss.rows.layout import stable_order
-from cfe_faiss.rows.topk import make_results
-from cfe_faiss.search.conditions import Bools, Ints
-from cfe_faiss.search.exact import (
-    CHUNK,
-    NOTHING,
-    TILE,
-    Chunk,
-    collect,
-    estimate_work,
-    make_ranges,
-    products,
-    scan_tile,
-    slices,
-)
-from cfe_faiss.search.query import Floats, Plan, Queries, Ranges, Results, Rules
-
-_Tiles = Callable[[Ints], Iterator[tuple[Chunk, Chunk, Floats]]]
+from cfe_faiss.search import exact
+from cfe_faiss.search.exact import Chunk, Tile, Tiles
+from cfe_faiss.search.query import Plan, Queries, Ranges, Results, Rules
 
 
 def search(queries: Queries, _: Plan | None, progress: str | None) -> Results:
     """Return the exact k best D, I of queries under their rules and conditions."""
     if queries.conditions is not None and queries.conditions.uses is not None:
         raise ValueError("params.where must not limit how often evidence is used together with rules")
-    snapshot = queries.snapshot
-    D, I = make_results(len(queries), min(queries.k, snapshot.n))
-    blocks, tiles = _cut(queries)
-
-    def scan(block: Ints) -> None:
-        found = D[block], I[block]
-        for x, y, S in tiles(block):
-            scan_tile(x, y, S, *found)
-        D[block], I[block] = found
-
-    run(scan, blocks, work=estimate_work(snapshot, len(queries)), progress=progress)
-    return D, I
+    return exact.scan_blocks(queries, *_cut(queries), progress)
 
 
 def range_search(queries: Queries, threshold: float) -> Ranges:
     """Return lims, D, I of all results at or above the threshold, under rules and conditions."""
-    snapshot, found = queries.snapshot, [NOTHING]
-    blocks, tiles = _cut(queries)
-
-    def scan(block: Ints) -> None:
-        for x, y, S in tiles(block):
-            for rows, columns, scores in collect(x, y, S, lambda: threshold):
-                found.append((block[rows], y.ids[columns], scores.copy()))
-
-    run(scan, blocks, work=estimate_work(snapshot, len(queries)))
-    return make_ranges(found, len(queries))
+    return exact.find_ranges(queries, exact.scans_of(*_cut(queries)), threshold)
 
 
-def search_per_label(queries: Queries, labels: NDArray[np.int32], D: Floats, I: Ints) -> None:
+def search_per_label(queries: Queries, labels: Int32s, D: Floats, I: Ints) -> None:
     """Write the exact k best D, I of each class, (nq, classes, k); ``labels`` are ascending, (classes,)."""
     snapshot = queries.snapshot
     blocks, tiles = _cut(queries, by_label=True)
@@ -77,10 +43,10 @@ def search_per_label(queries: Queries, labels: NDArray[np.int32], D: Floats, I: 
             for first, stop in pairwise([*starts.tolist(), len(of_rows)]):
                 cut, place = slice(first, stop), int(labels.searchsorted(of_rows[first]))
                 found, part = (D[block, place], I[block, place]), np.ascontiguousarray(S[:, cut])
-                scan_tile(x, y.part(cut), part, *found)
+                exact.scan_tile(x, y.part(cut), part, *found)
                 D[block, place], I[block, place] = found
 
-    run(scan, blocks, work=estimate_work(snapshot, len(queries)))
+    run(scan, blocks, work=exact.estimate_work(snapshot, len(queries)))
 
 
 def excluded_rows(queries: Queries) -> Ints:
@@ -92,7 +58,7 @@ def excluded_rows(queries: Queries) -> Ints:
     return np.column_stack([queries.rows, rows]) if queries.stored else rows
 
 
-def _cut(queries: Queries, *, by_label: bool = False) -> tuple[list[Ints], _Tiles]:
+def _cut(queries: Queries, *, by_label: bool = False) -> tuple[list[Ints], Tiles]:
     """Return blocks of queries, and a function that yields the tiles of a block with all rows that it may find.
 
     ``by_label``: rows are in ascending order of label.
@@ -107,18 +73,18 @@ def _cut(queries: Queries, *, by_label: bool = False) -> tuple[list[Ints], _Tile
     places[rows] = np.arange(len(rows))
     excluded, labels = places[excluded_rows(queries)], snapshot.labels[rows]
 
-    def tiles(block: Ints) -> Iterator[tuple[Chunk, Chunk, Floats]]:
+    def tiles(block: Ints) -> Iterator[Tile]:
         # Give all rows one label and all queries another, so that the core skips nothing: the rules decide.
         x = Chunk.of(snapshot, queries.fetch(block), block, np.ones(len(block), np.int32))
         first, stop, gone = 0, len(rows), excluded[block]
         if own:
             first, stop = int(labels.searchsorted(queries.labels[block[0]])), len(rows)
             stop = int(labels.searchsorted(queries.labels[block[-1]], side="right"))
-        for part in slices(stop - first, TILE // len(block)):
+        for part in exact.slices(stop - first, exact.TILE // len(block)):
             cut = slice(first + part.start, first + part.stop)
             Y, ids = snapshot.rows(rows[cut])
             y = Chunk.of(snapshot, Y, ids, np.zeros(len(Y), np.int32))
-            S = products(x, y)
+            S = exact.products(x, y)
             S[_is_excluded(queries, block, rows[cut])] = -np.inf
             query, place = np.nonzero((gone >= cut.start) & (gone < cut.stop))
             S[query, gone[query, place] - cut.start] = -np.inf
@@ -126,7 +92,7 @@ def _cut(queries: Queries, *, by_label: bool = False) -> tuple[list[Ints], _Tile
                 _exclude_beyond(rules.within, S, x, y)
             yield x, y, S
 
-    return [order[cut] for cut in slices(len(order), CHUNK)], tiles
+    return [order[cut] for cut in exact.slices(len(order), exact.CHUNK)], tiles
 
 
 def _may_be_found(queries: Queries) -> Bools:

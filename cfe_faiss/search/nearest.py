@@ -5,13 +5,12 @@ from typing import Any
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Bools, Floats, Ints
 from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.rows.topk import make_results
-from cfe_faiss.search.exact import CHUNK, TILE, Chunk, estimate_work, products, scan_tile, slices
+from cfe_faiss.search.exact import TILE, Chunk, Tile, height_of_blocks, products, scan_blocks, slices
 from cfe_faiss.search.query import Plan, Queries, Results
 
 _WORTH_COPYING = 4
@@ -19,36 +18,29 @@ _WORTH_COPYING = 4
 _WORTH_COPYING_FOR_ONE = 32
 """Copy below 1/32 selectivity for a single query, which is compared with allowed rows only in either case."""
 
-_Part = tuple[NDArray[np.int64], NDArray[np.bool_] | None]
+_Part = tuple[Ints, Bools | None]
 
 
 def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     """Return the nearest D, I of new queries among the allowed rows. Ties: smaller id first."""
     storage, allowed, xq = queries.snapshot, queries.allowed, queries.X
-    D, I = make_results(len(xq), min(queries.k, storage.n))
-    if D.size:
-        sparse = allowed is not None and _is_sparse(storage, allowed, len(xq))
-        height = max(1, min(CHUNK, -(-len(xq) // num_threads(estimate_work(storage, len(xq))))))
+    few = _WORTH_COPYING if len(xq) > 1 else _WORTH_COPYING_FOR_ONE
+    is_coded = storage.codec != codecs.FLAT
+    sparse = allowed is not None and (is_coded or int(np.count_nonzero(allowed)) * few < storage.n)
 
-        def scan_block(block: slice) -> None:
-            # Give all rows one label and all queries another, so that the core skips no row.
-            x = Chunk.of(storage, xq[block], np.arange(block.stop - block.start), np.ones(len(xq[block]), np.int32))
-            for rows, mask in _parts(storage, allowed, TILE // len(x.X), sparse):
-                Y, ids = storage.rows(rows)
-                y = Chunk.of(storage, Y, ids, np.zeros(len(Y), np.int32))
-                scan_tile(x, y, _scores(x, y, mask), D[block], I[block])
+    def tiles(block: Ints) -> Iterator[Tile]:
+        # Give all rows one label and all queries another, so that the core skips no row.
+        x = Chunk.of(storage, xq[block], block, np.ones(len(block), np.int32))
+        for rows, mask in _parts(storage, allowed, TILE // len(block), sparse):
+            Y, ids = storage.rows(rows)
+            y = Chunk.of(storage, Y, ids, np.zeros(len(Y), np.int32))
+            yield x, y, _scores(x, y, mask)
 
-        run(scan_block, slices(len(xq), height), work=estimate_work(storage, len(xq)), progress=progress)
-    return D, I
-
-
-def _is_sparse(storage: Snapshot, allowed: NDArray[np.bool_], nq: int) -> bool:
-    """Return whether to copy the allowed rows instead of scanning all rows in place."""
-    few = _WORTH_COPYING if nq > 1 else _WORTH_COPYING_FOR_ONE
-    return storage.codec != codecs.FLAT or int(np.count_nonzero(allowed)) * few < storage.n
+    blocks = [np.arange(len(xq))[cut] for cut in slices(len(xq), height_of_blocks(queries))]
+    return scan_blocks(queries, blocks, tiles, progress)
 
 
-def _scores(x: Chunk, y: Chunk, mask: NDArray[np.bool_] | None) -> NDArray[np.float32]:
+def _scores(x: Chunk, y: Chunk, mask: Bools | None) -> Floats:
     """Return the float32 scores of queries and rows, (nq, n); -inf for rows outside the mask."""
     if len(x.X) > 1 or x.storage.metric == "l2":
         S = products(x, y)
@@ -66,7 +58,7 @@ def _scores(x: Chunk, y: Chunk, mask: NDArray[np.bool_] | None) -> NDArray[np.fl
     return S
 
 
-def _multiply_one(x: NDArray[np.float32], Y: NDArray[np.float32], rows: Any, found: NDArray[np.float32]) -> None:
+def _multiply_one(x: Floats, Y: Floats, rows: Any, found: Floats) -> None:
     """Write the products of a query with some rows (or all) into ``found``, using FAISS's loop.
 
     FAISS does not align rows to cache lines. On such rows BLAS takes a third more time than FAISS's loop.
@@ -86,7 +78,7 @@ def _multiply_one(x: NDArray[np.float32], Y: NDArray[np.float32], rows: Any, fou
     run(multiply, slices(len(found), max(1, -(-len(found) // num_threads(work)))), work=work, blas=False)
 
 
-def _parts(storage: Snapshot, allowed: NDArray[np.bool_] | None, size: int, sparse: bool) -> Iterator[_Part]:
+def _parts(storage: Snapshot, allowed: Bools | None, size: int, sparse: bool) -> Iterator[_Part]:
     """Yield the rows of one tile, and a mask of the allowed rows, or None if all are allowed."""
     if allowed is not None and sparse:
         rows = np.flatnonzero(allowed)

@@ -8,25 +8,25 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import as_attributes
+from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_ids, as_lists, as_number, padded
 from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.rows.label_keys import as_labels
+from cfe_faiss.rows.metric import PADDING
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
-from cfe_faiss.rows.topk import PADDING
-from cfe_faiss.search.conditions import Bools, Conditions, Ints, Side, make_conditions
+from cfe_faiss.search.conditions import Conditions, Side, make_conditions
 from cfe_faiss.search.selection import selected
 
 MEMORY = 1 << 31
 """Default memory for copies of vectors, in bytes."""
 
-Floats = NDArray[np.float32]
-Results = tuple[Floats, NDArray[np.int64]]
-Ranges = tuple[NDArray[np.int64], Floats, NDArray[np.int64]]
-Certified = tuple[Floats, NDArray[np.int64], NDArray[np.bool_]]
+Results = tuple[Floats, Ints]
+Ranges = tuple[Ints, Floats, Ints]
+Certified = tuple[Floats, Ints, Bools]
 NO_VECTORS, NO_ROWS = np.empty((0, 0), np.float32), np.empty(0, np.int64)
 NO_BOOLS = np.empty(0, np.bool_)
 
@@ -127,7 +127,7 @@ class Calibration:
         """The smallest number of lists."""
         return min([self.other, *self.nprobe.values()])
 
-    def look_up(self, labels: NDArray[np.int32]) -> Ints:
+    def look_up(self, labels: Int32s) -> Ints:
         """Return the number of lists for each label, (n,)."""
         classes, places = np.unique(labels, return_inverse=True)
         return np.array([self.nprobe.get(label, self.other) for label in classes.tolist()], np.int64)[places]
@@ -249,7 +249,7 @@ class Queries:
     """
 
     snapshot: Snapshot
-    labels: NDArray[np.int32]
+    labels: Int32s
     k: int = 0
     X: Floats = field(default_factory=lambda: NO_VECTORS)
     rows: Ints = field(default_factory=lambda: NO_ROWS)
@@ -266,7 +266,7 @@ class Queries:
         return cls(snapshot, snapshot.labels[rows], k, rows=np.ascontiguousarray(rows, np.int64), order=order)
 
     @classmethod
-    def of_vectors(cls, snapshot: Snapshot, X: Floats, labels: NDArray[np.int32], k: int = 0) -> Queries:
+    def of_vectors(cls, snapshot: Snapshot, X: Floats, labels: Int32s, k: int = 0) -> Queries:
         """Return any vectors, as stored, as queries."""
         return cls(snapshot, labels, k, X=np.ascontiguousarray(X, np.float32))
 
@@ -305,9 +305,9 @@ class Queries:
         rules = None if self.rules is None else self.rules.subset(chosen)
         return replace(self, labels=self.labels[chosen], order=None, rules=rules, **some)
 
-    def with_allowed(self, allowed: Bools | None) -> Queries:
-        """Return the same queries with another mask of allowed rows."""
-        return replace(self, allowed=allowed)
+    def among(self, rows: Bools) -> Queries:
+        """Return the same queries for allowed rows within a mask, (n,)."""
+        return replace(self, allowed=rows if self.allowed is None else rows & self.allowed)
 
     @property
     def missing(self) -> Mapping[str, int]:
@@ -347,7 +347,7 @@ class Query:
     k: int = 0
     threshold: float | None = None
     X: Floats | None = None
-    labels: NDArray[Any] | None = None
+    labels: Array | None = None
     ids: ArrayLike | None = None
     sel: Any = None
     targets: ArrayLike | None = None
@@ -369,7 +369,7 @@ class Query:
             codes = snapshot.encode(f"{self.name}labels" if self.name else "labels_q", self.labels)
             bound = Queries.of_vectors(snapshot, self.X, codes, self.k)
         if self.sel is not None or self.targets is not None:
-            bound = bound.with_allowed(self._mask_allowed(snapshot))
+            bound = bound.among(self._mask_allowed(snapshot))
         if self.rules is not None:
             bound.rules = self.rules.bind(snapshot, len(bound), self.name)
         return bound if self.where is None else self._add_conditions(bound, encoded(self.where, snapshot))

@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Array, Bools, Doubles, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.derived import once
 from cfe_faiss.coarse.class_centroids import Routes, ranking_mean
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.search import grouped, single
-from cfe_faiss.search.conditions import Bools, Ints
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.grouping import small_groups
 from cfe_faiss.search.query import MEMORY, Calibration, Effort, Plan, Queries, Results
@@ -91,7 +90,7 @@ def calibration(
     return once(known, key, lambda: _calibrate(snapshot, k, plan, allowed))
 
 
-def calibration_arrays(calibrations: Calibrations, effort: Effort) -> dict[str, NDArray[Any]]:
+def calibration_arrays(calibrations: Calibrations, effort: Effort) -> dict[str, Array]:
     """Return the calibrations for the settings of an index, as arrays for its file.
 
     A row of "calibrations", (m, 4) float64, holds k, recall, whether queries are searched in groups, and the number of
@@ -107,7 +106,7 @@ def calibration_arrays(calibrations: Calibrations, effort: Effort) -> dict[str, 
     }
 
 
-def calibrations_from(arrays: Mapping[str, NDArray[Any]], effort: Effort) -> Calibrations:
+def calibrations_from(arrays: Mapping[str, Array], effort: Effort) -> Calibrations:
     """Return the calibrations from the arrays of :func:`calibration_arrays`, for the settings of the index."""
     result = {}
     starts, classes = arrays["calibration_starts"].tolist(), arrays["calibration_classes"].tolist()
@@ -163,11 +162,11 @@ def _measured(snapshot: Snapshot, stratum: _Stratum, exact: Results, plan: Plan,
         reached[nprobe] = float(values.mean())
         return reached[nprobe] >= recall + max(margin - CLASS_SLACK, margin * math.sqrt(stratum.share))
 
-    nprobe = _smallest(reaches, snapshot.lists)
+    nprobe = smallest(reaches, snapshot.lists)
     return nprobe, reached[nprobe]
 
 
-def _recalls(found: Results, exact: Results) -> NDArray[np.float64]:
+def _recalls(found: Results, exact: Results) -> Doubles:
     """Return the recall of each row. A result as similar as the last exact result counts as correct."""
     wanted = (exact[1] >= 0).sum(axis=1)
     last = np.where(exact[1] >= 0, exact[0], np.inf).min(axis=1)
@@ -175,7 +174,7 @@ def _recalls(found: Results, exact: Results) -> NDArray[np.float64]:
     return np.where(wanted > 0, np.minimum(number, wanted) / np.maximum(wanted, 1), 1.0)
 
 
-def _standard_error(values: NDArray[np.float64], clusters: Ints) -> float:
+def _standard_error(values: Doubles, clusters: Ints) -> float:
     """Return the standard error of the mean of values that are correlated within clusters."""
     sums = np.bincount(np.unique(clusters, return_inverse=True)[1], values - values.mean())
     return math.sqrt(len(sums) / max(1, len(sums) - 1) * float(sums @ sums)) / len(values)
@@ -249,7 +248,7 @@ def _groups_with(snapshot: Snapshot, routes: Routes, drawn: Ints) -> Iterator[tu
             yield (home, int(groups.labels[number])), rows[groups.starts[number] : groups.starts[number + 1]]
 
 
-def _smallest(reaches: Callable[[int], bool], most: int) -> int:
+def smallest(reaches: Callable[[int], bool], most: int) -> int:
     """Return the smallest number up to ``most`` that reaches the target, within 1/8, assuming monotonicity."""
     low, high = 0, 1
     while high < most and not reaches(high):

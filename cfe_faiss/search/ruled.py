@@ -13,18 +13,17 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss._native import ClassCentroids
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.arrays import Bools, Floats, Int32s, Ints
+from cfe_faiss.base.checks import UNKNOWN, as_unit_rows
 from cfe_faiss.base.derived import once
 from cfe_faiss.base.threads import num_native_threads, run
-from cfe_faiss.coarse.class_centroids import Routes
+from cfe_faiss.coarse.class_centroids import Routes, ranking_mean
 from cfe_faiss.coarse.class_centroids import ranked as rank
-from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.rows.topk import PADDING, make_results
+from cfe_faiss.rows.metric import PADDING, make_results
+from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.search import masked
-from cfe_faiss.search.conditions import Bools, Ints
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.exact import pad_results, slices
 from cfe_faiss.search.query import Effort, Queries, Results, Rules
@@ -37,6 +36,7 @@ _FEW = 4  # queries that take less time than a mask of allowed rows
 _MASKS = 16  # maximum number of masks of allowed rows per call, each with a separate search
 _LARGE = 1 << 12  # rows of a class from which on its lists are ranked; fewer are compared with the query directly
 _QUERIES = 1 << 8
+_ROWS_AT_ONCE = 1 << 14
 # The lists of each class are chosen from those near by their rows of all other classes: 8 for each list probed, 32 to
 # 256, and at most a quarter of all lists. Beyond that, comparing the means of the class in all its lists is as fast.
 _NEAR, _FEWEST_NEAR, _MOST_NEAR, _NEAR_SHARE = 8, 32, 256, 4
@@ -61,7 +61,7 @@ def search(queries: Queries, effort: Effort, progress: str | None, find: Find) -
     others = replace(queries, labels=absent, order=None, rules=rules._replace(neighbors="other"))
     found, unknown = _find_enough(others, effort, find_some), snapshot.labels == UNKNOWN
     if unknown.any():
-        rest = queries.with_allowed(unknown if queries.allowed is None else unknown & queries.allowed)
+        rest = queries.among(unknown)
         return _merge(found, pad_results(*masked.search(rest, None, progress), queries.k))
     return found
 
@@ -114,10 +114,8 @@ def _with_masks(queries: Queries, chosen: Ints) -> list[tuple[Ints, Queries]]:
     parts = []
     for i, some in enumerate(sets):
         allowed = ~np.isin(queries.snapshot.labels, some[some != UNKNOWN])
-        if queries.allowed is not None:
-            allowed &= queries.allowed
         own = chosen[number.reshape(-1) == i]
-        parts.append((own, queries.subset(own).with_allowed(allowed)))
+        parts.append((own, queries.subset(own).among(allowed)))
     return parts
 
 
@@ -187,14 +185,12 @@ def search_per_label(queries: Queries, effort: Effort) -> Results:
             own = None if near is None else near[chosen]
             D[chosen, place], I[chosen, place] = _search_label(of_label, effort, own)
     if len(ranked) < len(labels):
-        rest = ~np.isin(snapshot.labels, ranked)
-        direct = queries.with_allowed(rest if queries.allowed is None else rest & queries.allowed)
-        masked.search_per_label(direct, labels, D, I)
+        masked.search_per_label(queries.among(~np.isin(snapshot.labels, ranked)), labels, D, I)
     order = np.argsort(snapshot.decode(labels), kind="stable")  # codes need not be in the order of the labels
     return D.take(order, axis=1), I.take(order, axis=1)
 
 
-def _ranked_labels(snapshot: Snapshot, effort: Effort) -> NDArray[np.int32]:
+def _ranked_labels(snapshot: Snapshot, effort: Effort) -> Int32s:
     """Return the classes whose lists are ranked, instead of an exact search of all their rows."""
     classes, counts = snapshot.class_counts
     every = not snapshot.lists or not effort.class_aware or effort.exact or effort.recall is not None
@@ -205,18 +201,18 @@ class _ClassLists(NamedTuple):
     """Lists that hold rows of a class, (m,), the means of these rows, (m, length), and the ranking by these means."""
 
     lists: Ints
-    means: NDArray[np.float32]
+    means: Floats
     ranking: ClassCentroids
 
     @classmethod
     def of(cls, snapshot: Snapshot, label: int) -> _ClassLists:
         def new() -> _ClassLists:
-            lists, means = Derived.of(snapshot).label_means(label)
+            lists, means = _label_means(snapshot, label)
             return cls(lists, means, Routes.of_means(means, snapshot.metric, snapshot.center).native)
 
         return once(snapshot.cache, f"lists of class {label}", new)
 
-    def nearest(self, snapshot: Snapshot, X: NDArray[np.float32], nprobe: int, near: Ints | None) -> Ints:
+    def nearest(self, snapshot: Snapshot, X: Floats, nprobe: int, near: Ints | None) -> Ints:
         """Return the ``nprobe`` lists of each query whose rows of the class are nearest, (nq, nprobe).
 
         A query with twice as many of them among its lists ``near`` compares these only.
@@ -238,6 +234,24 @@ class _ClassLists(NamedTuple):
         return self.lists[found]
 
 
+def _label_means(snapshot: Snapshot, label: int) -> tuple[Ints, Floats]:
+    """Return the lists of the first partition that hold rows of a label, (m,), and the mean of these rows.
+
+    Means are (m, length), see :func:`cfe_faiss.coarse.class_centroids.ranking_mean`.
+    """
+    rows = np.flatnonzero(snapshot.labels == label)
+    lists, numbers = np.unique(lists_of(rows, snapshot.starts), return_inverse=True)
+    if snapshot.metric != "cosine":
+        parts = np.split(rows, np.flatnonzero(np.diff(numbers)) + 1)
+        return lists, np.array([ranking_mean(snapshot, snapshot.rows(part)[0]) for part in parts])
+    sums = np.zeros((len(lists), snapshot.d), np.float32)
+    for first in range(0, len(rows), _ROWS_AT_ONCE):
+        part = slice(first, first + _ROWS_AT_ONCE)
+        starts = np.flatnonzero(np.diff(numbers[part], prepend=-1))
+        sums[numbers[part][starts]] += np.add.reduceat(snapshot.rows(rows[part])[0], starts)
+    return lists, as_unit_rows("means", np.nan_to_num(sums))
+
+
 def _near_lists(queries: Queries, effort: Effort) -> Ints | None:
     """Return the lists nearest to each query by their rows of other classes; None if comparing all lists is as good."""
     snapshot, width = queries.snapshot, max(_FEWEST_NEAR, _NEAR * (effort.nprobe or 1))
@@ -256,7 +270,7 @@ def _search_label(queries: Queries, effort: Effort, near: Ints | None = None) ->
     snapshot, derived, k = queries.snapshot, Derived.of(queries.snapshot), queries.k
     label = int(queries.labels[0])
     of_class = _ClassLists.of(snapshot, label)
-    allowed: NDArray[np.bool_] = snapshot.labels == label
+    allowed: Bools = snapshot.labels == label
     if queries.allowed is not None:
         allowed &= queries.allowed
     D, I = make_results(len(queries), k)

@@ -5,8 +5,8 @@ from typing import Any
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Array, Bools, Ints
 from cfe_faiss.base.checks import as_array
 from cfe_faiss.rows.snapshot import Snapshot
 
@@ -20,7 +20,7 @@ _NATIVE = (
 _COMBINED = faiss.IDSelectorAnd, faiss.IDSelectorNot, faiss.IDSelectorOr, faiss.IDSelectorXOr
 
 
-def selected(sel: Any, snapshot: Snapshot, name: str = "sel") -> NDArray[np.bool_]:
+def selected(sel: Any, snapshot: Snapshot, name: str = "sel") -> Bools:
     """Return a mask of the selected rows, (n,) bool.
 
     Parameters
@@ -58,13 +58,13 @@ def selected(sel: Any, snapshot: Snapshot, name: str = "sel") -> NDArray[np.bool
     return chosen
 
 
-def selected_rows(sel: Any, snapshot: Snapshot, name: str = "sel") -> NDArray[np.int64]:
+def selected_rows(sel: Any, snapshot: Snapshot, name: str = "sel") -> Ints:
     """Return the selected rows in ascending order; arguments and errors are those of :func:`selected`."""
     if not isinstance(sel, faiss.IDSelector):
         values = _as_values(sel, name)
         if values.dtype.kind != "b" and values.ndim == 1:
-            rows: NDArray[np.int64] = np.sort(snapshot.rows_of(_as_ids(values)))
-            is_new: NDArray[np.bool_] = np.append(True, rows[1:] != rows[:-1])[: len(rows)]
+            rows: Ints = np.sort(snapshot.rows_of(_as_ids(values)))
+            is_new: Bools = np.append(True, rows[1:] != rows[:-1])[: len(rows)]
             return rows[(rows >= 0) & is_new]
     return np.flatnonzero(selected(sel, snapshot, name))
 
@@ -78,7 +78,7 @@ def calls_python(sel: Any) -> bool:
     return isinstance(sel, faiss.IDSelector) and not isinstance(sel, _NATIVE)
 
 
-def accepted(sel: Any, ids: NDArray[np.int64], name: str) -> NDArray[np.int64]:
+def accepted(sel: Any, ids: Ints, name: str) -> Ints:
     """Return the ids that a selector accepts, with calls from Python: an exception inside FAISS ends the process."""
     if isinstance(sel, faiss.PyCallbackIDSelector) and ids.size and ids.max() >= 2**32:
         raise ValueError(f"{name}, a PyCallbackIDSelector, takes ids below 2**32, got an index with {ids.max()}")
@@ -90,7 +90,7 @@ def selector_of(params: Any) -> Any:
     return getattr(params, "_sp_field_refs", {}).get("sel", params.sel)
 
 
-def with_ids(params: Any, ids: NDArray[np.int64]) -> Any:
+def with_ids(params: Any, ids: Ints) -> Any:
     """Return a copy of FAISS search parameters that selects the given ids."""
     cls = type(params)
     names = [name for name in dir(cls) if isinstance(getattr(cls, name), property) and name not in ("sel", "thisown")]
@@ -99,7 +99,7 @@ def with_ids(params: Any, ids: NDArray[np.int64]) -> Any:
     return cls(sel=faiss.IDSelectorBatch(ids), **given)
 
 
-def _as_values(sel: Any, name: str) -> NDArray[Any]:
+def _as_values(sel: Any, name: str) -> Array:
     """Return a mask or ids as an array. A single id becomes an array of one element."""
     expected = f"{name} must be a faiss.IDSelector, a mask or ids"
     if isinstance(sel, bool | np.bool_ | str | bytes) or sel is None:
@@ -115,11 +115,11 @@ def _as_values(sel: Any, name: str) -> NDArray[Any]:
     return values.reshape(1) if values.ndim == 0 else values
 
 
-def _as_ids(values: NDArray[Any]) -> NDArray[np.int64]:
+def _as_ids(values: Array) -> Ints:
     return values[values <= np.iinfo(np.int64).max].astype(np.int64)  # larger ids cannot be stored
 
 
-def _by_selector(sel: Any, ids: NDArray[np.int64], name: str) -> NDArray[np.bool_]:
+def _by_selector(sel: Any, ids: Ints, name: str) -> Bools:
     if calls_python(sel):
         return np.isin(ids, accepted(sel, ids, name))
     # In Python a selector tests one id per call. A range search over all ids tests them in C++.

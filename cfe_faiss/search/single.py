@@ -3,11 +3,11 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cfe_faiss.base.arrays import Bools, Floats, Int32s, Ints
 from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.coarse.class_centroids import nearest_lists, ranked
-from cfe_faiss.rows.topk import make_results
+from cfe_faiss.rows.metric import make_results
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.query import Effort, Plan, Queries, Results
 
@@ -44,7 +44,7 @@ def complete_rows(queries: Queries, plan: Plan, found: Results, progress: str | 
 
 
 def _search_once(
-    queries: Queries, plan: Plan, nprobe: int, pending: NDArray[np.int64], found: Results, progress: str | None
+    queries: Queries, plan: Plan, nprobe: int, pending: Ints, found: Results, progress: str | None
 ) -> bool:
     """Search ``nprobe`` lists, in chunks on all threads; return whether the core has completed short rows."""
     snapshot, derived, effort = queries.snapshot, Derived.of(queries.snapshot), plan.effort
@@ -69,13 +69,7 @@ def _search_once(
 
 
 def _rank_and_scan(
-    derived: Derived,
-    X: NDArray[np.float32],
-    labels: NDArray[np.int32],
-    nprobe: int,
-    effort: Effort,
-    width: int,
-    mask: NDArray[np.bool_],
+    derived: Derived, X: Floats, labels: Int32s, nprobe: int, effort: Effort, width: int, mask: Bools
 ) -> Results:
     """Rank the lists, then scan them, with screening by codes if there are codes; return D, I."""
     snapshot, (D, I) = derived.snapshot, make_results(len(X), width)
@@ -88,21 +82,19 @@ def _rank_and_scan(
     return D, I
 
 
-def rank_lists(
-    derived: Derived, X: NDArray[np.float32], labels: NDArray[np.int32], nprobe: int, effort: Effort
-) -> NDArray[np.int64]:
+def rank_lists(derived: Derived, X: Floats, labels: Int32s, nprobe: int, effort: Effort) -> Ints:
     """Return the lists that each query probes, nearest first, (nq, nprobe)."""
     if not effort.class_aware:
         return nearest_lists(X, derived.snapshot.centroids, nprobe, derived.snapshot.metric)
     return ranked(derived.centroids, len(derived.snapshot.starts) - 1, X, labels, nprobe)
 
 
-def _find_incomplete(queries: Queries, pending: NDArray[np.int64], I: NDArray[np.int64]) -> NDArray[np.int64]:
+def _find_incomplete(queries: Queries, pending: Ints, I: Ints) -> Ints:
     """Return the pending queries whose rows of I hold fewer results than min(k, eligible)."""
-    short_of_any: NDArray[np.bool_] = I[:, -1] < 0
+    short_of_any: Bools = I[:, -1] < 0
     if not short_of_any.any():
         return pending[:0]
     pending = pending[short_of_any[pending]]
     wanted = np.minimum(queries.snapshot.eligible(queries.labels[pending], queries.allowed), I.shape[1])
-    short: NDArray[np.bool_] = (I[pending] >= 0).sum(axis=1) < wanted
+    short: Bools = (I[pending] >= 0).sum(axis=1) < wanted
     return pending[short]

@@ -16,9 +16,8 @@ from cfe_faiss._native import call_steps
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.rows.faiss_functions import setting
 from cfe_faiss.rows.id_map import relabelled_rows, unknown_labels
-from cfe_faiss.rows.metric import flipped
+from cfe_faiss.rows.metric import flipped, make_results
 from cfe_faiss.rows.snapshot import Snapshot, UnknownIdError
-from cfe_faiss.rows.topk import make_results
 from cfe_faiss.search.exact import pad_results
 from cfe_faiss.search.query import Effort, Query, Results, Rules
 from cfe_faiss.store.filters import Mask
@@ -85,7 +84,7 @@ class Contents:
 
     def _search_exactly(self, query: Query, mask: Mask | None) -> Results:
         with self.index.reading() as snapshot:
-            queries = query.bind(snapshot).with_allowed(self._allowed(snapshot, mask))
+            queries = replace(query.bind(snapshot), allowed=self._allowed(snapshot, mask))
             found: Results = self.index.answer_on(snapshot, queries, Effort(exact=True))
         return found
 

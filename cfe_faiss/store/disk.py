@@ -27,12 +27,10 @@ import numpy as np
 
 from cfe_faiss.base.checks import UNKNOWN, check_distinct
 from cfe_faiss.base.extras import extra
-from cfe_faiss.files.checksum import checksum
 from cfe_faiss.files.format import read_index, write_index
-from cfe_faiss.files.lock import alone_in
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import MARK, check_not_mapped, check_owner, is_one_of, is_ours, path_within
-from cfe_faiss.files.regular import open_regular
+from cfe_faiss.files.regular import alone_in, checksum, open_regular
 from cfe_faiss.store.contents import Contents
 from cfe_faiss.store.table import Classes, Table
 from cfe_faiss.store.values import DEEPEST, PREFIX, check_labels, check_metadata, from_json, to_json

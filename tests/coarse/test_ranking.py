@@ -251,8 +251,8 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
     for change in (
         {"filled": routes.filled[1:]},
         {"starts": routes.starts[:-1]},
-        {"starts": routes.starts[::-1]},
-        {"labels": routes.labels[::-1]},
+        {"starts": routes.starts[::-1].copy()},
+        {"labels": routes.labels[::-1].copy()},
         {"class_lists": routes.class_lists + 20},
         {"class_lists": routes.class_lists - 20},
         {"class_means": routes.class_means[1:]},

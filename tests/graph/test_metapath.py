@@ -1,4 +1,6 @@
-"""Meta-paths: the graph that PyG's AddMetaPaths adds, and errors that name the step."""
+"""Meta-paths: the graph that PyG's AddMetaPaths adds, and errors that name the step; data with node types."""
+
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -6,11 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric import seed_everything
-from torch_geometric.data import HeteroData
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.datasets import FakeHeteroDataset
 from torch_geometric.transforms import AddMetaPaths
 
 import cfe_faiss as cfe
+from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, nodes_of
 
 WRITES, WRITTEN = ("author", "writes", "paper"), ("paper", "rev_writes", "author")
 APPEARS, PUBLISHES = ("paper", "appears", "venue"), ("venue", "publishes", "paper")
@@ -187,3 +190,23 @@ def test_the_number_of_nodes_must_be_known(data):
     del data["paper"].num_nodes
     with pytest.raises(ValueError, match=r"data\['paper'\].num_nodes is not set"):
         cfe.metapath_graph(data, [WRITES, WRITTEN])
+
+
+def test_nodes_of_one_type():
+    data = HeteroData()
+    data["author"].x = torch.eye(3)
+    data["paper"].x = torch.eye(2)
+    assert is_heterogeneous(data)
+    assert as_node_type("node_type", data, "paper") == "paper"
+    assert nodes_of(data, "author").x is data["author"].x
+    for wrong in (None, "venue", 0):
+        with pytest.raises(ValueError, match=rf"must be one of the node types \(author, paper\), got {wrong!r}"):
+            nodes_of(data, wrong)
+
+
+@pytest.mark.parametrize("data", [Data(x=torch.eye(2)), SimpleNamespace(x=[[1.0]])])
+def test_nodes_without_types(data):
+    assert not is_heterogeneous(data)
+    assert nodes_of(data, None) is data
+    with pytest.raises(ValueError, match=r"node_type is for HeteroData, got node_type='a' for (Data|SimpleNamespace)"):
+        nodes_of(data, "a")

@@ -9,7 +9,7 @@ from reference import PADDING, similarity
 from stored_rows import StoredRows
 
 from cfe_faiss.rows import codecs
-from cfe_faiss.rows.topk import make_results
+from cfe_faiss.rows.metric import make_results
 
 EVERYTHING = np.empty(0, bool)
 

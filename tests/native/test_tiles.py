@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from reference import PADDING, similarity, squared_distance
 
 from cfe_faiss import _native
-from cfe_faiss.rows.topk import make_results
+from cfe_faiss.rows.metric import make_results
 
 L2 = 2  # its number in the core
 

@@ -8,7 +8,7 @@ from reference import similarity, unit
 from stored_rows import StoredRows
 
 from cfe_faiss.rows import codecs
-from cfe_faiss.rows.topk import make_results
+from cfe_faiss.rows.metric import make_results
 
 CODECS = {codecs.FP16: faiss.ScalarQuantizer.QT_fp16, codecs.SQ8: faiss.ScalarQuantizer.QT_8bit}
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from cfe_faiss.search.query import Effort, Plan, Queries, Rules
 
 
 def searched(storage: Any, X: Any, k: int, allowed: Any = None, engine: Any = nearest) -> Any:
-    queries = Queries.of_vectors(storage, X, np.zeros(len(X), np.int32), k).with_allowed(allowed)
+    queries = replace(Queries.of_vectors(storage, X, np.zeros(len(X), np.int32), k), allowed=allowed)
     queries.rules = Rules("any")
     return pad_results(*engine.search(queries, Plan(engine.search, 0, Effort()), None), k)
 

@@ -6,7 +6,7 @@ from reference import PADDING, unit
 from stored_rows import StoredRows
 
 from cfe_faiss import _native
-from cfe_faiss.rows.topk import make_results
+from cfe_faiss.rows.metric import make_results
 
 
 @given(

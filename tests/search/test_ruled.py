@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from reference import clustered, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.rows.metric import Metric
-from cfe_faiss.rows.topk import PADDING
+from cfe_faiss.rows.metric import PADDING, Metric
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
 from cfe_faiss.search import masked, ruled
 from cfe_faiss.search.exact import pad_results

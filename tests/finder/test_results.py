@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.finder.frames import attribute_columns, class_columns, class_name
+from cfe_faiss.finder.results import attribute_columns, class_columns, class_name
 
 SIDES = {"source": np.array([0, 2]), "target": np.array([1, 0])}
 
