@@ -19,7 +19,7 @@ def index_of(d: int, element: str, monkeypatch: pytest.MonkeyPatch, classes: int
     One query has been searched. Without byte blocks in the core, there are only float blocks for batched search.
     """
     monkeypatch.setattr(derived_module, "faster", lambda *_: element)
-    monkeypatch.setattr(derived_module, "worth_blocks", lambda *_: True)
+    monkeypatch.setattr(derived_module, "worth_blocks", lambda *_: "byte")
     X, labels = clustered(N, d, classes)
     index = cfe.IndexEvidenceIVF(d, NLIST)
     index.cp.niter = 2
@@ -141,7 +141,7 @@ def test_blocks_for_single_queries_outlive_new_ones_for_many(monkeypatch: pytest
 def test_blocks_that_single_queries_do_not_use_are_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     index = index_of(40, "byte", monkeypatch)
     fresh = pickle.loads(pickle.dumps(index))  # has made no choice yet
-    monkeypatch.setattr(derived_module, "worth_blocks", lambda *_: False)
+    monkeypatch.setattr(derived_module, "worth_blocks", lambda *_: "float")
     X, labels = clustered(1, 40, 4)
     fresh.search_stored(k=K, nprobe=10)
     fresh.search_evidence(X, labels, K)
