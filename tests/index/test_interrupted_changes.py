@@ -180,7 +180,7 @@ ALL = [*((kind, name) for kind in KINDS for name in CASES if applies(kind, name)
 @pytest.mark.parametrize(
     ("errors", "step"),
     [
-        pytest.param((KeyboardInterrupt, MemoryError), 9, id="in turn"),
+        pytest.param((KeyboardInterrupt, MemoryError), 15, id="in turn"),
         pytest.param((KeyboardInterrupt,), 1, id="interrupts", marks=pytest.mark.slow),
         pytest.param((MemoryError,), 1, id="no memory", marks=pytest.mark.slow),
     ],
@@ -228,7 +228,7 @@ def check():
 NO_MEMORY = """
 size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 errors = 0
-for room in range(10, 130, 8):
+for room in range(10, 130, 16):
     resource.setrlimit(resource.RLIMIT_AS, (size + (room << 20), resource.RLIM_INFINITY))
     try:
         index.add_with_labels(more, more_labels, new)
