@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -245,6 +246,7 @@ def test_processes_and_threads_that_change_lose_nothing_of_each_other(tmp_path: 
         opened = ShardedEvidenceIndex.open(tmp_path)  # of files that are replaced meanwhile
         assert opened.ntotal == len(opened.members().ids) >= N
         assert len(sharded.search_stored(k=2, nprobe=2)[0]) >= N
+        time.sleep(0.01)  # processes take a second to start
     for process in processes:
         with process:
             assert process.wait() == 0
@@ -294,6 +296,7 @@ def test_readers_see_the_labels_before_or_after(tmp_path: Path) -> None:
         while process.poll() is None:
             label = 1 - label
             sharded.relabel(np.full(N, label))
+            time.sleep(0.005)
         assert process.stdout.read() == "read\n"
     assert label in (0, 1)
 
