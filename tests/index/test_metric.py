@@ -222,10 +222,17 @@ def in_blocks(name: str, metric: str, d: int) -> tuple[Case, Any]:
     return case, expected(case, distances_of(metric, xq, X), other(case, case.labels_q))
 
 
+# By default, each kind of vectors in two or three numbers of dimensions, the largest among them, which is rotated.
+SHAPES = [
+    pytest.param(name, d, marks=[] if d == 130 or (i + j) % 3 == 0 else [pytest.mark.slow])
+    for i, name in enumerate(WIDE)
+    for j, d in enumerate([1, 3, 18, 33, 130])
+]
+
+
 @pytest.mark.parametrize("element", ["float", *(["byte"] if _native.has_bytes() else [])])
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("d", [1, 3, 18, 33, 130])
-@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize(("name", "d"), SHAPES)
 def test_blocks_give_what_brute_force_gives(
     name: str, d: int, metric: str, element: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,7 +85,7 @@ unclosed = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 
 @unclosed
 @pytest.mark.parametrize(
-    ("where", "step", "lines"), [("scale", 29, 250), ("files/new_file", 9, 20), ("files/lock", 1, 15)]
+    ("where", "step", "lines"), [("scale", 41, 250), ("files/new_file", 9, 20), ("files/lock", 1, 15)]
 )
 def test_adding_is_interrupted(where: str, step: int, lines: int, tmp_path: Path) -> None:
     assert assert_survives("add", KeyboardInterrupt, tmp_path, where, step) > lines
@@ -93,7 +93,7 @@ def test_adding_is_interrupted(where: str, step: int, lines: int, tmp_path: Path
 
 @unclosed
 def test_an_update_of_vectors_is_interrupted(tmp_path: Path) -> None:
-    assert assert_survives("update", KeyboardInterrupt, tmp_path, "scale", 31) > 250
+    assert assert_survives("update", KeyboardInterrupt, tmp_path, "scale", 43) > 250
 
 
 @unclosed
