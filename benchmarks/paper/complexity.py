@@ -34,6 +34,7 @@ MIDDLE = 8_000
 NUMBERS = (5, 10, 20, 40, 80)  # of partitions, of clusters
 DEGREE = 2
 K, QUERIES, ROUNDS = 10, 50, 5
+TINY_QUERIES = 5
 INDEXES = ("LocalCE-B", "LocalCE-I", "ours")
 VARIED = {"nodes": "n", "partitions": "p", "clusters": "m"}
 
@@ -50,12 +51,19 @@ def measure(bench: Bench) -> dict[str, Any]:
             rows += part(bench, "clusters", sizes[-1], 1, m, seed)
         for p in numbers:
             rows += part(bench, "partitions", middle, p, CLUSTERS, seed)
-    return {"k": K, "queries": QUERIES, "degree": DEGREE, "rows": rows}
+    return {"k": K, "queries": number_of_queries(bench), "degree": DEGREE, "rows": rows}
+
+
+def number_of_queries(bench: Bench) -> int:
+    return TINY_QUERIES if bench.quick else QUERIES
 
 
 def part(bench: Bench, varied: str, n: int, p: int, m: int, seed: int) -> list[dict[str, Any]]:
-    settings = {"n": n, "p": p, "m": m, "k": K, "queries": QUERIES, "degree": DEGREE}
-    costs: list[dict[str, Any]] = bench.part(NAME, f"{varied}-{n}-{p}-{m}-{seed}", settings, lambda: one(n, p, m, seed))
+    queries = number_of_queries(bench)
+    settings = {"n": n, "p": p, "m": m, "k": K, "queries": queries, "degree": DEGREE}
+    costs: list[dict[str, Any]] = bench.part(
+        NAME, f"{varied}-{n}-{p}-{m}-{seed}", settings, lambda: one(n, p, m, seed, queries)
+    )
     found = {"source": TINY if bench.quick else SHAPE, "varied": varied, "seed": seed}
     return [
         {**found, "nodes": n, "partitions": p, "clusters": m, **row}
@@ -73,7 +81,7 @@ def embedded(n: int, seed: int) -> tuple[Any, Any, float]:
     return X, made.labels, seconds
 
 
-def one(n: int, p: int, m: int, seed: int) -> list[dict[str, Any]]:
+def one(n: int, p: int, m: int, seed: int, queries: int) -> list[dict[str, Any]]:
     X, labels, ks_seconds = embedded(n, seed)
     d = X.shape[1]
     rows, exact_bytes = [], 0
@@ -82,7 +90,7 @@ def one(n: int, p: int, m: int, seed: int) -> list[dict[str, Any]]:
             index, built = timed(lambda name=name: filled(name, X, labels, p, m, seed))
             size = size_of(index)
             exact_bytes = size if name == "LocalCE-B" else exact_bytes
-            chosen = np.random.default_rng(seed).choice(n, min(QUERIES, n), replace=False)
+            chosen = np.random.default_rng(seed).choice(n, min(queries, n), replace=False)
             rows.append(
                 {
                     "index": name,

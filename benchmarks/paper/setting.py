@@ -74,7 +74,7 @@ class Bench:
     def training(self, name: str) -> dict[str, Any]:
         """Return learning rate and epochs for a graph."""
         lr, epochs = TRAINING[name]
-        return {"lr": lr, "epochs": 15 if self.quick else epochs}
+        return {"lr": lr, "epochs": 8 if self.quick else epochs}
 
     def few(self, values: Sequence[Any], count: int = 2) -> list[Any]:
         """Return all values, or in the quick form the first few."""
@@ -136,7 +136,7 @@ def trained(bench: Bench, name: str, kind: str, seed: int) -> Trained:
     data, source = graph(bench.quick, name, seed)
     model = fair_models.fairgnn(data, seed=seed) if kind == "fairgnn" else models.build(kind, data, seed=seed)
     path = bench.folder / "cache" / "models" / f"{name}-{kind}-{seed}.pt"
-    how = bench.training(name) if kind != "fairgnn" else {"epochs": 15} if bench.quick else {}
+    how = bench.training(name) if kind != "fairgnn" else {"epochs": 8} if bench.quick else {}
     wanted = {"source": source, **how, "weights": {k: list(v.shape) for k, v in state(model).items()}}
     kept = torch.load(path) if path.exists() else None
     if kept is None or kept["wanted"] != wanted:

@@ -160,13 +160,14 @@ def test_parameters_limit_how_often_evidence_is_used() -> None:
 
 def test_many_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of a few rows, of one and of several groups, ruled out and not: the same as without chunks."""
-    X, labels = clustered(700, 8, 3)
+    n = 400
+    X, labels = clustered(n, 8, 3)
     rng = np.random.default_rng(0)
-    table = {"group": rng.integers(0, 5, 700), "age": rng.normal(40, 10, 700), "town": rng.integers(0, 200, 700)}
-    edges = rng.integers(0, 700, (2, 2000))
+    table = {"group": rng.integers(0, 5, n), "age": rng.normal(40, 10, n), "town": rng.integers(0, 200, n)}
+    edges = rng.integers(0, n, (2, 1200))
     index = cfe.IndexEvidenceFlat(8)
     index.add_with_labels(X, labels)
-    finder = cfe.EvidenceFinder(X, labels.astype(np.int32), index, as_graph(edges, 700), as_attributes(table))
+    finder = cfe.EvidenceFinder(X, labels.astype(np.int32), index, as_graph(edges, n), as_attributes(table))
     for where in (
         Constraints(exact="group", antiexact="town"),
         Constraints(exact=["group", "town"]),
@@ -180,7 +181,7 @@ def test_many_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(exact, "CHUNK", 16)
             patch.setattr(exact, "TILE", 16 * 16)
-            patch.setattr("cfe_faiss.search.conditions._SURROUNDINGS", 700 * 3)
+            patch.setattr("cfe_faiss.search.conditions._SURROUNDINGS", n * 3)
             found, pairs = finder.local(k=9, where=where), finder.top_pairs(100, where=where)
         assert_array_equal(found.evidence, expected[0].evidence)
         assert_array_equal(found.similarity, expected[0].similarity)

@@ -90,7 +90,7 @@ def test_largest_gap_of_two_groups_is_their_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    "groups", [pytest.param(2, marks=pytest.mark.slow), pytest.param(5, marks=pytest.mark.slow), 10]
+    "groups", [pytest.param(2, marks=pytest.mark.slow), 5, pytest.param(10, marks=pytest.mark.slow)]
 )
 def test_found_in_few_samples_of_equal_groups(groups: int) -> None:
     """Level: in at most 5 % of samples, and 3 Monte-Carlo errors, is some group below 1."""

@@ -66,14 +66,18 @@ def folder(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def in_process(engine: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Run the modules that the command starts in this process, which has loaded the packages once."""
+    """Run modules that the command starts in this process, which has loaded the packages once."""
+    start = engine("run").child
 
-    def child(module: str, *arguments: str, timeout: float | None = None) -> None:
+    def run_here(module: str, *arguments: str) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", [module, *arguments])
             engine(module).main()
 
-    def patch_all() -> None:
+    def patch_all(*modules: str) -> None:
+        def child(module: str, *arguments: str, timeout: float | None = None) -> str | None:
+            return run_here(module, *arguments) if module in modules else start(module, *arguments, timeout=timeout)
+
         monkeypatch.setattr(engine("run"), "child", child)
         monkeypatch.setattr(engine("paired"), "_QUERIES", 200)
         monkeypatch.setattr(engine("paired"), "_MANY_ROUNDS", engine("paired")._ROUNDS)
@@ -292,6 +296,7 @@ def test_one_command_writes_json_pictures_and_page_and_resumes(
     names = ["ours", "IVFFlat, bitmap"]
     command = ["short", "--graphs", "tiny", "--budget", "0.4", "--builds", "1", "--peers", *names]
     command += ["--work", str(folder.parents[2]), "--results", str(tmp_path)]
+    in_process("paired")
     engine("run").main(command)
     result = json.loads((tmp_path / "engine_short.json").read_text())
     (graph,) = result["graphs"]
@@ -310,7 +315,7 @@ def test_one_command_writes_json_pictures_and_page_and_resumes(
     engine("run").main(command)
     assert "tiny | " not in capfd.readouterr().out
     assert json.loads((tmp_path / "engine_short.json").read_text())["graphs"] == [graph]
-    in_process()
+    in_process("sweep", "paired")
     engine("run").main([*command, "--again", "ours"])
     out = capfd.readouterr().out
     assert "tiny | ours" in out
@@ -371,7 +376,7 @@ def test_settings_not_tried_are_on_the_page(
     engine: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_process: Any
 ) -> None:
     pytest.importorskip("matplotlib", reason="the extra plot is not installed")
-    in_process()
+    in_process("sweep", "paired")
     monkeypatch.setattr(engine("others"), "_MEMORY", 0)
     command = [
         "short",

@@ -57,7 +57,7 @@ def test_own_files(inside, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_condition_that_fails_is_status_1(inside, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = [*inside.options("features", "edges", "predictions", "truth"), "--sensitive", "sex", *SMALL]
+    options = [*inside.options("features", "predictions"), "--sensitive", "sex", *SMALL]
     arguments = ["audit", *options, "--favourable", "benign", "--out", str(tmp_path / "r.html")]
     assert main([*arguments, "--require", "impact_ratio>=3"]) == 1
     assert "fail: impact_ratio >= 3, sex = " in capsys.readouterr().out

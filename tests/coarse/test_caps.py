@@ -63,9 +63,9 @@ def test_table_of_overlaps(d):
         assert float(digits) == float(written)
 
 
-# By default, each dimension with two angles, and each angle with one dimension at least.
+# By default, each angle with one dimension.
 PRECISE = [
-    pytest.param(d, degrees, marks=[pytest.mark.slow] if (i + j) % 3 else [])
+    pytest.param(d, degrees, marks=[pytest.mark.slow] if (i + j) % 4 else [])
     for i, d in enumerate([18, 128, 500, 1433])
     for j, degrees in enumerate(DEGREES)
 ]

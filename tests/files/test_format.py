@@ -10,6 +10,7 @@ import sys
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,9 @@ KINDS = ["flat", "ivf", "fp16", "sq8", "pq"]
 CODECS = {"fp16": "SQfp16", "sq8": "SQ8", "pq": "PQ6,RFlat"}
 
 
-def built(kind: str) -> Index:
-    X, labels = clustered(600, 12, 3)
+@lru_cache
+def trained(kind: str) -> Index:
+    X, _ = clustered(600, 12, 3)
     index: Index = cfe.IndexEvidenceFlat(12)
     if kind == "ivf":
         index = cfe.IndexEvidenceIVF(12, 9, 3, theta=1.0, weighted=False)
@@ -52,6 +54,12 @@ def built(kind: str) -> Index:
         index.nprobe = 4
     if not index.is_trained:
         index.train(X)
+    return index
+
+
+def built(kind: str) -> Index:
+    X, labels = clustered(600, 12, 3)
+    index: Index = cfe.clone_index(trained(kind))
     index.add_with_labels(X[:400], labels[:400], np.arange(400) * 3 + 1000)
     index.add(X[400:])
     return index
@@ -899,13 +907,14 @@ def test_headers_that_are_not_ours_are_an_error(text: bytes, tmp_path: Path) -> 
         cfe.read_index(path)
 
 
-def test_mutated_files_never_crash_the_reader() -> None:
-    done = subprocess.run([sys.executable, FUZZER, "500", "7"], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("count", [250, pytest.param(500, marks=pytest.mark.slow)])
+def test_mutated_files_never_crash_the_reader(count: int) -> None:
+    done = subprocess.run([sys.executable, FUZZER, str(count), "7"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout[done.stdout.index("{") :])
     assert found["wrong"] == 0
-    assert sum(found["counts"].values()) == 500
-    assert found["counts"]["damage, in memory: clean error"] > 50
+    assert sum(found["counts"].values()) == count
+    assert found["counts"]["damage, in memory: clean error"] > count / 10
 
 
 # --- target of a write ------------------------------------------------------------------------------------------------

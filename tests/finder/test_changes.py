@@ -246,7 +246,7 @@ def test_a_refused_update_changes_nothing(arguments: dict[str, Any], message: st
 
 
 @pytest.mark.parametrize("index", ["EvidenceFlat", "EvidenceIVF4,Flat"])
-@pytest.mark.parametrize("step", [101, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [151, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_an_error_at_any_line_leaves_one_version(index: str, error: type[BaseException], step: int) -> None:
     def made() -> tuple[cfe.EvidenceFinder, Callable[[], Any]]:

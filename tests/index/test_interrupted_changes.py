@@ -180,7 +180,7 @@ ALL = [*((kind, name) for kind in KINDS for name in CASES if applies(kind, name)
 @pytest.mark.parametrize(
     ("errors", "step"),
     [
-        pytest.param((KeyboardInterrupt, MemoryError), 9, id="in turn"),
+        pytest.param((KeyboardInterrupt, MemoryError), 15, id="in turn"),
         pytest.param((KeyboardInterrupt,), 1, id="interrupts", marks=pytest.mark.slow),
         pytest.param((MemoryError,), 1, id="no memory", marks=pytest.mark.slow),
     ],
@@ -200,7 +200,7 @@ import faiss, numpy as np
 import cfe_faiss as cfe
 kind = sys.argv[1]
 rng = np.random.default_rng(0)
-X = rng.normal(size=({n}, 64)).astype(np.float32)
+X = rng.standard_normal(({n}, 64), np.float32)
 X /= np.linalg.norm(X, axis=1, keepdims=True)
 labels = rng.integers(0, 4, len(X))
 index = cfe.index_factory(64, kind)
@@ -228,7 +228,7 @@ def check():
 NO_MEMORY = """
 size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 errors = 0
-for room in range(10, 130, 8):
+for room in range(10, 130, 16):
     resource.setrlimit(resource.RLIMIT_AS, (size + (room << 20), resource.RLIM_INFINITY))
     try:
         index.add_with_labels(more, more_labels, new)
@@ -294,7 +294,7 @@ for search in searches:
     start = time.perf_counter()
     search()
     took = time.perf_counter() - start
-    for delay in rng.uniform(1e-4, max(took, 2e-3), 8):
+    for delay in rng.uniform(1e-4, max(took, 2e-3), 5):
         try:
             signal.setitimer(signal.ITIMER_REAL, delay)
             search()

@@ -391,11 +391,33 @@ for index in (cfe.IndexEvidenceFlat(8), cfe.IndexEvidenceIVF(8, 5), cfe.index_fa
     assert index.remove_ids(torch.arange(10)) == 10
     assert np.allclose(index.reconstruct(50), X[50], atol=0.02)
     index.add_with_labels(X[:10], labels[:10], np.arange(10))
+
+x = torch.from_numpy(X)
+for kind in ("EvidenceFlat", "EvidenceIVF5,Flat", "EvidenceIVF5,SQ8", "EvidenceIVF5,PQ4,RFlat"):
+    index = cfe.index_factory(8, kind)
+    if not index.is_trained:
+        index.train(x)
+    index.add_with_ids(x.half(), torch.arange(300), numeric_type=faiss.Float16)
+    index.relabel(torch.from_numpy(labels))
+    params = cfe.EvidenceParameters(torch.from_numpy(labels[:7]), sel=torch.arange(300) < 200)
+    expected = index.search(X[:7], 4, params=params)
+    for found in (index.search(x[:7], 4, params=params), index.search_and_reconstruct(x[:7], 4, params=params)[:2]):
+        assert all(type(one) is torch.Tensor for one in found)
+        assert all((one.numpy() == other).all() for one, other in zip(found, expected))
+    D, I = torch.empty(7, 4), torch.empty(7, 4, dtype=torch.int64)
+    index.search(x[:7], 4, params=params, D=D, I=I)
+    assert (I.numpy() == expected[1]).all()
+    assert type(index.range_search(x[:7], 0.5, params=params)[1]) is torch.Tensor
+    assert type(index.assign(x[:7], 2)) is torch.Tensor and type(index.assign(X[:7], 2)) is np.ndarray
+    assert type(index.search_and_reconstruct(x[:7], 2)[2]) is torch.Tensor
+    assert type(index.reconstruct_batch(torch.arange(3))) is np.ndarray
+    assert index.remove_ids(torch.arange(300) < 5) == 5
 print("all right")
 """
 
 
 def test_arrays_and_tensors_after_torch_utils() -> None:
+    """Tensors come back for tensors. This changes FAISS, hence a process of its own."""
     pytest.importorskip("torch")
     done = subprocess.run([sys.executable, "-c", TENSORS], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "all right", done.stderr

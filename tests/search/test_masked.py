@@ -18,6 +18,10 @@ from cfe_faiss.search.exact import pad_results
 from cfe_faiss.search.query import Effort, Plan, Queries, Query, Rules
 
 KINDS = ["EvidenceFlat", *(f"EvidenceIVF4{kind}" for kind in (",Flat", "x3,Flat", ",SQfp16", ",SQ8", ",PQ1,RFlat"))]
+# By default, an index without lists, one with, and one with codes beside its vectors.
+SOME_KINDS = [
+    kind if kind in (KINDS[0], KINDS[2], KINDS[-1]) else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS
+]
 EXACT = Effort(exact=True)
 
 
@@ -178,7 +182,7 @@ def rules(draw: st.DrawFn, case: Case, nq: int) -> Rules:
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SOME_KINDS)
 @given(data=st.data())
 def test_every_rule_holds(kind: str, data: st.DataObject) -> None:
     case = data.draw(cases(kind))
@@ -197,7 +201,7 @@ def test_every_rule_holds(kind: str, data: st.DataObject) -> None:
         assert_same((np.diff(found[0]), *found[1:]), (above.sum(axis=1), every[0][above], every[1][above]))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SOME_KINDS)
 @given(data=st.data())
 def test_constraints_hold_with_and_without_rules(kind: str, data: st.DataObject) -> None:
     case = data.draw(cases(kind))

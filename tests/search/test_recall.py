@@ -142,10 +142,24 @@ def skewed() -> cfe.IndexEvidenceIVF:
     return made(X, labels, 436)
 
 
+@pytest.fixture(scope="module")
+def exact_stored(skewed: cfe.IndexEvidenceIVF) -> Results:
+    return skewed.search_stored(k=10, exact=True)
+
+
+@pytest.fixture(scope="module")
+def new(skewed: cfe.IndexEvidenceIVF) -> tuple[*Arrays, Results]:
+    """Return new vectors with their classes and their exact results."""
+    X, labels = rare(1, 60_000)
+    X, labels = np.concatenate([X[labels == 0][:4000], X[labels == 1]]), np.repeat([0, 1], (4000, (labels == 1).sum()))
+    return X, labels, skewed.search_evidence(X, labels, 10, exact=True)
+
+
 @pytest.mark.parametrize("wanted", [0.9, 0.95, 0.99])
-def test_a_rare_class_has_the_recall_that_is_asked_for(skewed: cfe.IndexEvidenceIVF, wanted: float) -> None:
-    members = skewed.members()
-    exact = skewed.search_stored(k=10, exact=True)
+def test_a_rare_class_has_the_recall_that_is_asked_for(
+    skewed: cfe.IndexEvidenceIVF, exact_stored: Results, new: tuple[*Arrays, Results], wanted: float
+) -> None:
+    members, exact = skewed.members(), exact_stored
     few = members.ids[members.labels == 1]
     exact_few = skewed.search_stored(few, 10, exact=True)
     every = np.ones(len(members.ids), np.bool_)
@@ -153,9 +167,7 @@ def test_a_rare_class_has_the_recall_that_is_asked_for(skewed: cfe.IndexEvidence
     assert reached(found, exact, every) >= wanted
     assert reached(found, exact, members.labels == 1) >= wanted - 0.01
     assert reached(skewed.search_stored(few, 10, recall=wanted), exact_few, every[: len(few)]) >= wanted - 0.01
-    X, labels = rare(1, 60_000)
-    X, labels = np.concatenate([X[labels == 0][:4000], X[labels == 1]]), np.repeat([0, 1], (4000, (labels == 1).sum()))
-    exact = skewed.search_evidence(X, labels, 10, exact=True)
+    X, labels, exact = new
     found = skewed.search_evidence(X, labels, 10, recall=wanted)
     for label in (0, 1):
         assert reached(found, exact, labels == label) >= wanted - 0.01
@@ -165,9 +177,9 @@ def test_a_rare_class_has_the_recall_that_is_asked_for(skewed: cfe.IndexEvidence
         np.testing.assert_array_equal(alone[1][0], found[1][i])  # independent of the other queries
 
 
-def test_recall_by_class_tells_what_was_measured(skewed: cfe.IndexEvidenceIVF) -> None:
-    members = skewed.members()
-    exact, found = skewed.search_stored(k=10, exact=True), skewed.search_stored(k=10, recall=0.95)
+def test_recall_by_class_tells_what_was_measured(skewed: cfe.IndexEvidenceIVF, exact_stored: Results) -> None:
+    members, exact = skewed.members(), exact_stored
+    found = skewed.search_stored(k=10, recall=0.95)
     of_all, of_few = skewed.recall_by_class(0.95), skewed.recall_by_class(0.95, queries=1)
     assert list(of_all) == [0, 1]
     assert of_all[1] == pytest.approx(reached(found, exact, members.labels == 1))  # all of its rows are in the sample

@@ -88,14 +88,14 @@ def can_be_entered(store: cfe.EvidenceStore) -> bool:
 @pytest.mark.parametrize(
     ("kind", "error", "step"),
     [
-        ("EvidenceFlat", KeyboardInterrupt, 24),
+        ("EvidenceFlat", KeyboardInterrupt, 40),
         pytest.param("EvidenceFlat", KeyboardInterrupt, 1, marks=pytest.mark.slow),
         pytest.param("EvidenceFlat", MemoryError, 1, marks=pytest.mark.slow),
         pytest.param("EvidenceIVF3x2,Flat", KeyboardInterrupt, 1, marks=pytest.mark.slow),
     ],
 )
 def test_an_error_at_any_line_of_any_change(kind: str, name: str, error: type[BaseException], step: int) -> None:
-    """By default each change is interrupted at every 24th line, from another one on; `make slow` tries every line."""
+    """By default each change is interrupted at every 40th line, from another one on; `make slow` tries every line."""
     change, first = CHANGES[name], 1 + list(CHANGES).index(name) % step
     store, changed = filled(kind), filled(kind)
     before = contents(store)
