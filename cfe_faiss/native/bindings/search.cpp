@@ -158,8 +158,8 @@ void bind_search(nb::module_& module) {
              "metric"_a);
   nb::class_<Searcher>(module, "Searcher")
       .def(nb::init<const ListScan&, const ClassCentroids&, double, const Blocks*, Flags, std::size_t>(), "lists"_a,
-           "centroids"_a, "margin"_a, "blocks"_a.none(), "changed"_a, "least_lists"_a, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
-           nb::keep_alive<1, 5>(), without_gil)
+           "centroids"_a, "margin"_a, "blocks"_a.none(), "changed"_a, "least_lists"_a, nb::keep_alive<1, 2>(),
+           nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>(), without_gil)
       .def("search_single", search_single, "xq"_a, "label"_a, "nprobe"_a, "complete"_a, "D"_a, "I"_a, without_gil)
       .def("search", search, "X"_a, "labels"_a, "nprobe"_a, "complete"_a, "allowed"_a, "D"_a, "I"_a, "threads"_a,
            "progress"_a.none())

@@ -73,7 +73,7 @@ struct Grouped {
                 .threads = 1},
                nullptr),
         lists(rows, sample.references, sample.reference_starts),
-        searcher(lists, centroids, tests::rounding_of(sample.d), &blocks, {}) {
+        searcher(lists, centroids, tests::rounding_of(sample.d), &blocks, {}, 1) {
     for (std::size_t list = 0; list < sample.nlist(); ++list) {
       for (const std::size_t row : sample.rows_of(list))
         if (sample.labels[row] != kUnknown) order.push_back(static_cast<std::int64_t>(row));
