@@ -157,7 +157,7 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
             return self._id_map, []
         refuse_position_readers()
         new = steps_of.id_map_over(self._flat, self._row_ids)
-        values = {"_id_map": new, "_row_ids": new.id_map, "this": new.this}
+        values = {"_id_map": new, "_row_ids": new.id_map, "this": steps_of.pointer_to(new)}
         return new, [setting(self, name, value) for name, value in values.items()]
 
     def _relabel(self, rows: Ints, labels: Int32s, also: list[Step]) -> None:

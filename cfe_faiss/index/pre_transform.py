@@ -36,6 +36,7 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
     Examples
     --------
     >>> import cfe_faiss as cfe
+    >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(500, 16)).astype(np.float32)
     >>> index = cfe.index_factory(16, "PCA8,EvidenceIVF20,Flat")
     >>> index.train(X)

@@ -85,7 +85,7 @@ unclosed = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 
 @unclosed
 @pytest.mark.parametrize(
-    ("where", "step", "lines"), [("scale", 41, 250), ("files/new_file", 9, 20), ("files/lock", 1, 15)]
+    ("where", "step", "lines"), [("scale", 41, 250), ("files/new_file", 9, 20), ("files/regular", 1, 15)]
 )
 def test_adding_is_interrupted(where: str, step: int, lines: int, tmp_path: Path) -> None:
     assert assert_survives("add", KeyboardInterrupt, tmp_path, where, step) > lines
