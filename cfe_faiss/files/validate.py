@@ -27,7 +27,7 @@ _LISTS |= dict.fromkeys(("route_filled", "route_entry_filled"), "|u1")
 _LISTS |= dict.fromkeys(("reference_starts", "route_starts", "route_lists", "region_starts", "region_lists"), "<i8")
 _METRIC: dict[str, type] = {"metric": str, "longest": float}
 _SEARCH = _METRIC | {"theta": float, "weighted": bool, "complete": bool, "routing": str, "choice": str}
-_CHOICES = ("", "float/float", "float/byte", "byte/float", "byte/byte")
+_CHOICES = ("", *(f"{batch}/{single}" for batch in ("float", "byte") for single in ("float", "byte", "mixed")))
 _KINDS: dict[str, tuple[dict[str, str], dict[str, type]]] = {
     _FLAT: ({"labels": "<i4", **_KEYS}, _METRIC),
     "EvidenceIVF": (_LISTS, _SEARCH),

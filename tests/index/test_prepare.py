@@ -163,3 +163,18 @@ def test_an_unknown_choice_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(index), "parts", lambda _: (stock, parameters | {"choice": "half/float"}, arrays))
     with pytest.raises(ValueError, match=r"choice is 'half/float'"):
         cfe.serialize_index(index)
+
+
+@pytest.mark.skipif(not has_bytes(), reason="queries read stored vectors")
+@pytest.mark.parametrize("alone", ["float", "byte", "mixed"])
+def test_a_file_keeps_how_single_queries_read_rows(alone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(derived_module, "worth_blocks", lambda *_: alone)
+    index = built()
+    wanted = results(index)
+    index.prepare(K, RECALL)
+    for name in ("a.index", "b.index"):
+        cfe.write_index(index, tmp_path / name)
+        assert read_header(tmp_path / name)["parameters"]["choice"] == f"{index.choice}/{alone}"
+        index = cfe.read_index(tmp_path / name)
+        for ours, theirs in zip(results(index), wanted, strict=True):
+            assert_array_equal(ours, theirs)
