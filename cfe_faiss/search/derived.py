@@ -16,7 +16,7 @@ from cfe_faiss.rows.codecs import FLAT
 from cfe_faiss.rows.snapshot import Snapshot, read_only
 from cfe_faiss.search import blocks as blocking
 from cfe_faiss.search.blocks import Element
-from cfe_faiss.search.element import MANY, Alone, Sample, faster, searcher_of, usable, worth_blocks
+from cfe_faiss.search.element import MANY_LISTS, RowSource, Sample, faster, searcher_of, usable, worth_blocks
 from cfe_faiss.search.grouping import Groups
 from cfe_faiss.search.query import MEMORY, Calibration, Effort
 
@@ -35,11 +35,11 @@ class Choice(NamedTuple):
     batch
         Element type of the blocks for batched search.
     single
-        How single queries read rows.
+        Rows that single queries read.
     """
 
     batch: Element
-    single: Alone
+    single: RowSource
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +56,7 @@ class Carried:
         The (list, class) centroids, and a mask of the lists that have changed since they were computed, (nlist,).
     """
 
-    choice: tuple[Element | None, Alone | None]
+    choice: tuple[Element | None, RowSource | None]
     blocks: Blocks | None
     not_in_blocks: Bools
     centroids: ClassCentroids | None
@@ -155,8 +155,8 @@ class Derived:
         return faster(*(sample.seconds(self._blocks_of(sample, kind)) for kind in kinds))
 
     @derived
-    def alone(self) -> Alone:
-        """How single queries read rows: prescribed, or chosen by timing (float blocks save too little)."""
+    def row_source(self) -> RowSource:
+        """Rows that single queries read: prescribed, or chosen by timing (float blocks save too little)."""
         if not self._may_keep or "byte" not in self._usable:
             return "float"
         known = self._known_choice[1]
@@ -167,7 +167,7 @@ class Derived:
         return worth_blocks(sample.seconds_alone(None), sample.seconds_alone(blocks))
 
     @property
-    def _known_choice(self) -> tuple[Element | None, Alone | None]:
+    def _known_choice(self) -> tuple[Element | None, RowSource | None]:
         return self.pinned or (self.carried.choice if self.carried is not None else (None, None))
 
     @property
@@ -208,12 +208,12 @@ class Derived:
         """Searcher for queries that are ranked one by one; None for an index with quantizer codes."""
         if self.snapshot.pq is not None:
             return None
-        least_lists = min(MANY, self.snapshot.lists) if self.alone == "mixed" else 1
+        least_lists = min(MANY_LISTS, self.snapshot.lists) if self.row_source == "mixed" else 1
         return searcher_of(self.snapshot, self.centroids, *self._blocks_for_one(), least_lists)
 
     def _blocks_for_one(self) -> tuple[Blocks | None, Bools]:
         """Return blocks, if they speed up single queries, and a mask of the lists changed since, (nlist,)."""
-        if self.alone == "float":
+        if self.row_source == "float":
             return None, _EVERYTHING
         carried = self.carried
         if carried is not None and carried.blocks is not None:
@@ -228,13 +228,13 @@ class Derived:
     def prepare(self) -> Choice:
         """Compute all derived data now, and return the chosen element types."""
         _ = self.single, self.blocks, self.snapshot.members
-        return Choice(self.element, self.alone)
+        return Choice(self.element, self.row_source)
 
     def pin(self, choice: Choice | None) -> None:
         """Prescribe element types, or choose them by timing (None). No other thread may search."""
         self.pinned = choice
         self.kept.clear()
-        for name in ("element", "alone", "single"):
+        for name in ("element", "row_source", "single"):
             vars(self).pop(name, None)
 
     # --- calibration ------------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ class Derived:
         """Return a copy of the snapshot whose derived data has other class means and shares the blocks."""
         twin, carried = self.snapshot.twin(), self.carried
         other = Derived(twin, class_means, None if carried is None else replace(carried, centroids=None))
-        other.kept, vars(other)["alone"] = self.kept, self.alone
+        other.kept, vars(other)["row_source"] = self.kept, self.row_source
         return twin
 
     # --- after a change ---------------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ class Derived:
         if centroids is None and before is not None:
             centroids, changed = before.centroids, before.changed
         batch, single = self._known_choice
-        single = made.get("alone", single)
+        single = made.get("row_source", single)
         if single == "float":  # byte blocks serve single queries only
             blocks = None
         return Carried((made.get("element", batch), single), blocks, not_in_blocks, centroids, changed).after(lists)

@@ -9,7 +9,7 @@ the stored vectors with byte blocks, in few and in many lists. The choice does n
 
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
@@ -23,10 +23,10 @@ from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.blocks import Element
 from cfe_faiss.search.grouping import arranged
 
-Alone = Literal["float", "byte", "mixed"]
-"""How single queries read rows: stored vectors, byte blocks, or byte blocks only in at least :data:`MANY` lists."""
+RowSource = Literal["float", "byte", "mixed"]
+"""Rows that single queries read: stored vectors, byte blocks, or byte blocks from :data:`MANY_LISTS` lists on."""
 
-MANY = 32
+MANY_LISTS = 32
 _GROUPS, _QUERIES, _K = 6, 16, 10
 # Float blocks do best with few lists, byte blocks with many. The faster type at 96 lists is nearly as fast at other
 # numbers of lists. The rows of 96 lists also exceed the cache of a core, as in a real search.
@@ -62,7 +62,12 @@ class Sample:
         nlist, nprobe = len(snapshot.starts) - 1, min(_NPROBE, len(centroids))
         self.lists = ranked(centroids, nlist, means, self.labels[self.starts[:-1]], nprobe)
         self._alone = self.X[::_ALONE].copy(), self.labels[::_ALONE].copy()
-        self._lists_alone = ranked(centroids, nlist, *self._alone, min(_NPROBE, nlist))
+
+    @cached_property
+    def _lists_alone(self) -> Ints:
+        """The lists that each single query probes at most, (queries, nprobe)."""
+        nlist = len(self._snapshot.starts) - 1
+        return ranked(self._centroids, nlist, *self._alone, min(_NPROBE, nlist))
 
     def wanted(self, lists: int, *, alone: bool = False) -> Bools:
         """Return a mask, (lists,), of the lists that some group or, with ``alone``, some single query probes."""
@@ -80,7 +85,7 @@ class Sample:
     def seconds_alone(self, blocks: Blocks | None) -> tuple[float, float]:
         """Return the shortest times of the single queries in few and in many lists, in seconds.
 
-        They are compared with blocks of the probed lists, or with stored vectors. The index must have one partition.
+        Queries read the blocks of the probed lists, or the stored vectors. The index must have one partition.
         """
         nlist = len(self._snapshot.starts) - 1
         not_in_blocks = _IN_BLOCKS if blocks is None else ~self.wanted(nlist, alone=True)
@@ -149,7 +154,7 @@ def faster(seconds_of_floats: float, seconds_of_bytes: float) -> Element:
     return "float" if seconds_of_floats < seconds_of_bytes else "byte"
 
 
-def worth_blocks(seconds_without: tuple[float, float], seconds_with: tuple[float, float]) -> Alone:
-    """Return how single queries read rows, from the times of the sample without and with byte blocks."""
+def worth_blocks(seconds_without: tuple[float, float], seconds_with: tuple[float, float]) -> RowSource:
+    """Return the rows that single queries read, from the times of the sample without and with byte blocks."""
     few, many = (b <= _WORTH_MEMORY * a for a, b in zip(seconds_without, seconds_with, strict=True))
     return "float" if not many else "byte" if few else "mixed"

@@ -69,7 +69,7 @@ def test_an_index_without_queries_or_evidence_has_an_element(labels: np.ndarray)
     X = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
     index = built(X, labels, 4)
     assert Derived.of(index.storage()).element in ("float", "byte")
-    assert Derived.of(index.storage()).alone in ("float", "byte", "mixed")
+    assert Derived.of(index.storage()).row_source in ("float", "byte", "mixed")
     assert (index.search_stored(k=3, exact=True)[1] == -1).all()
 
 
@@ -113,5 +113,5 @@ def test_codes_have_no_blocks_for_single_queries(codec: str) -> None:
     index.train(X)
     index.add_with_labels(X, labels)
     index.search_evidence(X[:1], labels[:1], 3)
-    assert Derived.of(index.storage()).alone == "float"
+    assert Derived.of(index.storage()).row_source == "float"
     assert Derived.of(index.storage()).kept == {}

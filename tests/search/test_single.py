@@ -205,8 +205,8 @@ def test_rows_and_blocks_lead_to_the_same_results(
     X[100:140] = X[:40]  # ties
     labels[::50] = -1
     index = filled(X, labels, 40)
-    monkeypatch.setattr(Derived, "alone", alone if has_bytes() else "float")
-    monkeypatch.setattr(derived, "MANY", 3)
+    monkeypatch.setattr(Derived, "row_source", alone if has_bytes() else "float")
+    monkeypatch.setattr(derived, "MANY_LISTS", 3)
     lists = Derived.of(index.storage())
     everything, units, own = np.ones(900, bool), unit(X[::9]), labels[::9]
     for nprobe in (1, 3, 40):
