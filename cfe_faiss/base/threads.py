@@ -191,7 +191,8 @@ def run(
     progress
         Title of a progress bar on standard error; None for no bar. The bar is hidden if that is not a terminal.
     blas
-        Whether tasks call BLAS, which is then limited to one thread per task.
+        Whether tasks call BLAS. It is then limited to one thread per task, unless the only thread runs them and FAISS's
+        setting admits more.
 
     Raises
     ------
@@ -199,7 +200,10 @@ def run(
         The first exception of a task, or a keyboard interrupt. Tasks that have not started by then are dropped.
     """
     workers = min(num_threads(work), len(tasks))
-    with native_progress(progress, len(tasks)) as report:
+    # BLAS ignores FAISS's setting. With one thread for FAISS, much work is worth the time to limit BLAS, too.
+    one_thread = workers > 1 or (work >= _WORTH_THREADS and num_threads() == 1)
+    limit = single_threaded_blas() if blas and one_thread else nullcontext()
+    with native_progress(progress, len(tasks)) as report, limit:
         if workers <= 1:
             for done, task in enumerate(tasks, 1):
                 function(task)
@@ -226,7 +230,7 @@ def run(
                 pending.clear()
 
         others = [threading.Thread(target=take_tasks, name="cfe") for _ in range(workers - 1)]
-        with single_threaded_blas() if blas else nullcontext(), faiss_threads(0):
+        with faiss_threads(0):
             try:
                 for thread in others:
                     thread.start()

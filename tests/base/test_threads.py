@@ -114,12 +114,26 @@ def test_the_number_of_threads_is_that_of_faiss() -> None:
     before = faiss.omp_get_max_threads()
     try:
         faiss.omp_set_num_threads(1)
-        names = set()
-        threads.run(lambda _: names.add(threading.current_thread().name), range(50))
+        names, inside = set(), []
+
+        def task(_: int) -> None:
+            names.add(threading.current_thread().name)
+            inside.append(blas_threads())
+
+        threads.run(task, range(50))
         assert names == {threading.current_thread().name}
+        assert inside == [{1}] * 50
     finally:
         faiss.omp_set_num_threads(before)
     assert threads.num_threads() == before
+
+
+def test_one_thread_may_use_the_threads_of_blas_if_faiss_may_have_more() -> None:
+    before = blas_threads()
+    inside: list[set[int]] = []
+    threads.run(lambda _: inside.append(blas_threads()), [0])
+    threads.run(lambda _: inside.append(blas_threads()), range(2), work=1.0)
+    assert inside == [before] * 3
 
 
 def test_faiss_has_one_thread_for_little_work_and_what_it_had_afterwards() -> None:
