@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from cfe_faiss._native import ListChecks, Reading, ReadWriteLock, SingleSearch, is_single
 from cfe_faiss.base.arrays import Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
+from cfe_faiss.base.threads import product
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding
 from cfe_faiss.index.protocol import EvidenceSearcher
 from cfe_faiss.index.stock import like, lock_method, written
@@ -454,7 +455,7 @@ class ListSearchingMixin(SearchingMixin):
             return
         for start in range(0, len(X), _CHUNK):
             some = X[start : start + _CHUNK]
-            S = some @ centroids.T
+            S = product(some, centroids.T)
             rounding = 4 * snapshot.margin * np.linalg.norm(some, axis=1)  # FAISS sums in a different order
             least = np.partition(S, -nprobe, axis=1)[:, -nprobe] - rounding
             self._check_mapped(np.flatnonzero((least[:, None] <= S).any(axis=0)))
