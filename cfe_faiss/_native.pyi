@@ -893,6 +893,9 @@ def arrange_groups(
 
 # --- letting searches and changes into an index ---
 
+def take_at_fork(address: int) -> None:
+    """Make forks take the lock (``std::mutex``) of another library, so that it is free in the child."""
+
 def before_fork() -> None:
     """Wait for commits that have begun, and keep new ones from beginning."""
 

@@ -4,6 +4,7 @@
 of steps (function, arguments) with the compiled functions. The core runs it without Python code in between.
 """
 
+import ctypes
 import sys
 from collections.abc import Callable
 from itertools import repeat
@@ -13,13 +14,26 @@ from typing import Any
 import faiss
 import numpy as np
 
-from cfe_faiss._native import FaissLists
+from cfe_faiss._native import FaissLists, take_at_fork
 from cfe_faiss.base.arrays import Floats, Ints
 
 Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
 _module = sys.modules[faiss.IndexIVF.__module__]
 raw: Any = getattr(_module, "_" + _module.__name__.rpartition(".")[2])
+
+
+def interrupt_lock() -> int:
+    """Return the address of the lock that FAISS holds while it asks Python for interrupts; 0 if FAISS hides it."""
+    try:
+        lock = ctypes.c_char.in_dll(ctypes.CDLL(raw.__file__), "_ZN5faiss17InterruptCallback4lockE")
+    except (OSError, ValueError):
+        return 0
+    return ctypes.addressof(lock)
+
+
+# A child made while a thread of the parent held it would wait for it in its next search.
+take_at_fork(interrupt_lock())
 
 
 def inverted_lists(ivf: Any) -> FaissLists:

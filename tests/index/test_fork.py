@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import cfe_faiss as cfe
+from cfe_faiss.rows.faiss_functions import interrupt_lock
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
 
@@ -130,6 +131,41 @@ sys.exit(f"children ended with {status}" if any(status) else 0)
 )
 def test_a_child_searches_and_changes(kind: str, busy: str) -> None:
     done = subprocess.run([sys.executable, "-c", FORKS, kind, busy], capture_output=True, text=True, timeout=150)
+    assert done.returncode == 0, done.stderr
+
+
+HELD = """
+import ctypes, os, threading, time
+import cfe_faiss
+from cfe_faiss.rows.faiss_functions import interrupt_lock
+
+lock, threads = ctypes.c_void_p(interrupt_lock()), ctypes.CDLL(None)
+held = threading.Event()
+
+
+def hold():
+    threads.pthread_mutex_lock(lock)
+    held.set()
+    time.sleep(0.2)
+    threads.pthread_mutex_unlock(lock)
+
+
+holder = threading.Thread(target=hold)
+holder.start()
+held.wait()
+child = os.fork()
+if child == 0:
+    os._exit(threads.pthread_mutex_trylock(lock))
+status = os.waitpid(child, 0)[1]
+holder.join()
+assert threads.pthread_mutex_trylock(lock) == 0
+assert status == 0, status
+"""
+
+
+@pytest.mark.skipif(not interrupt_lock(), reason="this FAISS hides its lock")
+def test_a_child_finds_the_lock_of_faiss_open() -> None:
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", HELD], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 

@@ -106,6 +106,8 @@ void bind_locks(nb::module_& module) {
     const nb::gil_scoped_release released;  // a section may wait for the GIL
     before_fork();
   });
+  module.def(
+      "take_at_fork", [](std::uintptr_t lock) { take_at_fork(reinterpret_cast<std::mutex*>(lock)); }, "address"_a);
   module.def("after_fork_in_parent", after_fork_in_parent);
   module.def("after_fork_in_child", after_fork_in_child);
   bind_token<Section>(module, "Unforked").def(nb::init<>());

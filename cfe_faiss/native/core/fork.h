@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <mutex>
 
 #include "core/common.h"
 
@@ -14,6 +15,9 @@ class Unforked : Fixed {
   Unforked();
   ~Unforked();
 };
+
+// Makes forks take the lock of a library that does not do so itself: in the child the lock is free.
+void take_at_fork(std::mutex* lock);
 
 // Waits for the end of all sections, and blocks new ones until the fork is over.
 void before_fork();

@@ -114,6 +114,27 @@ TEST(fork_waits_for_a_section) {
   const Unforked one_more;
 }
 
+TEST(fork_takes_the_lock_of_a_library) {
+  std::mutex library;
+  take_at_fork(&library);
+  std::atomic<bool> held{false};
+  std::thread holder([&] {
+    const std::lock_guard<std::mutex> guard(library);
+    held = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  });
+  while (!held) std::this_thread::yield();
+  before_fork();
+  CHECK(elsewhere([&] { return !library.try_lock(); }));
+  after_fork_in_child();
+  holder.join();
+  CHECK(library.try_lock());  // held by this thread, as where its signal handler forks
+  before_fork();
+  after_fork_in_parent();
+  library.unlock();
+  take_at_fork(nullptr);
+}
+
 TEST(writer_that_waits_keeps_new_readers_out_until_it_gives_up) {
   ReadWriteLock lock;
   CHECK(lock.try_read());
