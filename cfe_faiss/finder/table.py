@@ -120,6 +120,13 @@ def as_frame(frame: Any) -> "tuple[pd.DataFrame, Array | None]":
     return table, index
 
 
+def split_scores(frame: Any, name: str) -> tuple[Any, Array, Array | None]:
+    """Return a table without its column of scores, the scores, and the ids in its index, or None."""
+    table, index = as_frame(frame)
+    check_column("scores", name, table)
+    return table.drop(columns=[name]), table[name].to_numpy(), index
+
+
 def _plain(column: Any) -> Any:
     """Return a column of a file as integers or floats if it holds numbers, else as texts or None."""
     numbers = as_numbers(column)
