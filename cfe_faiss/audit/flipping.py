@@ -282,7 +282,7 @@ def _matrix_run(finder: EvidenceFinder, name: str, columns: Mapping[Any, str] | 
         return predictions_of(finder.model, data).labels.astype(np.int64)
 
     def not_a_number() -> Bools:
-        from cfe_faiss.models.inference import outputs
+        from cfe_faiss.models.call import outputs
 
         # The outputs may be a view of the features: read them before the features are restored.
         found = outputs(finder.model, data)

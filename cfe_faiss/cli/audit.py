@@ -76,7 +76,6 @@ def run_fine_tune(arguments: argparse.Namespace) -> None:
     index = read_index(arguments.index)
     if arguments.runs < 1:
         raise ValueError(f"--runs must be at least 1, got {arguments.runs}")
-    arguments.model = arguments.model or "gcn"
     case = read_case(arguments)
     pairs = global_evidence(index, arguments.k, per_node=arguments.per_node, progress=True)
     compare(index, case.labels)

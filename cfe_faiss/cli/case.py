@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.base.checks import as_count, as_labels, check_known
 from cfe_faiss.cli.output import announce, note
-from cfe_faiss.cli.parser import flag
+from cfe_faiss.cli.parser import call, flag
 from cfe_faiss.datasets import files_of, load
 from cfe_faiss.datasets.own import Ids, OwnFiles, OwnGraph, Source, read_own
 from cfe_faiss.datasets.own.classes import labels_of, read_classes, read_labels
@@ -22,9 +22,6 @@ from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder, table_encoder
 from cfe_faiss.finder.suspicious import check_table
 from cfe_faiss.index.protocol import EvidenceIndex
-
-# Options of own files, which have no effect without --features.
-OPTIONS = ("id", "edges", "neighbours", "predictions", "truth", "split", "categorical", "missing", "as_is")
 
 
 def refuse(arguments: argparse.Namespace, names: Sequence[str], where: str) -> None:
@@ -46,8 +43,7 @@ def read_files(arguments: argparse.Namespace, *needed: str, encode: bool = True)
         if getattr(arguments, name) is None and not (name == "edges" and arguments.neighbours is not None):
             also = " or --neighbours" if name == "edges" else ""
             raise ValueError(f"--features needs {flag(name)}{also}")
-    given = {name: getattr(arguments, name, None) for name in (*OPTIONS, "without", "compare")}
-    files = OwnFiles(arguments.features, **{name: value for name, value in given.items() if value is not None})
+    files: OwnFiles = call(OwnFiles, arguments)
     data = read_own(files, encode=encode)
     if data.edge_index is not None and is_table(arguments.features):  # the finder checks a table without a graph
         truth = None if data.y is None else data.y.astype(np.int32)

@@ -22,6 +22,7 @@ from cfe_faiss.finder import EvidenceFinder, PairEvidence
 from cfe_faiss.graph.ks import ks_similarity
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.pairs import Pairs, global_evidence
+from cfe_faiss.search.exact import slices
 
 _PAIRS_AT_ONCE = 1 << 16
 
@@ -111,18 +112,13 @@ def _similarity(
     """Return similarities in float64, if the index holds vectors and not codes of them."""
     if not index.keeps_vectors:
         return found
-    similarity = np.empty(len(v))
-    for start in range(0, len(v), _PAIRS_AT_ONCE):
-        pairs = slice(start, start + _PAIRS_AT_ONCE)
-        similarity[pairs] = similarity64(index, v[pairs], u[pairs])
-    return similarity
+    parts = [similarity64(index, v[pairs], u[pairs]) for pairs in slices(len(v), _PAIRS_AT_ONCE)]
+    return np.concatenate(parts or [np.empty(0)])
 
 
 def similarity64(index: EvidenceIndex, v: NDArray[np.int64], u: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the similarity of pairs of stored vectors in float64."""
     ids, places = np.unique(np.stack([v, u]), return_inverse=True)
-    if not len(ids):
-        return np.empty(0)
     left, right = places.reshape(2, -1)
     return ks_similarity(index.reconstruct_batch(ids), left, right, dtype=np.float64)
 

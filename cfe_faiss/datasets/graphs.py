@@ -56,26 +56,22 @@ def read_pyg(name: str, root: Path) -> Data:
     # changes the warning filters while it reads old pickles.
     with TemporaryDirectory(prefix="cfe-faiss-") as scratch, warnings.catch_warnings():
         raw = Path(scratch, *Path(source["folder"]).parts[1:])
-        if missing:
-            with _impatient():
-                try:
-                    graph = build(scratch)[0]
-                except Exception as error:
-                    reason = f"The download failed ({type(error).__name__}: {error}). "
-                    raise not_found(name, root, reason) from error
-            _move(missing, raw, folder)
-        else:
+        if not missing:
             raw.parent.mkdir(parents=True, exist_ok=True)
             raw.symlink_to(folder.resolve(), target_is_directory=True)
+        try:
             # PyG reports every processing on standard error.
-            with redirect_stderr(io.StringIO()):
-                try:
-                    graph = build(scratch)[0]
-                except (OSError, MemoryError):
-                    raise
-                except Exception as error:
-                    names = ", ".join(source["files"])
-                    raise ValueError(f"PyG cannot read {names} in {folder}: {type(error).__name__}: {error}") from error
+            with _impatient() if missing else redirect_stderr(io.StringIO()):
+                graph = build(scratch)[0]
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            if missing:
+                raise not_found(name, root, f"The download failed ({reason}). ") from error
+            if isinstance(error, OSError | MemoryError):
+                raise
+            raise ValueError(f"PyG cannot read {', '.join(source['files'])} in {folder}: {reason}") from error
+        if missing:
+            _move(missing, raw, folder)
     several = graph.y.ndim > 1  # a column of 0 and 1 for each class
     count = graph.y.shape[1] if several else int(graph.y.max()) + 1
     return Data(

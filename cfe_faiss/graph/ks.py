@@ -106,8 +106,24 @@ def ks_vectors(  # noqa: PLR0913
             title = f"KS vectors, step {layer + 1} of {num_layers}" if progress else None
             lengths = propagation.step(unit, lengths, result, new_unit, title)
             unit, new_unit = new_unit, unit
-    _native.normalise_rows(result, np.empty(len(result)), threads.num_threads(result.size), releasing(result))
+    normalise(result)
     return result
+
+
+def normalise(rows: Floats) -> Doubles:
+    """Divide rows by their norms in place; return the norms."""
+    norms = np.empty(len(rows))
+    _native.normalise_rows(rows, norms, threads.num_threads(rows.size), releasing(rows))
+    return norms
+
+
+def relative_lengths(norms: Doubles, largest: float) -> Floats:
+    """Return the norms of features divided by the largest one, (n,).
+
+    KS vectors do not change if all features are scaled together, and no vector outgrows the longest initial one, so
+    nothing overflows later.
+    """
+    return (norms / (largest or 1.0)).astype(np.float32)
 
 
 @overload
@@ -212,11 +228,7 @@ def _work_matrices(
 
 
 def _unit_rows(features: Any, unit: Floats, aggregate: Floats) -> Floats:
-    """Fill ``unit`` with the rows divided by their norms and ``aggregate`` with x^0; return the norms of x^0.
-
-    The norms are divided by the largest one. KS vectors do not change if all features are scaled together, and no
-    vector outgrows the longest initial one, so nothing overflows later.
-    """
+    """Fill ``unit`` with the rows divided by their norms and ``aggregate`` with x^0; return the lengths of x^0."""
     norms = np.empty(len(unit), dtype=np.float64)
     step = max(_VALUES_PER_TASK // unit.shape[1], 1)
     blocks = [slice(first, first + step) for first in range(0, len(unit), step)]
@@ -231,7 +243,7 @@ def _unit_rows(features: Any, unit: Floats, aggregate: Floats) -> Floats:
     finite = np.isfinite(norms)
     if not finite.all():
         raise ValueError(f"x must be finite in float32, got NaN, infinity or beyond in row {np.argmin(finite)}")
-    lengths = (norms / (norms.max() or 1.0)).astype(np.float32)
+    lengths = relative_lengths(norms, norms.max())
 
     def scale(rows: slice) -> None:
         np.multiply(unit[rows], lengths[rows, None], out=aggregate[rows])

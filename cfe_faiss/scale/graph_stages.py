@@ -15,6 +15,7 @@ from cfe_faiss import _native
 from cfe_faiss.base import threads
 from cfe_faiss.base.temporary import release
 from cfe_faiss.graph.edges import as_weights
+from cfe_faiss.graph.ks import normalise, relative_lengths
 from cfe_faiss.scale.inputs import Input, Settings, Task
 from cfe_faiss.scale.tasks import Stage
 
@@ -42,7 +43,7 @@ def stages(settings: Settings, inputs: Mapping[str, Input]) -> list[Stage]:
         name = "vectors" if layer == last else f"step-{layer}"
         steps.append(Stage(name, settings.blocks, partial(step, layer=layer), (*reads, f"step-{layer - 1}")))
     if last == 0:
-        steps.append(Stage("vectors", settings.blocks, normalise, ("step-0",)))
+        steps.append(Stage("vectors", settings.blocks, no_step, ("step-0",)))
     return graph + steps
 
 
@@ -222,8 +223,7 @@ def unit(task: Task) -> None:
     with np.errstate(over="ignore"):
         X = np.array(features[first:stop], np.float32, order="C")
     release(features)
-    norms = np.empty(len(X), np.float64)
-    _native.normalise_rows(X, norms, threads.num_threads(X.size))
+    norms = normalise(X)
     finite = np.isfinite(norms)
     if not finite.all():
         row = first + np.argmin(finite)
@@ -251,7 +251,7 @@ def step(task: Task, layer: int) -> None:
         _write_vectors(task, sums)
 
 
-def normalise(task: Task) -> None:
+def no_step(task: Task) -> None:
     """Write the vectors of a block without any step."""
     first, stop = task.settings.rows(task.block)
     own = task.read("step-0", task.block, "unit")
@@ -263,8 +263,7 @@ def _read_lengths(task: Task, layer: int) -> Weights:
     if layer > 0:
         return np.concatenate([*task.read_blocks(f"step-{layer}", "lengths")])
     norms = np.concatenate([*task.read_blocks("step-0", "norms")])
-    lengths: Weights = (norms / (norms.max() or 1.0)).astype(np.float32)
-    return lengths
+    return relative_lengths(norms, norms.max())
 
 
 def _read_sums(task: Task, layer: int, unit_rows: Weights, lengths: Weights) -> Weights:
@@ -274,5 +273,5 @@ def _read_sums(task: Task, layer: int, unit_rows: Weights, lengths: Weights) -> 
 
 
 def _write_vectors(task: Task, sums: Weights) -> None:
-    _native.normalise_rows(sums, np.empty(len(sums)), threads.num_threads(sums.size))
+    normalise(sums)
     task.write(X=sums)
