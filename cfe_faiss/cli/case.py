@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.base.checks import as_count, as_labels, check_known
@@ -201,20 +201,6 @@ class Case:
         return np.unique(read_nodes(source, self.ids))
 
 
-def find_left_out(case: Case, names: Sequence[str]) -> list[str]:
-    """Return the attributes to leave out of the vectors. A column of many texts is not part of them.
-
-    Raises
-    ------
-    ValueError
-        If an attribute is not known.
-    """
-    attributes = as_attributes(case.attributes)
-    encoded = getattr(case.data, "feature_attributes", None)
-    known = [attributes.known("--without", name) for name in names]
-    return known if encoded is None else [name for name in known if name in encoded]
-
-
 def class_number(names: Sequence[str], option: str, text: str) -> int:
     """Return the number of a class that an option gives by its name or number.
 
@@ -275,8 +261,24 @@ def _of_files(arguments: argparse.Namespace, needed: tuple[str, ...], *, predict
     return Case(data, data.predicted if predict else None, data.attributes, data.ids)
 
 
-def table_finder(arguments: argparse.Namespace, case: Case, nodes: NDArray[np.int64]) -> EvidenceFinder:
-    """Return the finder of a table without a graph, see :meth:`cfe_faiss.EvidenceFinder.from_table`."""
+def find_evidence(arguments: argparse.Namespace, case: Case, nodes: ArrayLike, **options: Any) -> EvidenceFinder:
+    """Return the finder of a case over some nodes; ``options`` are those of a finder of a graph, or of a table."""
+    if case.data.edge_index is None:
+        return _find_in_table(arguments, case, nodes, **options)
+    attributes, encoded = as_attributes(case.attributes), getattr(case.data, "feature_attributes", None)
+    left_out = [attributes.known("--without", name) for name in arguments.without or ()]
+    return EvidenceFinder.from_data(
+        case.data,
+        case.predicted if case.model is None else case.model,
+        features=attributes,
+        # A column of many texts is not part of the vectors.
+        without=[name for name in left_out if encoded is None or name in encoded],
+        nodes=nodes,
+        **options,
+    )
+
+
+def _find_in_table(arguments: argparse.Namespace, case: Case, nodes: ArrayLike, **options: Any) -> EvidenceFinder:
     data, known = case.data, np.array([*case.data.class_names, None], object)
     scale = not arguments.as_is and is_table(arguments.features)
     return EvidenceFinder.from_table(
@@ -289,6 +291,7 @@ def table_finder(arguments: argparse.Namespace, case: Case, nodes: NDArray[np.in
         encoder=None if scale else lambda frame: table_encoder(frame, scale=False).fit_transform(frame),
         class_names=data.class_names,
         nodes=np.isin(np.arange(len(case.ids)), nodes),
+        **options,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.attributes.classes import Predictions, check_names, node_count
+from cfe_faiss.attributes.classes import check_names, node_count
 from cfe_faiss.attributes.columns import Removed, kept_columns, leave_out
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
@@ -387,7 +387,7 @@ class EvidenceFinder:
             predicted.labels,
             inputs.fill_index(index, vectors, predicted.labels, searched),
             attributes=attributes,
-            truth=None if truth is None else inputs.true_classes(truth, n, predicted, class_names),
+            truth=None if truth is None else inputs.true_classes(truth, n, predicted.class_names, class_names),
             class_names=predicted.class_names,
             ids=None if ids is None else as_row_ids("ids", ids, n),
             probabilities=inputs.probabilities_of(predicted),
@@ -540,7 +540,7 @@ class EvidenceFinder:
             labels,
             index,
             attributes=known,
-            truth=None if truth is None else inputs.true_classes(truth, n, Predictions(labels, None, names), names),
+            truth=None if truth is None else inputs.true_classes(truth, n, names, names),
             class_names=names,
             ids=None if ids is None else as_row_ids("ids", ids, n),
             sensitive=_sensitive(sensitive, known),

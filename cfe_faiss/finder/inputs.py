@@ -83,13 +83,13 @@ def fill_index(index: str | EvidenceIndex | None, vectors: Floats, labels: Int32
     return built
 
 
-def true_classes(truth: Any, n: int, predicted: Predictions, class_names: Sequence[str] | None) -> Int32s:
-    """Return true classes in the numbering of the predicted ones, both given as numbers or both as texts."""
+def true_classes(truth: Any, n: int, predicted: Sequence[str] | None, class_names: Sequence[str] | None) -> Int32s:
+    """Return true classes in the numbering of the ``predicted`` names, both given as numbers or both as texts."""
     if np.asarray(truth).dtype.kind in "biu":
-        if predicted.class_names is not None and class_names is None:
+        if predicted is not None and class_names is None:
             raise ValueError("truth must be texts, as the predicted classes are, or class_names be given, got numbers")
         return as_labels("truth", truth, n, unknown=True)
-    return as_predictions(truth, n, predicted.class_names, "truth").labels
+    return as_predictions(truth, n, predicted, "truth").labels
 
 
 def truth_of(data: Any, n: int) -> Int32s | None:

@@ -99,7 +99,12 @@ def ks_vectors(  # noqa: PLR0913
     memory = as_count("memory", memory)
     graph = as_graph(edge_index, features.shape[0], edge_weight=edge_weight, directed=directed)
 
-    with _work_matrices(features.shape, workspace) as (unit, new_unit):
+    work: AbstractContextManager[list[Floats]]
+    if workspace is None:
+        work = nullcontext([np.empty(features.shape, np.float32) for _ in range(2)])
+    else:
+        work = scratch(workspace, features.shape, 2)
+    with work as (unit, new_unit):
         lengths = _unit_rows(features, unit, result)
         propagation = Propagation(graph, features.shape[1], alpha, None if workspace is None else memory)
         for layer in range(num_layers):
@@ -217,14 +222,6 @@ def _check_out(out: Floats, shape: tuple[int, int]) -> Floats:
     if not (out.flags.c_contiguous and out.flags.writeable):
         raise ValueError(f"out must be C-contiguous and writeable, got flags\n{out.flags}")
     return out
-
-
-def _work_matrices(
-    shape: tuple[int, int], workspace: str | os.PathLike[str] | None
-) -> AbstractContextManager[list[Floats]]:
-    if workspace is None:
-        return nullcontext([np.empty(shape, dtype=np.float32) for _ in range(2)])
-    return scratch(workspace, shape, 2)
 
 
 def _unit_rows(features: Any, unit: Floats, aggregate: Floats) -> Floats:

@@ -116,11 +116,14 @@ def merge_edges(task: Task, parts: int) -> Mapping[str, Any]:
     of_runs = [task.read("sort", part, "weights") for part in range(parts)] if weighted else []
     of_row = 2 * n if weighted else n  # keys per row
     most = max(1, task.memory // (_BYTES_OF_A_WEIGHTED_KEY if weighted else _BYTES_OF_A_KEY))
-    size = _count_keys(runs, of_row, first, stop)
+    begins = np.zeros(stop - first + 1, np.int64)  # number of keys before each row
+    for run in runs:
+        begins += np.searchsorted(run, np.arange(first, stop + 1) * of_row)
+    size = int(begins[-1] - begins[0])
     indices, weights = np.empty(size, np.int32), np.empty(size if weighted else 0, np.float32)
     indptr, count = np.zeros(stop - first + 1, np.int64), 0
-    for low, high in _row_ranges(runs, of_row, (first, stop), most):
-        ends = [np.searchsorted(run, [low * of_row, high * of_row]) for run in runs]
+    for low, high in _row_ranges(begins, most):
+        ends = [np.searchsorted(run, [(first + low) * of_row, (first + high) * of_row]) for run in runs]
         keys = _read_ranges(runs, ends)
         if weighted:
             keys, summed = _sum_repeats(keys, _read_ranges(of_runs, ends), n)
@@ -128,7 +131,7 @@ def merge_edges(task: Task, parts: int) -> Mapping[str, Any]:
         else:
             keys = _sort_once(keys)
         targets, sources = np.divmod(keys, n)
-        indptr[low - first + 1 : high - first + 1] = count + np.searchsorted(targets, np.arange(low + 1, high + 1))
+        indptr[low + 1 : high + 1] = count + np.searchsorted(targets, first + np.arange(low + 1, high + 1))
         indices[count : count + len(sources)] = sources
         count += len(sources)
     beside = {"weights": weights[:count]} if weighted else {}
@@ -181,20 +184,13 @@ def _mark_new(keys: Keys) -> NDArray[np.bool_]:
     return new
 
 
-def _count_keys(runs: Sequence[Keys], of_row: int, first: int, stop: int) -> int:
-    """Return the number of keys of the sorted runs in rows first to stop - 1, with ``of_row`` keys per row."""
-    return sum(int(np.diff(np.searchsorted(run, [first * of_row, stop * of_row]))[0]) for run in runs)
-
-
-def _row_ranges(runs: Sequence[Keys], of_row: int, rows: tuple[int, int], most: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows in order, each of at most ``most`` keys or of one row."""
-    first, stop = rows
-    if stop - first <= 1 or _count_keys(runs, of_row, first, stop) <= most:
-        yield rows
-        return
-    middle = (first + stop) // 2
-    yield from _row_ranges(runs, of_row, (first, middle), most)
-    yield from _row_ranges(runs, of_row, (middle, stop), most)
+def _row_ranges(begins: Keys, most: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of rows in order, each of at most ``most`` keys or of one row; ``begins`` counts the keys before."""
+    low, stop = 0, len(begins) - 1
+    while low < stop:
+        high = max(low + 1, int(np.searchsorted(begins, begins[low] + most, "right")) - 1)
+        yield low, high
+        low = high
 
 
 def neighbors_of(task: Task) -> tuple[NDArray[np.int64], NDArray[np.int32], Weights | None]:
