@@ -16,7 +16,7 @@ from cfe_faiss.cli.parser import call, flag
 from cfe_faiss.datasets import files_of, load
 from cfe_faiss.datasets.own import Ids, OwnFiles, OwnGraph, Source, read_own
 from cfe_faiss.datasets.own.classes import labels_of, read_classes, read_labels
-from cfe_faiss.datasets.own.graph import read_ids, read_nodes, read_numbers
+from cfe_faiss.datasets.own.graph import read_nodes, read_numbers
 from cfe_faiss.datasets.own.table import SUFFIXES, is_table
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder, table_encoder
@@ -56,14 +56,15 @@ def read_files(arguments: argparse.Namespace, *needed: str, encode: bool = True)
 
 @dataclass(frozen=True)
 class Names:
-    """The users' names of nodes and classes, if they are known."""
+    """The users' names of nodes and classes, and the true class of each node, (n,), if they are known."""
 
     ids: Ids | None
     classes: tuple[str, ...] = ()
+    truth: NDArray[np.int64] | None = None
 
     @classmethod
     def read(cls, arguments: argparse.Namespace, index: EvidenceIndex) -> "Names":
-        """Read the names of nodes and classes of an index from the files that it was built from.
+        """Read the names and true classes of an index from the files that it was built from.
 
         Raises
         ------
@@ -74,7 +75,7 @@ class Names:
             return cls(None)
         if arguments.id is None and arguments.predictions is None:
             raise ValueError("--features needs --id or --predictions: it names nodes or classes")
-        ids = read_ids(arguments.features, arguments.id)
+        ids = Ids.of_column(Source(arguments.features).read()[0], arguments.id)
         members = index.members()
         if len(members.ids) and members.ids[-1] >= len(ids):
             raise ValueError(
@@ -83,9 +84,14 @@ class Names:
             )
         if arguments.predictions is None:
             return cls(ids)
-        found = read_classes(arguments.predictions, None, ids)
-        check_labels(index, found.labels)
-        return cls(ids, found.names)
+        found = read_classes(arguments.predictions, arguments.truth, ids)
+        other = int((found.labels[members.ids] != members.labels).sum())
+        if other:
+            raise ValueError(
+                f"--predictions must be what the index was built from, got another class for {other:,} of "
+                f"{len(members.ids):,} nodes"
+            )
+        return cls(ids, found.names, found.y)
 
     def nodes(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
         """Return the names of nodes, or their numbers."""
@@ -124,17 +130,6 @@ def as_file(texts: Sequence[str]) -> Source | None:
         return None
     source = Source.parse(texts[0])
     return source if source.path.name.lower().endswith((*SUFFIXES, ".npy")) else None
-
-
-def check_labels(index: EvidenceIndex, predicted: NDArray[Any]) -> None:
-    """Raise ValueError if an index holds other classes than these predictions of all nodes."""
-    members = index.members()
-    other = int((predicted[members.ids] != members.labels).sum())
-    if other:
-        raise ValueError(
-            f"--predictions must be what the index was built from, got another class for {other:,} of "
-            f"{len(members.ids):,} nodes"
-        )
 
 
 def check_files(arguments: argparse.Namespace) -> None:

@@ -18,8 +18,6 @@ CONSTRAINTS = (
 
 def constraints(arguments: argparse.Namespace, attributes: Attributes, classes: list[str]) -> Constraints | None:
     """Return the constraints of the options; None without any."""
-    if not any(getattr(arguments, name) for name in CONSTRAINTS):
-        return None
     target = arguments.target
     found: Constraints = call(
         Constraints,
@@ -33,7 +31,7 @@ def constraints(arguments: argparse.Namespace, attributes: Attributes, classes: 
         target=None if target is None else [class_number(classes, "--target", text) for text in target],
         common_neighbors=not arguments.no_common_neighbours,
     )
-    return found
+    return found or None
 
 
 def parse_named(option: str, texts: list[str] | None, attributes: Attributes) -> Iterable[tuple[str, str]]:

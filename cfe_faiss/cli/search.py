@@ -80,7 +80,8 @@ def _columns(
 
 def _conditions(arguments: argparse.Namespace, names: Names) -> dict[str, Any]:
     """Return the constraints of the options, and the attributes that they use; nothing without constraints."""
-    if not any(getattr(arguments, name) for name in CONSTRAINTS):
+    given = [getattr(arguments, name) for name in CONSTRAINTS]
+    if all(value is None or value is False for value in given):
         return {}
     attributes = read_attributes(arguments.features, arguments.id)
     return {"where": constraints(arguments, attributes, list(names.classes)), "attributes": attributes}

@@ -236,19 +236,6 @@ def read_own(files: OwnFiles, *, encode: bool = True) -> OwnGraph:
     )
 
 
-def read_ids(features: Path, column: str | None) -> Ids:
-    """Read the ids of the nodes only.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be read.
-    ValueError
-        If it has no such column, or an id is missing or occurs twice.
-    """
-    return Ids.of_column(Source(features).read()[0], column)
-
-
 def read_attributes(features: Path, column: str | None) -> Attributes:
     """Read attributes only: any number of texts, and missing values.
 
