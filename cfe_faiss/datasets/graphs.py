@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
-from sklearn.neighbors import kneighbors_graph
 from sklearn.preprocessing import minmax_scale, scale
 
 from cfe_faiss.base.checks import as_matrix
 from cfe_faiss.base.extras import extra
 from cfe_faiss.datasets import SOURCES, missing_files, not_found
+from cfe_faiss.datasets.own.graph import nearest_neighbours
 
 with extra("gnn"):
     import pandas as pd
@@ -129,8 +129,7 @@ def read_nifty(name: str, root: Path) -> Data:
 def patients() -> Data:
     """Build the patients' similarity graph."""
     table = load_breast_cancer()
-    neighbours = kneighbors_graph(scale(table.data), NEIGHBOURS).tocoo()
-    edges = np.stack([neighbours.row, neighbours.col]).astype(np.int64)
+    edges = nearest_neighbours(scale(table.data), NEIGHBOURS)
     data = _graph(as_matrix("data", table.data), scale, edges, table.target)
     data.feature_names = table.feature_names.tolist()
     data.class_names = table.target_names.tolist()

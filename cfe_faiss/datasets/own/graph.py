@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.table import Attributes
-from cfe_faiss.base.checks import UNKNOWN, as_count, check_known
+from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
+from cfe_faiss.base.checks import as_count, check_known
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.tables import read_graph
 from cfe_faiss.datasets.own.classes import labels_of, read_classes
@@ -275,10 +275,8 @@ def _attributes(files: OwnFiles, table: Table, most_texts: int | None = MOST_VAL
     return Attributes(columns, np.arange(len(table)))
 
 
-def _column(
-    files: OwnFiles, table: Table, name: str, most_texts: int | None
-) -> NDArray[np.float64] | tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Return the numbers of a column, NaN where missing; or the codes of its texts, -1 where missing, and the texts."""
+def _column(files: OwnFiles, table: Table, name: str, most_texts: int | None) -> NDArray[np.float64] | Attribute:
+    """Return the numbers of a column, NaN where missing; or its texts."""
     column = table.columns[name]
     numbers = None if name in files.categorical else as_numbers(column)
     if numbers is not None:
@@ -289,20 +287,19 @@ def _column(
     if not table.has_header:
         wrong = [as_numbers([text]) is None for text in texts]
         table.check(wrong, lambda _: f"{name} must be a number, as there is no header")
-    values = sorted(set(texts) - {""})
-    places = {value: code for code, value in enumerate(values)} | {"": UNKNOWN}
-    codes = np.array([places[text] for text in texts], np.int32)
-    _check_missing(files, table, name, codes < 0)
+    attribute = as_attributes({name: [text or None for text in texts]})[name]
+    values = attribute.values
+    _check_missing(files, table, name, attribute.missing)
     if most_texts is not None and len(values) > most_texts and name not in files.without:
         raise ValueError(
             f"{table.path}: column {name!r} has {len(values):,} different texts, more than {most_texts}, which is no "
             f"category{_number_hint(values)}; without={name} keeps it out of the vectors"
             + (f", id={name} takes it for the ids" if len(values) == len(texts) else "")
         )
-    return codes, tuple(values)
+    return attribute
 
 
-def _number_hint(values: list[str]) -> str:
+def _number_hint(values: Sequence[str]) -> str:
     """Return a likely reason why a column of numbers is read as texts."""
     if as_numbers([value.replace(",", ".") for value in values]) is not None:
         return " (numbers need a decimal point, not a comma)"
