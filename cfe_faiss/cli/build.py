@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import as_count, as_labels
 from cfe_faiss.base.tables import read_matrix
-from cfe_faiss.cli.case import find_evidence, read_case, refuse
+from cfe_faiss.cli.case import make_finder, read_case, refuse
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.cli.parser import call
 from cfe_faiss.datasets.own import Ids
@@ -67,7 +67,7 @@ def _from_case(arguments: argparse.Namespace) -> EvidenceIndex:
         _tell_classes(case.data.class_names)
     # The finder makes vectors; its index stays empty, since the seed of the clustering is an option here.
     settings = _ks_settings(arguments) if case.data.edge_index is not None else {}
-    finder = find_evidence(arguments, replace(case, model=None), [], index="EvidenceFlat", **settings)
+    finder = make_finder(arguments, replace(case, model=None), [], index="EvidenceFlat", **settings)
     if finder.removed is not None:
         note(f"left out: {', '.join(finder.removed.columns)}")
         if finder.removed.proxies:

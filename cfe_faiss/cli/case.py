@@ -14,7 +14,7 @@ from cfe_faiss.base.checks import as_count, as_labels, check_known
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.cli.parser import call, flag
 from cfe_faiss.datasets import files_of, load
-from cfe_faiss.datasets.own import Ids, OwnFiles, OwnGraph, Source, read_own
+from cfe_faiss.datasets.own import Ids, OwnFiles, Source, read_own
 from cfe_faiss.datasets.own.classes import labels_of, read_classes, read_labels
 from cfe_faiss.datasets.own.graph import read_nodes, read_numbers
 from cfe_faiss.datasets.own.table import SUFFIXES, is_table
@@ -29,29 +29,6 @@ def refuse(arguments: argparse.Namespace, names: Sequence[str], where: str) -> N
     for name in names:
         if getattr(arguments, name, None):
             raise ValueError(f"{flag(name)} has no effect {where}")
-
-
-def read_files(arguments: argparse.Namespace, *needed: str, encode: bool = True) -> OwnGraph:
-    """Read the files that the options name; ``encode`` as in :func:`cfe_faiss.datasets.own.read_own`.
-
-    Raises
-    ------
-    ValueError
-        If one of the ``needed`` options is missing ("edges" or "neighbours" for "edges"), or a file is invalid.
-    """
-    for name in needed:
-        if getattr(arguments, name) is None and not (name == "edges" and arguments.neighbours is not None):
-            also = " or --neighbours" if name == "edges" else ""
-            raise ValueError(f"--features needs {flag(name)}{also}")
-    files: OwnFiles = call(OwnFiles, arguments)
-    data = read_own(files, encode=encode)
-    if data.edge_index is not None and is_table(arguments.features):  # the finder checks a table without a graph
-        truth = None if data.y is None else data.y.astype(np.int32)
-        sensitive = [data.attributes.known("--sensitive", name) for name in arguments.sensitive or ()]
-        check_table(data.attributes, data.labels, truth, data.class_names, sensitive=sensitive, left_out=files.without)
-    if data.y is not None and (data.y < 0).any():
-        note(f"no true class for {int((data.y < 0).sum()):,} of {len(data.y):,} nodes")
-    return data
 
 
 @dataclass(frozen=True)
@@ -161,8 +138,8 @@ class Case:
         PyG ``Data``, or an :class:`~cfe_faiss.datasets.own.OwnGraph` where no model is trained.
     predicted
         Predicted classes, (n,) integers, or probabilities, (n, C); None without predictions.
-    model, model_name
-        The model that was trained here, and its name; None and "" if predictions were given.
+    model
+        The model that was trained here; None if predictions were given.
     attributes
         Attributes of the nodes, for ``as_attributes``.
     ids
@@ -174,7 +151,6 @@ class Case:
     attributes: Any
     ids: Ids
     model: Any = None
-    model_name: str = ""
 
     @property
     def labels(self) -> NDArray[np.int32]:
@@ -210,15 +186,13 @@ def class_number(names: Sequence[str], option: str, text: str) -> int:
     return list(names).index(text)
 
 
-def read_case(arguments: argparse.Namespace, *needed: str, predict: bool = True, encode: bool = True) -> Case:
+def read_case(arguments: argparse.Namespace, *, predict: bool = True, encode: bool = True) -> Case:
     """Read a data set or own files, and train the model of the options if there are no predictions.
 
     Parameters
     ----------
     arguments
         With ``dataset`` or ``features``, and the options of both.
-    needed
-        Options that own files need, see :func:`read_files`.
     predict
         Whether predicted classes are needed.
     encode
@@ -228,13 +202,13 @@ def read_case(arguments: argparse.Namespace, *needed: str, predict: bool = True,
     if arguments.dataset is not None:
         case = _of_dataset(arguments, predict)
     else:
-        case = _of_files(arguments, needed, predict=predict, encode=encode)
+        case = _of_files(arguments, predict=predict, encode=encode)
     name = arguments.model or ("gcn" if arguments.dataset is not None else "")
     if not predict or not name or case.predicted is not None:
         return case
     graph: Any = case.data if arguments.dataset is not None else case.data.to_pyg(arguments.seed)
     model, predicted = train_model(name, graph, arguments.seed)
-    return replace(case, data=graph, predicted=predicted, model=model, model_name=name)
+    return replace(case, data=graph, predicted=predicted, model=model)
 
 
 def _of_dataset(arguments: argparse.Namespace, predict: bool) -> Case:
@@ -246,20 +220,31 @@ def _of_dataset(arguments: argparse.Namespace, predict: bool) -> Case:
     return Case(data, labels, data, Ids.of_rows(len(data.x)))
 
 
-def _of_files(arguments: argparse.Namespace, needed: tuple[str, ...], *, predict: bool, encode: bool) -> Case:
+def _of_files(arguments: argparse.Namespace, *, predict: bool, encode: bool) -> Case:
     name = arguments.model
     if predict and not name and arguments.predictions is None:
         raise ValueError("--features needs --predictions, or --model with --truth to train one")
+    if name and arguments.edges is None and arguments.neighbours is None:
+        raise ValueError("--features needs --edges or --neighbours")
+    if name and arguments.truth is None:
+        raise ValueError("--features needs --truth")
     if not encode and not name:
         refuse(arguments, ("edges", "neighbours", "missing", "as_is"), "without --model")
-    data = read_files(arguments, *needed, *(("edges", "truth") if name else ()), encode=encode or bool(name))
+    files: OwnFiles = call(OwnFiles, arguments)
+    data = read_own(files, encode=encode or bool(name))
+    if data.edge_index is not None and is_table(arguments.features):  # the finder checks a table without a graph
+        truth = None if data.y is None else data.y.astype(np.int32)
+        sensitive = [data.attributes.known("--sensitive", name) for name in arguments.sensitive or ()]
+        check_table(data.attributes, data.labels, truth, data.class_names, sensitive=sensitive, left_out=files.without)
+    if data.y is not None and (data.y < 0).any():
+        note(f"no true class for {int((data.y < 0).sum()):,} of {len(data.y):,} nodes")
     return Case(data, data.predicted if predict else None, data.attributes, data.ids)
 
 
-def find_evidence(arguments: argparse.Namespace, case: Case, nodes: ArrayLike, **options: Any) -> EvidenceFinder:
+def make_finder(arguments: argparse.Namespace, case: Case, nodes: ArrayLike, **options: Any) -> EvidenceFinder:
     """Return the finder of a case over some nodes; ``options`` are those of a finder of a graph, or of a table."""
     if case.data.edge_index is None:
-        return _find_in_table(arguments, case, nodes, **options)
+        return _make_table_finder(arguments, case, nodes, **options)
     attributes, encoded = as_attributes(case.attributes), getattr(case.data, "feature_attributes", None)
     left_out = [attributes.known("--without", name) for name in arguments.without or ()]
     return EvidenceFinder.from_data(
@@ -273,7 +258,7 @@ def find_evidence(arguments: argparse.Namespace, case: Case, nodes: ArrayLike, *
     )
 
 
-def _find_in_table(arguments: argparse.Namespace, case: Case, nodes: ArrayLike, **options: Any) -> EvidenceFinder:
+def _make_table_finder(arguments: argparse.Namespace, case: Case, nodes: ArrayLike, **options: Any) -> EvidenceFinder:
     data, known = case.data, np.array([*case.data.class_names, None], object)
     scale = not arguments.as_is and is_table(arguments.features)
     return EvidenceFinder.from_table(

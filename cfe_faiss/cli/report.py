@@ -17,7 +17,7 @@ from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.model_comparison import BASELINE
 from cfe_faiss.audit.reporting.conditions import FEWEST_CASES
 from cfe_faiss.audit.reporting.files import report_files
-from cfe_faiss.cli.case import Case, class_number, find_evidence, inputs_of, read_case
+from cfe_faiss.cli.case import Case, class_number, inputs_of, make_finder, read_case
 from cfe_faiss.cli.constraints import constraints, number, parse_named
 from cfe_faiss.cli.parser import call
 from cfe_faiss.datasets.own.classes import read_classes, read_labels
@@ -85,7 +85,7 @@ def _finder(arguments: argparse.Namespace, case: Case) -> tuple[EvidenceFinder, 
     """Return the finder of a case, and the constraints of the options."""
     where = constraints(arguments, as_attributes(case.attributes), list(case.data.class_names))
     options = {} if case.data.edge_index is None else {"progress": True}
-    return find_evidence(arguments, case, case.nodes(arguments.nodes), **options), where
+    return make_finder(arguments, case, case.nodes(arguments.nodes), **options), where
 
 
 def _others(arguments: argparse.Namespace, case: Case) -> dict[str, NDArray[Any]]:
@@ -108,7 +108,7 @@ def _subject(arguments: argparse.Namespace, case: Case) -> audit.Subject:
         title=arguments.title or "",
         people=arguments.people or "",
         data=str(arguments.dataset or arguments.features),
-        model=case.model_name or f"predictions of {arguments.predictions.path}",
+        model=f"predictions of {arguments.predictions.path}" if case.model is None else arguments.model or "gcn",
         command=shlex.join(["cfe-faiss", *arguments.argv]),
         seed=arguments.seed,
         files={str(path): _sha256(path) for path in inputs_of(arguments) if path.is_file()},

@@ -78,14 +78,9 @@ def cut_into_groups(task: Task, groups: int, shards: int) -> None:
     owners = owners_of(index.centroids()[0], sizes, min(groups, int(np.count_nonzero(sizes))))
     rows = np.arange(0, storage.n, max(1, storage.n // _SAMPLE))
     directions = directions_of(storage, rows[storage.labels[rows] != UNKNOWN])
-    floor = np.array([_lower_bound(task, shards)]) if task.settings.pairs else np.empty(0)
-    task.write(lists=np.argsort(owners, kind="stable"), directions=directions, floor=floor)
-
-
-def _lower_bound(task: Task, shards: int) -> float:
-    """Return the similarity of the k-th best pair in the evidence of all nodes; -inf for fewer pairs."""
-    best = _best_in(task, "evidence", shards, _EVIDENCE)[2]
-    return float(best[-1]) if len(best) == task.settings.pairs else -math.inf
+    best = _best_in(task, "evidence", shards, _EVIDENCE)[2] if task.settings.pairs else np.empty(0)
+    floor = best[-1] if len(best) == task.settings.pairs > 0 else -math.inf
+    task.write(lists=np.argsort(owners, kind="stable"), directions=directions, floor=np.array([floor]))
 
 
 def _best_in(task: Task, stage: str, files: int, columns: tuple[str, str, str]) -> Found:
