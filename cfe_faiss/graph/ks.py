@@ -106,13 +106,22 @@ def ks_vectors(  # noqa: PLR0913
         work = scratch(workspace, features.shape, 2)
     with work as (unit, new_unit):
         lengths = _unit_rows(features, unit, result)
-        propagation = Propagation(graph, features.shape[1], alpha, None if workspace is None else memory)
+        propagation = propagation_of(graph, features.shape[1], alpha, 0 if workspace is None else memory)
+        free = releasing(graph.indices, graph.weights, unit, result, new_unit)
         for layer in range(num_layers):
             title = f"KS vectors, step {layer + 1} of {num_layers}" if progress else None
-            lengths = propagation.step(unit, lengths, result, new_unit, title)
-            unit, new_unit = new_unit, unit
+            new_lengths = np.empty_like(lengths)
+            with threads.native_progress(title, graph.num_edges) as report:
+                propagation.step(unit, lengths, result, new_unit, new_lengths, progress=report, release=free)
+            unit, new_unit, lengths = new_unit, unit, new_lengths
     normalise(result)
     return result
+
+
+def propagation_of(graph: Graph, d: int, alpha: float, memory: int = 0) -> _native.Propagation:
+    """Return the steps on a graph, for ``d`` features; ``memory`` bounds blocks of matrices in files, 0 in memory."""
+    count = threads.num_native_threads(2.0 * d * graph.num_edges)
+    return _native.Propagation(native_graph(graph), alpha, memory, count)
 
 
 def normalise(rows: Floats) -> Doubles:
@@ -248,37 +257,3 @@ def _unit_rows(features: Any, unit: Floats, aggregate: Floats) -> Floats:
 
     threads.run(scale, blocks, work=unit.size)
     return lengths
-
-
-class Propagation:
-    """Steps of the propagation on one graph.
-
-    Parameters
-    ----------
-    graph
-        Its arrays may be memory maps. They must not change during the propagation.
-    d
-        Number of features.
-    alpha
-        Share of a node's own vector.
-    memory
-        Bytes for blocks of matrices in files. None: the matrices are in memory.
-    """
-
-    def __init__(self, graph: Graph, d: int, alpha: float, memory: int | None = None) -> None:
-        self._graph = graph
-        count = threads.num_native_threads(2.0 * d * graph.num_edges)
-        self._steps = _native.Propagation(native_graph(graph), alpha, memory or 0, count)
-
-    def step(
-        self, unit: Floats, lengths: Floats, aggregate: Floats, new_unit: Floats, title: str | None = None
-    ) -> Floats:
-        """Fill ``new_unit``, add to ``aggregate``, and return the new lengths: the same bits for every setting.
-
-        With a ``title``, show a progress bar with this name on standard error, if that is a terminal.
-        """
-        new_lengths = np.empty_like(lengths)
-        free = releasing(self._graph.indices, self._graph.weights, unit, aggregate, new_unit)
-        with threads.native_progress(title, self._graph.num_edges) as report:
-            self._steps.step(unit, lengths, aggregate, new_unit, new_lengths, progress=report, release=free)
-        return new_lengths
