@@ -242,7 +242,7 @@ def _of_files(arguments: argparse.Namespace, *, predict: bool, encode: bool) -> 
 
 
 def make_finder(arguments: argparse.Namespace, case: Case, nodes: ArrayLike, **options: Any) -> EvidenceFinder:
-    """Return the finder of a case over some nodes; ``options`` are those of a finder of a graph, or of a table."""
+    """Return the finder of a case over some nodes; ``options`` go to its constructor, of a graph or a table."""
     if case.data.edge_index is None:
         return _make_table_finder(arguments, case, nodes, **options)
     attributes, encoded = as_attributes(case.attributes), getattr(case.data, "feature_attributes", None)

@@ -222,15 +222,14 @@ def _vectors_after(finder: EvidenceFinder, rows: _Rows) -> tuple[Any, Floats, In
         differs = (vectors[rows.changed] != finder.vectors[rows.changed]).any(axis=1)
         return None, vectors, np.append(np.sort(rows.changed[differs]), new), []
     columns = slice(None) if finder.source.columns is None else finder.source.columns
-    changes = {
-        "add_edges": rows.edges[0],
-        "remove_edges": rows.edges[1],
-        "x": dict(zip(rows.changed.tolist(), rows.values[:, columns], strict=True)),
-        "add_nodes": rows.added[:, columns] if len(rows.added) else None,
-        "remove_nodes": rows.removed,
-        "edge_weight": rows.weights,
-    }
-    prepared = _ks_of(finder).prepare(**changes)
+    prepared = _ks_of(finder).prepare(
+        add_edges=rows.edges[0],
+        remove_edges=rows.edges[1],
+        x=dict(zip(rows.changed.tolist(), rows.values[:, columns], strict=True)),
+        add_nodes=rows.added[:, columns],
+        remove_nodes=rows.removed,
+        edge_weight=rows.weights,
+    )
     return prepared.graph, prepared.vectors.copy(), prepared.changed, [prepared.complete]
 
 
