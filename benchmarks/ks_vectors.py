@@ -27,7 +27,7 @@ from synthetic_graphs import amazon_shape
 
 from cfe_faiss.datasets import load
 from cfe_faiss.graph import Graph, as_graph, ks
-from cfe_faiss.graph.ks import Propagation
+from cfe_faiss.graph.ks import propagation_of
 
 NODES = 200_000
 PAIRS = 6_000_000  # drawn with repetition; about twice as many directed edges
@@ -77,6 +77,7 @@ def set_threads(threads: int) -> None:
 def compare(graph: Graph, x: NDArray[np.float32]) -> list[dict[str, object]]:
     unit, new_unit, aggregate = np.empty_like(x), np.empty_like(x), np.empty_like(x)
     lengths = ks._unit_rows(x, unit, aggregate)
+    new_lengths = np.empty_like(lengths)
     weights = np.random.default_rng(SEED).random(graph.num_edges, dtype=np.float32) + np.float32(0.5)
     weighted_graph = replace(graph, weights=weights)
     matrix, weighted_matrix = adjacency(graph, np.ones_like(weights)), adjacency(graph, weights)
@@ -84,12 +85,12 @@ def compare(graph: Graph, x: NDArray[np.float32]) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for threads in THREADS:
         set_threads(threads)
-        plain, weighted = (Propagation(one, x.shape[1], 0.5) for one in (graph, weighted_graph))
+        plain, weighted = (propagation_of(one, x.shape[1], 0.5) for one in (graph, weighted_graph))
         medians, times = paired_times(
             {
-                "ks_step": lambda steps=plain: steps.step(unit, lengths, aggregate, new_unit),
+                "ks_step": lambda steps=plain: steps.step(unit, lengths, aggregate, new_unit, new_lengths),
                 "spmm": lambda: matrix @ dense,
-                "ks_step_weighted": lambda steps=weighted: steps.step(unit, lengths, aggregate, new_unit),
+                "ks_step_weighted": lambda steps=weighted: steps.step(unit, lengths, aggregate, new_unit, new_lengths),
                 "spmm_weighted": lambda: weighted_matrix @ dense,
             },
             REPEATS if graph.num_edges > 1_000_000 else ROUNDS_OF_SMALL,
@@ -127,8 +128,8 @@ def reorder(graph: Graph, x: NDArray[np.float32]) -> dict[str, object]:
     def steps(graph: Graph, x: NDArray[np.float32]) -> object:
         unit, new_unit, aggregate = np.empty_like(x), np.empty_like(x), np.empty_like(x)
         lengths = ks._unit_rows(x, unit, aggregate)
-        propagation = Propagation(graph, x.shape[1], 0.5)
-        return lambda: propagation.step(unit, lengths, aggregate, new_unit)
+        propagation, new_lengths = propagation_of(graph, x.shape[1], 0.5), np.empty_like(lengths)
+        return lambda: propagation.step(unit, lengths, aggregate, new_unit, new_lengths)
 
     medians, _ = paired_times({"given": steps(graph, x), "reordered": steps(moved_graph, moved_x)}, REPEATS)
     result = {"median_seconds": medians, "seconds_to_find_order": found, "seconds_to_move": moved}

@@ -20,7 +20,7 @@ from cfe_faiss.audit.tables import Bools, Frame, Ints, data_frame, limits_of, sh
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, check_known, did_you_mean
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import as_html
-from cfe_faiss.finder.table import call_on_table, check_column, codes_of
+from cfe_faiss.finder.table import check_column, predictions_of_table
 from cfe_faiss.models.predictions import is_estimator, predictions_of, predictions_of_rows
 
 _Entries: TypeAlias = tuple[Ints, Ints, Ints]
@@ -247,8 +247,8 @@ def _table_run(finder: EvidenceFinder, name: str) -> _Run:
     def predict(nodes: Ints, targets: Ints) -> Ints:
         column = frame[name].copy()
         column.iloc[nodes] = column.iloc[first[targets]].array
-        texts, _, _ = call_on_table(finder.model, frame.assign(**{name: column}))
-        return codes_of("the model's output", texts, finder.class_names or ()).astype(np.int64)
+        changed = frame.assign(**{name: column})
+        return predictions_of_table(finder.model, changed, finder.class_names).labels.astype(np.int64)
 
     return _Run(values, codes, predict)
 
@@ -282,7 +282,7 @@ def _matrix_run(finder: EvidenceFinder, name: str, columns: Mapping[Any, str] | 
         return predictions_of(finder.model, data).labels.astype(np.int64)
 
     def not_a_number() -> Bools:
-        from cfe_faiss.models.inference import outputs
+        from cfe_faiss.models.call import outputs
 
         # The outputs may be a view of the features: read them before the features are restored.
         found = outputs(finder.model, data)

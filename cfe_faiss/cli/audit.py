@@ -11,13 +11,12 @@ import numpy as np
 from cfe_faiss import audit
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.groups import VALUES_AS_THEY_ARE, Bins
-from cfe_faiss.cli.case import Case, Names, check_labels, class_number, compare, read_case
+from cfe_faiss.cli.case import Case, Names, class_number, compare, read_case
 from cfe_faiss.cli.output import announce, write, write_frame
 from cfe_faiss.cli.parser import call
 from cfe_faiss.cli.search import open_index
 from cfe_faiss.datasets import load
-from cfe_faiss.datasets.own.classes import read_classes, read_labels
-from cfe_faiss.datasets.own.graph import read_ids
+from cfe_faiss.datasets.own.classes import read_labels
 from cfe_faiss.files.format import read_index
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -76,7 +75,6 @@ def run_fine_tune(arguments: argparse.Namespace) -> None:
     index = read_index(arguments.index)
     if arguments.runs < 1:
         raise ValueError(f"--runs must be at least 1, got {arguments.runs}")
-    arguments.model = arguments.model or "gcn"
     case = read_case(arguments)
     pairs = global_evidence(index, arguments.k, per_node=arguments.per_node, progress=True)
     compare(index, case.labels)
@@ -97,10 +95,7 @@ def _truth(arguments: argparse.Namespace, index: EvidenceIndex) -> Any:
         return y
     if arguments.predictions is None:
         raise ValueError("--features needs --predictions, which say which class is which")
-    ids = read_ids(arguments.features, arguments.id)
-    classes = read_classes(arguments.predictions, arguments.truth, ids)
-    check_labels(index, classes.labels)
-    return classes.y
+    return Names.read(arguments, index).truth
 
 
 def _check_effect(bins: Bins, attributes: Attributes, arguments: argparse.Namespace) -> None:

@@ -3,17 +3,16 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.columns import Removed, leave_out
-from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.base.checks import as_count, as_labels
 from cfe_faiss.base.tables import read_matrix
-from cfe_faiss.cli.case import Case, find_left_out, read_case, refuse, table_finder
+from cfe_faiss.cli.case import make_finder, read_case, refuse
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.cli.parser import call
 from cfe_faiss.datasets.own import Ids
@@ -66,30 +65,14 @@ def _from_case(arguments: argparse.Namespace) -> EvidenceIndex:
     nodes = case.nodes(arguments.nodes)
     if arguments.dataset is None:
         _tell_classes(case.data.class_names)
-        if case.data.edge_index is None:
-            finder = table_finder(arguments, case, nodes)
-            _tell_removed(finder.removed)
-            return _build_index(arguments, finder.vectors, finder.labels, nodes)
-    vectors = _ks_vectors(arguments, _features(arguments, case), case.data.edge_index)
-    return _build_index(arguments, vectors, case.labels, nodes)
-
-
-def _features(arguments: argparse.Namespace, case: Case) -> Any:
-    """Return the features without the attributes of --without; note their copies and proxies."""
-    names = find_left_out(case, arguments.without or ())
-    if not names:
-        return case.data.x
-    x, removed = leave_out(case.data, as_attributes(case.attributes), names)
-    _tell_removed(removed)
-    return x
-
-
-def _tell_removed(removed: Removed | None) -> None:
-    if removed is None:
-        return
-    note(f"left out: {', '.join(removed.columns)}")
-    if removed.proxies:
-        note(f"kept, though they partly tell what was left out: {', '.join(map(str, removed.proxies))}")
+    # The finder makes vectors; its index stays empty, since the seed of the clustering is an option here.
+    settings = _ks_settings(arguments) if case.data.edge_index is not None else {}
+    finder = make_finder(arguments, replace(case, model=None), [], index="EvidenceFlat", **settings)
+    if finder.removed is not None:
+        note(f"left out: {', '.join(finder.removed.columns)}")
+        if finder.removed.proxies:
+            note(f"kept, though they partly tell what was left out: {', '.join(map(str, finder.removed.proxies))}")
+    return _build_index(arguments, finder.vectors, finder.labels, nodes)
 
 
 def _from_matrix(arguments: argparse.Namespace) -> EvidenceIndex:
@@ -106,7 +89,7 @@ def _from_matrix(arguments: argparse.Namespace) -> EvidenceIndex:
         edges = np.empty((2, 0), np.int64)
         if arguments.edges is not None:
             edges = read_edges(arguments.edges, Ids.of_rows(len(x)))
-        x = _ks_vectors(arguments, x, edges)
+        x = ks_vectors(x, edges, **_ks_settings(arguments))
     return _build_index(arguments, x, as_labels("predictions", labels, len(x)), np.arange(len(x)))
 
 
@@ -116,10 +99,10 @@ def _tell_classes(names: Sequence[str]) -> None:
         note(f"classes: {', '.join(f'{label} is {name}' for label, name in enumerate(names))}")
 
 
-def _ks_vectors(arguments: argparse.Namespace, x: Any, graph: Any) -> NDArray[np.float32]:
+def _ks_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     steps = {"num_layers": arguments.layers, "alpha": arguments.alpha}
-    given: dict[str, Any] = {name: value for name, value in steps.items() if value is not None}
-    return ks_vectors(x, graph, **given, directed=arguments.directed, progress=True)
+    given = {name: value for name, value in steps.items() if value is not None}
+    return {**given, "directed": arguments.directed, "progress": True}
 
 
 def _build_index(

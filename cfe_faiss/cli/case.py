@@ -7,24 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.base.checks import as_count, as_labels, check_known
 from cfe_faiss.cli.output import announce, note
-from cfe_faiss.cli.parser import flag
+from cfe_faiss.cli.parser import call, flag
 from cfe_faiss.datasets import files_of, load
-from cfe_faiss.datasets.own import Ids, OwnFiles, OwnGraph, Source, read_own
+from cfe_faiss.datasets.own import Ids, OwnFiles, Source, read_own
 from cfe_faiss.datasets.own.classes import labels_of, read_classes, read_labels
-from cfe_faiss.datasets.own.graph import read_ids, read_nodes, read_numbers
+from cfe_faiss.datasets.own.graph import read_nodes, read_numbers
 from cfe_faiss.datasets.own.table import SUFFIXES, is_table
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder, table_encoder
 from cfe_faiss.finder.suspicious import check_table
 from cfe_faiss.index.protocol import EvidenceIndex
-
-# Options of own files, which have no effect without --features.
-OPTIONS = ("id", "edges", "neighbours", "predictions", "truth", "split", "categorical", "missing", "as_is")
 
 
 def refuse(arguments: argparse.Namespace, names: Sequence[str], where: str) -> None:
@@ -34,40 +31,17 @@ def refuse(arguments: argparse.Namespace, names: Sequence[str], where: str) -> N
             raise ValueError(f"{flag(name)} has no effect {where}")
 
 
-def read_files(arguments: argparse.Namespace, *needed: str, encode: bool = True) -> OwnGraph:
-    """Read the files that the options name; ``encode`` as in :func:`cfe_faiss.datasets.own.read_own`.
-
-    Raises
-    ------
-    ValueError
-        If one of the ``needed`` options is missing ("edges" or "neighbours" for "edges"), or a file is invalid.
-    """
-    for name in needed:
-        if getattr(arguments, name) is None and not (name == "edges" and arguments.neighbours is not None):
-            also = " or --neighbours" if name == "edges" else ""
-            raise ValueError(f"--features needs {flag(name)}{also}")
-    given = {name: getattr(arguments, name, None) for name in (*OPTIONS, "without", "compare")}
-    files = OwnFiles(arguments.features, **{name: value for name, value in given.items() if value is not None})
-    data = read_own(files, encode=encode)
-    if data.edge_index is not None and is_table(arguments.features):  # the finder checks a table without a graph
-        truth = None if data.y is None else data.y.astype(np.int32)
-        sensitive = [data.attributes.known("--sensitive", name) for name in arguments.sensitive or ()]
-        check_table(data.attributes, data.labels, truth, data.class_names, sensitive=sensitive, left_out=files.without)
-    if data.y is not None and (data.y < 0).any():
-        note(f"no true class for {int((data.y < 0).sum()):,} of {len(data.y):,} nodes")
-    return data
-
-
 @dataclass(frozen=True)
 class Names:
-    """The users' names of nodes and classes, if they are known."""
+    """The users' names of nodes and classes, and the true class of each node, (n,), if they are known."""
 
     ids: Ids | None
     classes: tuple[str, ...] = ()
+    truth: NDArray[np.int64] | None = None
 
     @classmethod
     def read(cls, arguments: argparse.Namespace, index: EvidenceIndex) -> "Names":
-        """Read the names of nodes and classes of an index from the files that it was built from.
+        """Read the names and true classes of an index from the files that it was built from.
 
         Raises
         ------
@@ -78,7 +52,7 @@ class Names:
             return cls(None)
         if arguments.id is None and arguments.predictions is None:
             raise ValueError("--features needs --id or --predictions: it names nodes or classes")
-        ids = read_ids(arguments.features, arguments.id)
+        ids = Ids.of_column(Source(arguments.features).read()[0], arguments.id)
         members = index.members()
         if len(members.ids) and members.ids[-1] >= len(ids):
             raise ValueError(
@@ -87,9 +61,14 @@ class Names:
             )
         if arguments.predictions is None:
             return cls(ids)
-        found = read_classes(arguments.predictions, None, ids)
-        check_labels(index, found.labels)
-        return cls(ids, found.names)
+        found = read_classes(arguments.predictions, arguments.truth, ids)
+        other = int((found.labels[members.ids] != members.labels).sum())
+        if other:
+            raise ValueError(
+                f"--predictions must be what the index was built from, got another class for {other:,} of "
+                f"{len(members.ids):,} nodes"
+            )
+        return cls(ids, found.names, found.y)
 
     def nodes(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
         """Return the names of nodes, or their numbers."""
@@ -130,17 +109,6 @@ def as_file(texts: Sequence[str]) -> Source | None:
     return source if source.path.name.lower().endswith((*SUFFIXES, ".npy")) else None
 
 
-def check_labels(index: EvidenceIndex, predicted: NDArray[Any]) -> None:
-    """Raise ValueError if an index holds other classes than these predictions of all nodes."""
-    members = index.members()
-    other = int((predicted[members.ids] != members.labels).sum())
-    if other:
-        raise ValueError(
-            f"--predictions must be what the index was built from, got another class for {other:,} of "
-            f"{len(members.ids):,} nodes"
-        )
-
-
 def check_files(arguments: argparse.Namespace) -> None:
     """Raise ValueError if an output of a command is one of its inputs, or a file of another program."""
     outputs = [path for name in arguments.outputs if (path := getattr(arguments, name)) is not None]
@@ -170,8 +138,8 @@ class Case:
         PyG ``Data``, or an :class:`~cfe_faiss.datasets.own.OwnGraph` where no model is trained.
     predicted
         Predicted classes, (n,) integers, or probabilities, (n, C); None without predictions.
-    model, model_name
-        The model that was trained here, and its name; None and "" if predictions were given.
+    model
+        The model that was trained here; None if predictions were given.
     attributes
         Attributes of the nodes, for ``as_attributes``.
     ids
@@ -183,7 +151,6 @@ class Case:
     attributes: Any
     ids: Ids
     model: Any = None
-    model_name: str = ""
 
     @property
     def labels(self) -> NDArray[np.int32]:
@@ -205,20 +172,6 @@ class Case:
         return np.unique(read_nodes(source, self.ids))
 
 
-def find_left_out(case: Case, names: Sequence[str]) -> list[str]:
-    """Return the attributes to leave out of the vectors. A column of many texts is not part of them.
-
-    Raises
-    ------
-    ValueError
-        If an attribute is not known.
-    """
-    attributes = as_attributes(case.attributes)
-    encoded = getattr(case.data, "feature_attributes", None)
-    known = [attributes.known("--without", name) for name in names]
-    return known if encoded is None else [name for name in known if name in encoded]
-
-
 def class_number(names: Sequence[str], option: str, text: str) -> int:
     """Return the number of a class that an option gives by its name or number.
 
@@ -233,15 +186,13 @@ def class_number(names: Sequence[str], option: str, text: str) -> int:
     return list(names).index(text)
 
 
-def read_case(arguments: argparse.Namespace, *needed: str, predict: bool = True, encode: bool = True) -> Case:
+def read_case(arguments: argparse.Namespace, *, predict: bool = True, encode: bool = True) -> Case:
     """Read a data set or own files, and train the model of the options if there are no predictions.
 
     Parameters
     ----------
     arguments
         With ``dataset`` or ``features``, and the options of both.
-    needed
-        Options that own files need, see :func:`read_files`.
     predict
         Whether predicted classes are needed.
     encode
@@ -251,13 +202,13 @@ def read_case(arguments: argparse.Namespace, *needed: str, predict: bool = True,
     if arguments.dataset is not None:
         case = _of_dataset(arguments, predict)
     else:
-        case = _of_files(arguments, needed, predict=predict, encode=encode)
+        case = _of_files(arguments, predict=predict, encode=encode)
     name = arguments.model or ("gcn" if arguments.dataset is not None else "")
     if not predict or not name or case.predicted is not None:
         return case
     graph: Any = case.data if arguments.dataset is not None else case.data.to_pyg(arguments.seed)
     model, predicted = train_model(name, graph, arguments.seed)
-    return replace(case, data=graph, predicted=predicted, model=model, model_name=name)
+    return replace(case, data=graph, predicted=predicted, model=model)
 
 
 def _of_dataset(arguments: argparse.Namespace, predict: bool) -> Case:
@@ -269,18 +220,45 @@ def _of_dataset(arguments: argparse.Namespace, predict: bool) -> Case:
     return Case(data, labels, data, Ids.of_rows(len(data.x)))
 
 
-def _of_files(arguments: argparse.Namespace, needed: tuple[str, ...], *, predict: bool, encode: bool) -> Case:
+def _of_files(arguments: argparse.Namespace, *, predict: bool, encode: bool) -> Case:
     name = arguments.model
     if predict and not name and arguments.predictions is None:
         raise ValueError("--features needs --predictions, or --model with --truth to train one")
+    if name and arguments.edges is None and arguments.neighbours is None:
+        raise ValueError("--features needs --edges or --neighbours")
+    if name and arguments.truth is None:
+        raise ValueError("--features needs --truth")
     if not encode and not name:
         refuse(arguments, ("edges", "neighbours", "missing", "as_is"), "without --model")
-    data = read_files(arguments, *needed, *(("edges", "truth") if name else ()), encode=encode or bool(name))
+    files: OwnFiles = call(OwnFiles, arguments)
+    data = read_own(files, encode=encode or bool(name))
+    if data.edge_index is not None and is_table(arguments.features):  # the finder checks a table without a graph
+        truth = None if data.y is None else data.y.astype(np.int32)
+        sensitive = [data.attributes.known("--sensitive", name) for name in arguments.sensitive or ()]
+        check_table(data.attributes, data.labels, truth, data.class_names, sensitive=sensitive, left_out=files.without)
+    if data.y is not None and (data.y < 0).any():
+        note(f"no true class for {int((data.y < 0).sum()):,} of {len(data.y):,} nodes")
     return Case(data, data.predicted if predict else None, data.attributes, data.ids)
 
 
-def table_finder(arguments: argparse.Namespace, case: Case, nodes: NDArray[np.int64]) -> EvidenceFinder:
-    """Return the finder of a table without a graph, see :meth:`cfe_faiss.EvidenceFinder.from_table`."""
+def make_finder(arguments: argparse.Namespace, case: Case, nodes: ArrayLike, **options: Any) -> EvidenceFinder:
+    """Return the finder of a case over some nodes; ``options`` go to its constructor, of a graph or a table."""
+    if case.data.edge_index is None:
+        return _make_table_finder(arguments, case, nodes, **options)
+    attributes, encoded = as_attributes(case.attributes), getattr(case.data, "feature_attributes", None)
+    left_out = [attributes.known("--without", name) for name in arguments.without or ()]
+    return EvidenceFinder.from_data(
+        case.data,
+        case.predicted if case.model is None else case.model,
+        features=attributes,
+        # A column of many texts is not part of the vectors.
+        without=[name for name in left_out if encoded is None or name in encoded],
+        nodes=nodes,
+        **options,
+    )
+
+
+def _make_table_finder(arguments: argparse.Namespace, case: Case, nodes: ArrayLike, **options: Any) -> EvidenceFinder:
     data, known = case.data, np.array([*case.data.class_names, None], object)
     scale = not arguments.as_is and is_table(arguments.features)
     return EvidenceFinder.from_table(
@@ -293,6 +271,7 @@ def table_finder(arguments: argparse.Namespace, case: Case, nodes: NDArray[np.in
         encoder=None if scale else lambda frame: table_encoder(frame, scale=False).fit_transform(frame),
         class_names=data.class_names,
         nodes=np.isin(np.arange(len(case.ids)), nodes),
+        **options,
     )
 
 

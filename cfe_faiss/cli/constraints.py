@@ -8,6 +8,7 @@ from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.base.checks import did_you_mean
 from cfe_faiss.cli.case import class_number
+from cfe_faiss.cli.parser import call
 
 CONSTRAINTS = (
     *("exact", "antiexact", "caliper", "std_caliper", "permitted", "target"),
@@ -17,12 +18,10 @@ CONSTRAINTS = (
 
 def constraints(arguments: argparse.Namespace, attributes: Attributes, classes: list[str]) -> Constraints | None:
     """Return the constraints of the options; None without any."""
-    if not any(getattr(arguments, name) for name in CONSTRAINTS):
-        return None
     target = arguments.target
-    return Constraints(
-        exact=arguments.exact or (),
-        antiexact=arguments.antiexact or (),
+    found: Constraints = call(
+        Constraints,
+        arguments,
         caliper=dict(_numbers("--caliper", arguments.caliper, attributes)),
         std_caliper=dict(_numbers("--std-caliper", arguments.std_caliper, attributes)),
         permitted={
@@ -30,11 +29,9 @@ def constraints(arguments: argparse.Namespace, attributes: Attributes, classes: 
             for name, text in parse_named("--permitted", arguments.permitted, attributes)
         },
         target=None if target is None else [class_number(classes, "--target", text) for text in target],
-        max_changed=arguments.max_changed,
-        min_hops=arguments.min_hops,
         common_neighbors=not arguments.no_common_neighbours,
-        ratio=arguments.ratio,
     )
+    return found or None
 
 
 def parse_named(option: str, texts: list[str] | None, attributes: Attributes) -> Iterable[tuple[str, str]]:

@@ -42,8 +42,8 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"cfe-faiss {__version__}")
     # Values of options that some commands lack
-    absent = ("encoding", "decimal", "features", "predictions", "model", "sensitive", "without", "nodes", "json", "csv")
-    top.set_defaults(**dict.fromkeys(absent), overwrite=False, seed=0)
+    absent = "encoding decimal features predictions truth model sensitive without nodes json csv"
+    top.set_defaults(**dict.fromkeys(absent.split()), overwrite=False, seed=0)
     _add_commands(top, Path(__file__).with_name("commands.txt").read_text(encoding="utf-8"))
     return top
 

@@ -17,7 +17,7 @@ from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.model_comparison import BASELINE
 from cfe_faiss.audit.reporting.conditions import FEWEST_CASES
 from cfe_faiss.audit.reporting.files import report_files
-from cfe_faiss.cli.case import Case, class_number, find_left_out, inputs_of, read_case, table_finder
+from cfe_faiss.cli.case import Case, class_number, inputs_of, make_finder, read_case
 from cfe_faiss.cli.constraints import constraints, number, parse_named
 from cfe_faiss.cli.parser import call
 from cfe_faiss.datasets.own.classes import read_classes, read_labels
@@ -83,19 +83,9 @@ def run_case(arguments: argparse.Namespace) -> None:
 
 def _finder(arguments: argparse.Namespace, case: Case) -> tuple[EvidenceFinder, Constraints | None]:
     """Return the finder of a case, and the constraints of the options."""
-    attributes, nodes = as_attributes(case.attributes), case.nodes(arguments.nodes)
-    where = constraints(arguments, attributes, list(case.data.class_names))
-    if case.data.edge_index is None:
-        return table_finder(arguments, case, nodes), where
-    finder = EvidenceFinder.from_data(
-        case.data,
-        case.predicted if case.model is None else case.model,
-        features=attributes,
-        without=find_left_out(case, arguments.without or ()),
-        nodes=nodes,
-        progress=True,
-    )
-    return finder, where
+    where = constraints(arguments, as_attributes(case.attributes), list(case.data.class_names))
+    options = {} if case.data.edge_index is None else {"progress": True}
+    return make_finder(arguments, case, case.nodes(arguments.nodes), **options), where
 
 
 def _others(arguments: argparse.Namespace, case: Case) -> dict[str, NDArray[Any]]:
@@ -118,7 +108,7 @@ def _subject(arguments: argparse.Namespace, case: Case) -> audit.Subject:
         title=arguments.title or "",
         people=arguments.people or "",
         data=str(arguments.dataset or arguments.features),
-        model=case.model_name or f"predictions of {arguments.predictions.path}",
+        model=f"predictions of {arguments.predictions.path}" if case.model is None else arguments.model or "gcn",
         command=shlex.join(["cfe-faiss", *arguments.argv]),
         seed=arguments.seed,
         files={str(path): _sha256(path) for path in inputs_of(arguments) if path.is_file()},

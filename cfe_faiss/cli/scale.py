@@ -38,16 +38,16 @@ def show_status(arguments: argparse.Namespace) -> None:
 
     stages = Job(arguments.directory).status()
     columns: Columns = {"stage": np.array([stage.name for stage in stages], object)}
-    for name, field in {"finished": "finished", "of": "blocks"}.items():
-        columns[name] = np.array([getattr(stage, field) for stage in stages])
+    columns["finished"] = np.array([stage.finished for stage in stages])
+    columns["of"] = np.array([stage.blocks for stage in stages])
     titles = {"bytes": "written", "peak_bytes": "peak memory", "seconds": "time", "cpu_seconds": "processors"}
     for field, title in {**titles, "seconds_left": "left"}.items():
-        values = [getattr(stage, field) for stage in stages]
+        values: list[Any] = [getattr(stage, field) for stage in stages]
+        values = [np.nan if value is None else value for value in values]
         if arguments.format is None:
-            shown: Any = _size if "bytes" in field else _time
-            columns[title] = np.array([shown(np.nan if value is None else value) for value in values], object)
+            columns[title] = np.array([_size(value) if "bytes" in field else _time(value) for value in values], object)
         else:
-            columns[field] = np.array([np.nan if value is None else value for value in values])
+            columns[field] = np.array(values)
     write(columns, arguments.format)
 
 

@@ -9,19 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.base.extras import extra
 from cfe_faiss.cli.case import Case, Names, compare, read_case, train_model
 from cfe_faiss.cli.constraints import CONSTRAINTS, constraints
 from cfe_faiss.cli.output import Columns, describe, note, write
+from cfe_faiss.cli.parser import call
 from cfe_faiss.datasets.own.graph import read_attributes
 from cfe_faiss.files.format import read_header, read_index
 from cfe_faiss.files.pictures import write_picture
-from cfe_faiss.finder import EvidenceFinder, PairEvidence
 from cfe_faiss.graph.ks import ks_similarity
 from cfe_faiss.index.protocol import EvidenceIndex
-from cfe_faiss.pairs import Pairs, global_evidence
+from cfe_faiss.pairs import global_evidence
+from cfe_faiss.search.exact import slices
+from cfe_faiss.search.query import Query
 
 _PAIRS_AT_ONCE = 1 << 16
 
@@ -35,15 +36,11 @@ def run_local(arguments: argparse.Namespace) -> None:
     asked = names.find(arguments.nodes, index)
     nodes = known.ids if asked is None else asked
     known.find(nodes, name="nodes")
-    conditions = _conditions(arguments, index, names)
-    if conditions is not None:
-        if arguments.recall is not None or arguments.nprobe is not None:
-            raise ValueError("--recall and --nprobe have no effect with constraints: such a search is exact")
-        finder, where = conditions
-        found = finder.local(nodes, arguments.k, where=where, progress=True)
-        D, I = found.similarity, found.evidence
-    else:
-        D, I = index.search_stored(asked, arguments.k, arguments.nprobe, recall=arguments.recall, progress=True)
+    conditions = _conditions(arguments, names)
+    if conditions and (arguments.recall is not None or arguments.nprobe is not None):
+        raise ValueError("--recall and --nprobe have no effect with constraints: such a search is exact")
+    effort = index.as_effort(arguments.nprobe, arguments.recall, exact=bool(conditions))
+    D, I = index.answer(Query(as_count("k", arguments.k), ids=asked, **conditions), effort, progress=True)
     row, place = np.nonzero(I >= 0)
     short = int((I[:, -1] < 0).sum())
     if short:
@@ -56,14 +53,9 @@ def run_global(arguments: argparse.Namespace) -> None:
     """Write the most similar pairs."""
     index = open_index(arguments)
     names = Names.read(arguments, index)
-    conditions = _conditions(arguments, index, names)
-    pairs: Pairs | PairEvidence
-    options = {"exact": not arguments.approximate, "per_node": arguments.per_node}
-    if conditions is None:
-        pairs = global_evidence(index, arguments.k, **options, progress=True, nprobe=arguments.nprobe)
-    else:
-        finder, where = conditions
-        pairs = finder.top_pairs(arguments.k, **options, where=where, progress=True)
+    conditions = _conditions(arguments, names)
+    exact = not arguments.approximate
+    pairs = call(global_evidence, arguments, index=index, exact=exact, progress=True, **conditions)
     if len(pairs) < arguments.k:
         note(f"fewer than {arguments.k} found: {len(pairs)}")
     sides = {"source": pairs.source, "target": pairs.target}
@@ -86,15 +78,13 @@ def _columns(
     return {**ids, **others, "similarity": _similarity(index, source, target, found), **labels}
 
 
-def _conditions(
-    arguments: argparse.Namespace, index: EvidenceIndex, names: Names
-) -> tuple[EvidenceFinder, Constraints | None] | None:
-    """Return a finder that knows the attributes of the nodes, and the constraints of the options; None without any."""
-    if not any(getattr(arguments, name) for name in CONSTRAINTS):
-        return None
+def _conditions(arguments: argparse.Namespace, names: Names) -> dict[str, Any]:
+    """Return the constraints of the options, and the attributes that they use; nothing without constraints."""
+    given = [getattr(arguments, name) for name in CONSTRAINTS]
+    if all(value is None or value is False for value in given):
+        return {}
     attributes = read_attributes(arguments.features, arguments.id)
-    finder = EvidenceFinder.from_index(index, features=attributes, class_names=names.classes or None)
-    return finder, constraints(arguments, attributes, list(names.classes))
+    return {"where": constraints(arguments, attributes, list(names.classes)), "attributes": attributes}
 
 
 def open_index(arguments: argparse.Namespace) -> EvidenceIndex:
@@ -108,21 +98,16 @@ def open_index(arguments: argparse.Namespace) -> EvidenceIndex:
 def _similarity(
     index: EvidenceIndex, v: NDArray[np.int64], u: NDArray[np.int64], found: NDArray[np.float32]
 ) -> NDArray[Any]:
-    """Return similarities in float64, if the index holds vectors and not codes of them."""
-    if not index.keeps_vectors:
+    """Return cosines in float64, if the index holds vectors and not codes of them; other metrics as found."""
+    if not index.keeps_vectors or index.metric != "cosine":
         return found
-    similarity = np.empty(len(v))
-    for start in range(0, len(v), _PAIRS_AT_ONCE):
-        pairs = slice(start, start + _PAIRS_AT_ONCE)
-        similarity[pairs] = similarity64(index, v[pairs], u[pairs])
-    return similarity
+    parts = [similarity64(index, v[pairs], u[pairs]) for pairs in slices(len(v), _PAIRS_AT_ONCE)]
+    return np.concatenate(parts or [np.empty(0)])
 
 
 def similarity64(index: EvidenceIndex, v: NDArray[np.int64], u: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the similarity of pairs of stored vectors in float64."""
     ids, places = np.unique(np.stack([v, u]), return_inverse=True)
-    if not len(ids):
-        return np.empty(0)
     left, right = places.reshape(2, -1)
     return ks_similarity(index.reconstruct_batch(ids), left, right, dtype=np.float64)
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
-from sklearn.neighbors import kneighbors_graph
 from sklearn.preprocessing import minmax_scale, scale
 
 from cfe_faiss.base.checks import as_matrix
 from cfe_faiss.base.extras import extra
 from cfe_faiss.datasets import SOURCES, missing_files, not_found
+from cfe_faiss.datasets.own.graph import nearest_neighbours
 
 with extra("gnn"):
     import pandas as pd
@@ -56,26 +56,22 @@ def read_pyg(name: str, root: Path) -> Data:
     # changes the warning filters while it reads old pickles.
     with TemporaryDirectory(prefix="cfe-faiss-") as scratch, warnings.catch_warnings():
         raw = Path(scratch, *Path(source["folder"]).parts[1:])
-        if missing:
-            with _impatient():
-                try:
-                    graph = build(scratch)[0]
-                except Exception as error:
-                    reason = f"The download failed ({type(error).__name__}: {error}). "
-                    raise not_found(name, root, reason) from error
-            _move(missing, raw, folder)
-        else:
+        if not missing:
             raw.parent.mkdir(parents=True, exist_ok=True)
             raw.symlink_to(folder.resolve(), target_is_directory=True)
+        try:
             # PyG reports every processing on standard error.
-            with redirect_stderr(io.StringIO()):
-                try:
-                    graph = build(scratch)[0]
-                except (OSError, MemoryError):
-                    raise
-                except Exception as error:
-                    names = ", ".join(source["files"])
-                    raise ValueError(f"PyG cannot read {names} in {folder}: {type(error).__name__}: {error}") from error
+            with _impatient() if missing else redirect_stderr(io.StringIO()):
+                graph = build(scratch)[0]
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            if missing:
+                raise not_found(name, root, f"The download failed ({reason}). ") from error
+            if isinstance(error, OSError | MemoryError):
+                raise
+            raise ValueError(f"PyG cannot read {', '.join(source['files'])} in {folder}: {reason}") from error
+        if missing:
+            _move(missing, raw, folder)
     several = graph.y.ndim > 1  # a column of 0 and 1 for each class
     count = graph.y.shape[1] if several else int(graph.y.max()) + 1
     return Data(
@@ -133,8 +129,7 @@ def read_nifty(name: str, root: Path) -> Data:
 def patients() -> Data:
     """Build the patients' similarity graph."""
     table = load_breast_cancer()
-    neighbours = kneighbors_graph(scale(table.data), NEIGHBOURS).tocoo()
-    edges = np.stack([neighbours.row, neighbours.col]).astype(np.int64)
+    edges = nearest_neighbours(scale(table.data), NEIGHBOURS)
     data = _graph(as_matrix("data", table.data), scale, edges, table.target)
     data.feature_names = table.feature_names.tolist()
     data.class_names = table.target_names.tolist()

@@ -15,7 +15,7 @@ from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_dense, as_matrix, as_unit_rows, is_sparse, to_host
 from cfe_faiss.finder.inputs import probabilities_of
 from cfe_faiss.finder.names import as_row_ids, row_numbers
-from cfe_faiss.finder.table import call_on_table, class_texts
+from cfe_faiss.finder.table import class_texts, predictions_of_table
 from cfe_faiss.graph.edges import is_torch_sparse, parts_for_the_model
 from cfe_faiss.graph.metapath import is_heterogeneous
 from cfe_faiss.graph.updates import KSVectors, as_edges, features_of_nodes
@@ -222,15 +222,14 @@ def _vectors_after(finder: EvidenceFinder, rows: _Rows) -> tuple[Any, Floats, In
         differs = (vectors[rows.changed] != finder.vectors[rows.changed]).any(axis=1)
         return None, vectors, np.append(np.sort(rows.changed[differs]), new), []
     columns = slice(None) if finder.source.columns is None else finder.source.columns
-    changes = {
-        "add_edges": rows.edges[0],
-        "remove_edges": rows.edges[1],
-        "x": dict(zip(rows.changed.tolist(), rows.values[:, columns], strict=True)),
-        "add_nodes": rows.added[:, columns] if len(rows.added) else None,
-        "remove_nodes": rows.removed,
-        "edge_weight": rows.weights,
-    }
-    prepared = _ks_of(finder).prepare(**changes)
+    prepared = _ks_of(finder).prepare(
+        add_edges=rows.edges[0],
+        remove_edges=rows.edges[1],
+        x=dict(zip(rows.changed.tolist(), rows.values[:, columns], strict=True)),
+        add_nodes=rows.added[:, columns],
+        remove_nodes=rows.removed,
+        edge_weight=rows.weights,
+    )
     return prepared.graph, prepared.vectors.copy(), prepared.changed, [prepared.complete]
 
 
@@ -259,10 +258,7 @@ def _predict(finder: EvidenceFinder, data: Any, n: int, predictions: Any, featur
         why = "the finder has no model" if model is None else "its data has values of edges or several node types"
         raise ValueError(f"predictions must be given for all {n} rows after the change, since {why}, got None")
     elif is_table:
-        texts, _, shares = call_on_table(model, data)
-        if shares is not None:
-            shares = np.pad(shares, ((0, 0), (0, len(names or ()) - shares.shape[1])))
-        found = replace(as_predictions(np.array(texts, object), n, names), scores=shares)
+        found = predictions_of_table(model, data, names)
     elif getattr(data, "x", None) is None:
         found = predictions_of_rows(model, data, names, features)
     else:

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.attributes.classes import Predictions, check_names, node_count
+from cfe_faiss.attributes.classes import check_names, node_count
 from cfe_faiss.attributes.columns import Removed, kept_columns, leave_out
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
@@ -23,14 +23,14 @@ from cfe_faiss.finder.changes import Changes, Source, update
 from cfe_faiss.finder.inputs import EXACT_UP_TO
 from cfe_faiss.finder.names import as_row_ids, class_numbers, row_numbers
 from cfe_faiss.finder.results import LocalEvidence, PairEvidence, as_html, class_name
-from cfe_faiss.finder.scores import as_scores, gap_conditions, split_scores
-from cfe_faiss.finder.table import Roles, table_fields
+from cfe_faiss.finder.table import Roles, split_scores, table_fields
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.edges import parts_for_the_model
 from cfe_faiss.graph.ks import ks_similarity, ks_vectors
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 from cfe_faiss.pairs import global_evidence
+from cfe_faiss.search.exact import NOTHING, select_best, slices
 from cfe_faiss.search.query import Query
 
 _ROWS_AT_ONCE = 256  # rows whose pairs are searched together
@@ -376,7 +376,7 @@ class EvidenceFinder:
         vectors = as_unit_rows("X", dense)
         n = len(vectors)
         if scores is not None:
-            model, scores = _classes_for_scores(model, truth, class_names, n), as_scores(scores, n)
+            model, scores = _classes_for_scores(model, truth, class_names, n), inputs.as_scores(scores, n)
         elif model is None:
             raise ValueError("model or scores must be given, got None")
         predicted = predictions_of_rows(model, dense, class_names, features)
@@ -387,7 +387,7 @@ class EvidenceFinder:
             predicted.labels,
             inputs.fill_index(index, vectors, predicted.labels, searched),
             attributes=attributes,
-            truth=None if truth is None else inputs.true_classes(truth, n, predicted, class_names),
+            truth=None if truth is None else inputs.true_classes(truth, n, predicted.class_names, class_names),
             class_names=predicted.class_names,
             ids=None if ids is None else as_row_ids("ids", ids, n),
             probabilities=inputs.probabilities_of(predicted),
@@ -482,7 +482,7 @@ class EvidenceFinder:
         parts = table_fields(frame, model, Roles(id, truth, sensitive, without, probabilities, class_names), encoder)
         n = len(parts["labels"])
         if scores is not None:
-            parts |= {"scores": as_scores(values, n), "class_names": None}
+            parts |= {"scores": inputs.as_scores(values, n), "class_names": None}
         searched = np.arange(n) if nodes is None else np.unique(row_numbers("nodes", nodes, parts["ids"], n))
         files = (Path(source).resolve(),) if isinstance(source, str | Path) else ()
         return cls(index=inputs.fill_index(index, parts["vectors"], parts["labels"], searched), files=files, **parts)
@@ -540,7 +540,7 @@ class EvidenceFinder:
             labels,
             index,
             attributes=known,
-            truth=None if truth is None else inputs.true_classes(truth, n, Predictions(labels, None, names), names),
+            truth=None if truth is None else inputs.true_classes(truth, n, names, names),
             class_names=names,
             ids=None if ids is None else as_row_ids("ids", ids, n),
             sensitive=_sensitive(sensitive, known),
@@ -592,7 +592,9 @@ class EvidenceFinder:
         ids = members.ids if nodes is None else self.searched("nodes", nodes)
         query = Query(as_count("k", k), ids=None if nodes is None else ids, **self._conditions(where, min_gap))
         if query.where is not None:
-            _refuse_effort(recall=recall, nprobe=nprobe, exact=exact)
+            for name, value in (("recall", recall), ("nprobe", nprobe), ("exact", exact)):
+                if value is not None and value is not True:
+                    raise ValueError(f"{name} must be left out with where (such a search is exact), got {name}={value}")
             exact = True
         elif recall is None and nprobe is None and exact is None:
             exact, recall = (True, None) if len(members.ids) <= EXACT_UP_TO else (False, _RECALL)
@@ -778,19 +780,17 @@ class EvidenceFinder:
         scores, gap = self.scores, _LEAST_GAP
         if scores is None:
             raise ValueError("widest_pairs is for a finder with scores: with classes use top_pairs")
-        best: tuple[Any, Any, Any] = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
-        ids = self.index.members().ids
-        for first in range(0, len(ids), _ROWS_AT_ONCE):
-            block = ids[first : first + _ROWS_AT_ONCE]
-            lims, D, I = self.index.answer_range(Query(threshold=low, ids=block, **self._conditions(where, gap)))
-            new: tuple[Any, Any, Any] = np.repeat(block, np.diff(lims)), I, D
-            source, target, similarities = (np.append(a, b[new[0] < I]) for a, b in zip(best, new, strict=True))
-            gaps = abs(scores[source] - scores[target])
-            order = np.lexsort((target, source, -gaps))[:k]
-            best = source[order], target[order], similarities[order]
-            if len(order) == k:
-                gap = max(gap, float(gaps[order[-1]]))
-        return PairEvidence(*best, self.labels, replace(self))
+        best, ids = NOTHING, self.index.members().ids
+        for part in slices(len(ids), _ROWS_AT_ONCE):
+            query = Query(threshold=low, ids=ids[part], **self._conditions(where, gap))
+            lims, _, target = self.index.answer_range(query)
+            source = np.repeat(ids[part], np.diff(lims))
+            gaps: Any = abs(scores[source] - scores[target])
+            best = select_best([best, (source, target, gaps)], k)
+            if len(best[2]) == k:
+                gap = max(gap, float(best[2][-1]))
+        source, target, _ = best
+        return PairEvidence(source, target, ks_similarity(self.vectors, source, target), self.labels, replace(self))
 
     def _conditions(self, where: Constraints | None, min_gap: float | None = None) -> dict[str, Any]:
         """Return constraints with numbers of classes, and what they refer to, as arguments of a search."""
@@ -800,7 +800,7 @@ class EvidenceFinder:
             needed = "left out for a finder without scores" if self.scores is None else "given for a finder with scores"
             raise ValueError(f"min_gap must be {needed}, got {min_gap}")
         if min_gap is not None and self.scores is not None:
-            return {**gap_conditions(where, min_gap, self.scores, self.attributes), "graph": self.graph}
+            return {**inputs.gap_conditions(where, min_gap, self.scores, self.attributes), "graph": self.graph}
         if where is None:
             return {}
         return {"where": where.numbered(self.class_names), "attributes": self.attributes, "graph": self.graph}
@@ -819,9 +819,3 @@ def _sensitive(names: Sequence[str], attributes: Attributes | None) -> tuple[str
     if given and attributes is None:
         raise ValueError(f"sensitive must name attributes, which features hold, got {given[0]!r} without features")
     return tuple(attributes.known("sensitive", name) for name in given) if attributes is not None else ()
-
-
-def _refuse_effort(**given: Any) -> None:
-    for name, value in given.items():
-        if value is not None and value is not True:
-            raise ValueError(f"{name} must be left out with where (such a search is exact), got {name}={value}")

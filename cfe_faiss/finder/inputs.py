@@ -1,19 +1,22 @@
-"""Checked arguments of a finder: graph, attributes, true classes and index."""
+"""Checked arguments of a finder: graph, attributes, true classes, scores and index."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from cfe_faiss.attributes.classes import Predictions, as_predictions
+from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, attributes_of
 from cfe_faiss.base.arrays import Doubles, Floats, Int32s, Ints
-from cfe_faiss.base.checks import as_array, as_count, as_labels
+from cfe_faiss.base.checks import as_array, as_count, as_labels, as_number
 from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, metapath_graph
 from cfe_faiss.index.factory import evidence_factory
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.metric import Metric
+from cfe_faiss.search.query import Rules
 
 _ROUNDING = 1e-3
 EXACT_UP_TO = 100_000
@@ -80,13 +83,13 @@ def fill_index(index: str | EvidenceIndex | None, vectors: Floats, labels: Int32
     return built
 
 
-def true_classes(truth: Any, n: int, predicted: Predictions, class_names: Sequence[str] | None) -> Int32s:
-    """Return true classes in the numbering of the predicted ones, both given as numbers or both as texts."""
+def true_classes(truth: Any, n: int, predicted: Sequence[str] | None, class_names: Sequence[str] | None) -> Int32s:
+    """Return true classes in the numbering of the ``predicted`` names, both given as numbers or both as texts."""
     if np.asarray(truth).dtype.kind in "biu":
-        if predicted.class_names is not None and class_names is None:
+        if predicted is not None and class_names is None:
             raise ValueError("truth must be texts, as the predicted classes are, or class_names be given, got numbers")
         return as_labels("truth", truth, n, unknown=True)
-    return as_predictions(truth, n, predicted.class_names, "truth").labels
+    return as_predictions(truth, n, predicted, "truth").labels
 
 
 def truth_of(data: Any, n: int) -> Int32s | None:
@@ -117,3 +120,30 @@ def check_cosine(index: EvidenceIndex) -> None:
     """Raise ValueError unless an index compares vectors by cosine, as the figures of a finder do."""
     if index.metric != "cosine":
         raise ValueError(f"index must have metric 'cosine' in a finder, got {index!r}")
+
+
+def as_scores(values: Any, n: int) -> Doubles:
+    """Return the scores of n rows, (n,); ValueError if one is missing or infinite."""
+    array = as_array("scores", values).astype(np.float64)
+    if array.shape != (n,):
+        raise ValueError(f"scores must have shape ({n},), one per row, got {array.shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"scores must be finite, got {array[~np.isfinite(array)][0]}")
+    return array
+
+
+def gap_conditions(
+    where: Constraints | None, min_gap: float, scores: Doubles, attributes: Attributes | None
+) -> dict[str, Any]:
+    """Return the arguments of a search for rows of any class whose scores differ by at least ``min_gap``."""
+    gap, name = as_number("min_gap", min_gap, 0.0, np.inf), "score"
+    if gap == 0:
+        raise ValueError("min_gap must be above 0, got 0")
+    known = {} if attributes is None else dict(attributes)
+    while name in known:
+        name += "_"
+    where = Constraints() if where is None else where
+    most = None if where.max_changed is None else where.max_changed + 1  # scores always differ
+    where = replace(where, caliper={**where.caliper, name: -gap}, max_changed=most)
+    table = Attributes({**known, name: scores}, np.arange(len(scores)))
+    return {"where": where, "attributes": table, "rules": Rules(neighbors="any")}

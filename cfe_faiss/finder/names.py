@@ -65,11 +65,12 @@ def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count:
     if names is None:
         by_name |= {str(c): c for c in range(count)}
     several = isinstance(given, list | tuple | set | frozenset | np.ndarray) and np.ndim(np.array(given, object)) > 0
+    are_numbers = bool(names) and all(name.removeprefix("-").isdecimal() for name in names or ())
     found: dict[int, None] = {}
     for value in given if several else [given]:
         is_number = isinstance(value, int | np.integer)
         number = by_name.get(str(int(value)) if is_number else str(value))
-        if is_number and number is None and not _are_numbers(names) and 0 <= value < count:
+        if is_number and number is None and not are_numbers and 0 <= value < count:
             number = int(value)
         if number is None:
             hint = did_you_mean(str(value), known)
@@ -88,7 +89,3 @@ def _key(value: Any, ids: Array) -> Any:
         return int(value)
     except ValueError:
         return value
-
-
-def _are_numbers(names: Sequence[str] | None) -> bool:
-    return bool(names) and all(name.removeprefix("-").isdecimal() for name in names or ())

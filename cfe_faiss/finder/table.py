@@ -1,7 +1,7 @@
 """A table and a model as fields of a finder: vectors, classes, ids and attributes."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,18 +57,17 @@ def table_fields(frame: Any, model: Any, roles: Roles, encoder: Any) -> dict[str
         check_column("feature_names_in_ of model", name, table) for name in getattr(model, "feature_names_in_", known)
     ]
     data = table[asked if is_called else known]
-    predicted, names, shares = _predict(model, data, table, roles)
-    true = None if roles.truth is None else class_texts("truth", _column(table, roles.truth), len(table))
-    if roles.class_names is not None:
-        names = tuple(map(str, roles.class_names))
-        predicted, true = _by_name(predicted, names), true and _by_name(true, names)
-    elif true is not None:
-        names = (*names, *sort_names(set(true) - {*names, ""}))
-    labels = codes_of("model (the predictions)", predicted, names)
-    truth = None if true is None else codes_of("truth", true, names)
+    predicted = _predict(model, data, table, roles)
+    labels, shares, names = predicted.labels, predicted.scores, predicted.class_names or ()
+    truth = None
+    if roles.truth is not None:
+        true = class_texts("truth", _column(table, roles.truth), len(table))
+        if roles.class_names is None:
+            names = (*names, *sort_names(set(true) - {*names, ""}))
+        truth = codes_of("truth", _by_name(true, names), names)
     vectors = encode_columns(table[[name for name in known if name not in left_out]], encoder, left_out)
     check_table(attributes, labels, truth, names, sensitive=sensitive, left_out=left_out, called=is_called)
-    if shares is not None:  # classes that the model does not know have no probability
+    if shares is not None:  # classes that are never predicted have no probability
         shares = np.pad(shares, ((0, 0), (0, len(names) - shares.shape[1])))
     return {
         "vectors": vectors,
@@ -120,6 +119,13 @@ def as_frame(frame: Any) -> "tuple[pd.DataFrame, Array | None]":
     return table, index
 
 
+def split_scores(frame: Any, name: str) -> tuple[Any, Array, Array | None]:
+    """Return a table without its column of scores, the scores, and the ids in its index, or None."""
+    table, index = as_frame(frame)
+    check_column("scores", name, table)
+    return table.drop(columns=[name]), table[name].to_numpy(), index
+
+
 def _plain(column: Any) -> Any:
     """Return a column of a file as integers or floats if it holds numbers, else as texts or None."""
     numbers = as_numbers(column)
@@ -143,10 +149,11 @@ def _column_names(given: Any) -> list[str]:
     return [given] if isinstance(given, str) else list(given) if several else []
 
 
-def call_on_table(model: Any, frame: "pd.DataFrame") -> tuple[list[str], tuple[str, ...], Doubles | None]:
-    """Return predicted classes of the rows of a frame as texts, the names of the classes, and probabilities.
+def predictions_of_table(model: Any, frame: "pd.DataFrame", class_names: Sequence[str] | None = None) -> Predictions:
+    """Return the predictions of a model for the rows of a frame, with probabilities or without scores.
 
-    An estimator that was fitted without column names gets an array, any other model the frame.
+    Without ``class_names``, classes are numbered as in the model. An estimator that was fitted without column names
+    gets an array, any other model the frame.
     """
     given: Any = frame
     if hasattr(model, "n_features_in_") and not hasattr(model, "feature_names_in_"):
@@ -156,46 +163,56 @@ def call_on_table(model: Any, frame: "pd.DataFrame") -> tuple[list[str], tuple[s
                 f"({', '.join(frame.columns[:20])}): fit it on a frame, or leave columns out of frame"
             )
         given = frame.to_numpy()
+    argument = "the model's output"
     if not hasattr(model, "predict"):
-        return _by_scores(as_predictions(model(given), len(frame), None, "the model's output"))
-    texts = class_texts("the model's output", model.predict(given), len(frame))
+        return _of_scores(argument, as_predictions(model(given), len(frame), None, argument), class_names)
+    texts = class_texts(argument, model.predict(given), len(frame))
     if not hasattr(model, "classes_"):
-        return texts, sort_names(set(texts)), None
-    names = tuple(class_texts("model.classes_", model.classes_, len(model.classes_)))
+        return _numbered(argument, texts, sort_names(set(texts)), None, class_names)
+    own = class_texts("model.classes_", model.classes_, len(model.classes_))
     shares = np.asarray(model.predict_proba(given), np.float64) if hasattr(model, "predict_proba") else None
-    return texts, names, shares
+    return _numbered(argument, texts, own, shares, class_names)
 
 
-def _predict(
-    model: Any, data: "pd.DataFrame", table: "pd.DataFrame", roles: Roles
-) -> tuple[list[str], tuple[str, ...], Doubles | None]:
-    """Return predicted classes as texts, all class names, and probabilities if they are known."""
-    argument, class_names = "model (the predictions)", roles.class_names
+def _predict(model: Any, data: "pd.DataFrame", table: "pd.DataFrame", roles: Roles) -> Predictions:
+    """Return the predicted class of every row, and probabilities if they are known."""
+    argument, names = "model (the predictions)", roles.class_names
     values = None if is_model(model) else _column(table, model)
-    shares = None
     if values is None:
-        texts, names, shares = call_on_table(model, data)
+        found = predictions_of_table(model, data, names)
     elif np.ndim(values) == 2:
-        texts, names, shares = _by_scores(as_predictions(values, len(table), class_names, argument))
+        found = _of_scores(argument, as_predictions(values, len(table), names, argument), names)
     else:
         texts = class_texts(argument, values, len(table))
-        names = sort_names(set(texts) - {""})
+        found = _numbered(argument, texts, sort_names(set(texts) - {""}), None, names)
+    given, known = roles.probabilities, found.class_names or ()
+    if given is None:
+        return found
+    columns = [check_column("probabilities", name, table) for name in _column_names(given)]
+    columns = list(known) if set(columns) == set(known) else columns
+    return replace(found, scores=_as_probabilities(table[columns] if columns else given, len(table), known))
+
+
+def _of_scores(argument: str, found: Predictions, class_names: Sequence[str] | None) -> Predictions:
+    """Return :func:`_numbered` of predictions whose classes may have no names."""
+    count = int(found.labels.max()) + 1 if found.scores is None else found.scores.shape[1]
+    own = found.class_names or tuple(map(str, range(count)))
+    texts = [own[label] for label in found.labels.tolist()]
+    return _numbered(argument, texts, own, probabilities_of(found), class_names)
+
+
+def _numbered(
+    argument: str, texts: list[str], own: Sequence[str], shares: Doubles | None, class_names: Sequence[str] | None
+) -> Predictions:
+    """Return predictions in the numbering of class names, from texts and probabilities of the model's own classes."""
+    names = tuple(own) if class_names is None else tuple(map(str, class_names))
     if "" in texts:
         raise ValueError(f"model must predict a class for every row, got none for row {texts.index('')}")
-    given = roles.probabilities
-    if given is not None:
-        columns = [check_column("probabilities", name, table) for name in _column_names(given)]
-        columns = list(names) if set(columns) == set(names) else columns
-        order = names if class_names is None else tuple(map(str, class_names))
-        shares = _as_probabilities(table[columns] if columns else given, len(table), order)
-    return texts, names, shares
-
-
-def _by_scores(found: Predictions) -> tuple[list[str], tuple[str, ...], Doubles | None]:
-    """Return the same of predictions whose classes may have no names."""
-    count = int(found.labels.max()) + 1 if found.scores is None else found.scores.shape[1]
-    names = found.class_names or tuple(map(str, range(count)))
-    return [names[label] for label in found.labels.tolist()], names, probabilities_of(found)
+    scores = None
+    if shares is not None:  # classes that the model does not know have no probability
+        scores = np.zeros((len(texts), len(names)))
+        scores[:, codes_of("model.classes_", _by_name(own, names), names)] = shares
+    return Predictions(codes_of(argument, _by_name(texts, names), names), scores, names)
 
 
 def _find_removed(attributes: Attributes, given: Iterable[str]) -> Removed | None:
@@ -209,10 +226,11 @@ def _find_removed(attributes: Attributes, given: Iterable[str]) -> Removed | Non
     return Removed(names, gone, copies, tuple(p for p in found if p.column not in gone)) if names else None
 
 
-def _by_name(texts: list[str], names: tuple[str, ...]) -> list[str]:
+def _by_name(texts: Sequence[str], names: tuple[str, ...]) -> list[str]:
     """Return classes by name, if they are the numbers 0..C-1 of the names."""
     numbers = {str(c): name for c, name in enumerate(names)} | {"": ""}
-    return [numbers[text] for text in texts] if set(texts) <= set(numbers) and not set(texts) & set(names) else texts
+    are_numbers = set(texts) <= set(numbers) and not set(texts) & set(names)
+    return [numbers[text] for text in texts] if are_numbers else list(texts)
 
 
 def _as_probabilities(values: Any, n: int, names: tuple[str, ...]) -> Doubles:

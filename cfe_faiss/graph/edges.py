@@ -144,15 +144,15 @@ def _of_data(data: Any, num_nodes: int | None, edge_weight: Any) -> Edges:
             "of shape (2, 0))"
         )
     weights = getattr(data, "edge_weight", None)
-    if edge_weight is not True:
-        return edges_of(given, num_nodes, edge_weight)
-    if weights is None:
-        if adj_t is None and not _is_matrix(given):
+    if edge_weight is True and weights is not None:
+        if _is_matrix(given):
+            raise ValueError(f"edge_weight=True needs weights in one place, got {name} with edge_weight and adj_t")
+        edge_weight = weights
+    elif edge_weight is True:
+        given = given if adj_t is None else adj_t
+        if not _is_matrix(given):
             raise ValueError(f"edge_weight=True needs edge_weight or adj_t, got {name} without either")
-        return edges_of(given if adj_t is None else adj_t, num_nodes, True)
-    if _is_matrix(given):
-        raise ValueError(f"edge_weight=True needs weights in one place, got {name} with edge_weight and adj_t")
-    return edges_of(given, num_nodes, weights)
+    return edges_of(given, num_nodes, edge_weight)
 
 
 def _is_matrix(graph: Any) -> bool:

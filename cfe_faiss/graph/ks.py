@@ -99,15 +99,45 @@ def ks_vectors(  # noqa: PLR0913
     memory = as_count("memory", memory)
     graph = as_graph(edge_index, features.shape[0], edge_weight=edge_weight, directed=directed)
 
-    with _work_matrices(features.shape, workspace) as (unit, new_unit):
+    work: AbstractContextManager[list[Floats]]
+    if workspace is None:
+        work = nullcontext([np.empty(features.shape, np.float32) for _ in range(2)])
+    else:
+        work = scratch(workspace, features.shape, 2)
+    with work as (unit, new_unit):
         lengths = _unit_rows(features, unit, result)
-        propagation = Propagation(graph, features.shape[1], alpha, None if workspace is None else memory)
+        propagation = propagation_of(graph, features.shape[1], alpha, 0 if workspace is None else memory)
+        free = releasing(graph.indices, graph.weights, unit, result, new_unit)
         for layer in range(num_layers):
             title = f"KS vectors, step {layer + 1} of {num_layers}" if progress else None
-            lengths = propagation.step(unit, lengths, result, new_unit, title)
-            unit, new_unit = new_unit, unit
-    _native.normalise_rows(result, np.empty(len(result)), threads.num_threads(result.size), releasing(result))
+            new_lengths = np.empty_like(lengths)
+            with threads.native_progress(title, graph.num_edges) as report:
+                propagation.step(unit, lengths, result, new_unit, new_lengths, progress=report, release=free)
+            unit, new_unit, lengths = new_unit, unit, new_lengths
+    normalise(result)
     return result
+
+
+def propagation_of(graph: Graph, d: int, alpha: float, memory: int = 0) -> _native.Propagation:
+    """Return the steps on a graph, for ``d`` features; ``memory`` bounds blocks of matrices in files, 0 in memory."""
+    count = threads.num_native_threads(2.0 * d * graph.num_edges)
+    return _native.Propagation(native_graph(graph), alpha, memory, count)
+
+
+def normalise(rows: Floats) -> Doubles:
+    """Divide rows by their norms in place; return the norms."""
+    norms = np.empty(len(rows))
+    _native.normalise_rows(rows, norms, threads.num_threads(rows.size), releasing(rows))
+    return norms
+
+
+def relative_lengths(norms: Doubles, largest: float) -> Floats:
+    """Return the norms of features divided by the largest one, (n,).
+
+    KS vectors do not change if all features are scaled together, and no vector outgrows the longest initial one, so
+    nothing overflows later.
+    """
+    return (norms / (largest or 1.0)).astype(np.float32)
 
 
 @overload
@@ -203,20 +233,8 @@ def _check_out(out: Floats, shape: tuple[int, int]) -> Floats:
     return out
 
 
-def _work_matrices(
-    shape: tuple[int, int], workspace: str | os.PathLike[str] | None
-) -> AbstractContextManager[list[Floats]]:
-    if workspace is None:
-        return nullcontext([np.empty(shape, dtype=np.float32) for _ in range(2)])
-    return scratch(workspace, shape, 2)
-
-
 def _unit_rows(features: Any, unit: Floats, aggregate: Floats) -> Floats:
-    """Fill ``unit`` with the rows divided by their norms and ``aggregate`` with x^0; return the norms of x^0.
-
-    The norms are divided by the largest one. KS vectors do not change if all features are scaled together, and no
-    vector outgrows the longest initial one, so nothing overflows later.
-    """
+    """Fill ``unit`` with the rows divided by their norms and ``aggregate`` with x^0; return the lengths of x^0."""
     norms = np.empty(len(unit), dtype=np.float64)
     step = max(_VALUES_PER_TASK // unit.shape[1], 1)
     blocks = [slice(first, first + step) for first in range(0, len(unit), step)]
@@ -231,7 +249,7 @@ def _unit_rows(features: Any, unit: Floats, aggregate: Floats) -> Floats:
     finite = np.isfinite(norms)
     if not finite.all():
         raise ValueError(f"x must be finite in float32, got NaN, infinity or beyond in row {np.argmin(finite)}")
-    lengths = (norms / (norms.max() or 1.0)).astype(np.float32)
+    lengths = relative_lengths(norms, norms.max())
 
     def scale(rows: slice) -> None:
         np.multiply(unit[rows], lengths[rows, None], out=aggregate[rows])
@@ -239,37 +257,3 @@ def _unit_rows(features: Any, unit: Floats, aggregate: Floats) -> Floats:
 
     threads.run(scale, blocks, work=unit.size)
     return lengths
-
-
-class Propagation:
-    """Steps of the propagation on one graph.
-
-    Parameters
-    ----------
-    graph
-        Its arrays may be memory maps. They must not change during the propagation.
-    d
-        Number of features.
-    alpha
-        Share of a node's own vector.
-    memory
-        Bytes for blocks of matrices in files. None: the matrices are in memory.
-    """
-
-    def __init__(self, graph: Graph, d: int, alpha: float, memory: int | None = None) -> None:
-        self._graph = graph
-        count = threads.num_native_threads(2.0 * d * graph.num_edges)
-        self._steps = _native.Propagation(native_graph(graph), alpha, memory or 0, count)
-
-    def step(
-        self, unit: Floats, lengths: Floats, aggregate: Floats, new_unit: Floats, title: str | None = None
-    ) -> Floats:
-        """Fill ``new_unit``, add to ``aggregate``, and return the new lengths: the same bits for every setting.
-
-        With a ``title``, show a progress bar with this name on standard error, if that is a terminal.
-        """
-        new_lengths = np.empty_like(lengths)
-        free = releasing(self._graph.indices, self._graph.weights, unit, aggregate, new_unit)
-        with threads.native_progress(title, self._graph.num_edges) as report:
-            self._steps.step(unit, lengths, aggregate, new_unit, new_lengths, progress=report, release=free)
-        return new_lengths

@@ -15,6 +15,7 @@ from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Ints
 from cfe_faiss.base.checks import as_array, as_count, as_dense, as_ids, as_matrix, as_number, to_host
 from cfe_faiss.graph import Graph, as_graph, native_graph
 from cfe_faiss.graph.edges import as_weights
+from cfe_faiss.graph.ks import normalise, relative_lengths
 
 _SPARE = 8  # matrices that must grow get room for this fraction of their rows more
 _FULL = 0.75  # share of the work of all rows above which all are computed
@@ -146,12 +147,12 @@ class KSVectors:
             raise ValueError(f"x must have shape (n, d) with n, d >= 1, got {features.shape}")
         self._set_graph(as_graph(edge_index, n, edge_weight=edge_weight, directed=directed))
         unit = features.copy()
-        norms = _normalise(unit)
+        norms = normalise(unit)
         largest = float(norms.max())
         known = np.empty((0, d), np.float32) if vectors is None else as_matrix("vectors", vectors, d).copy()
         if vectors is not None and len(known) != n:
             raise ValueError(f"vectors must have shape ({n}, {d}), got {known.shape}")
-        lengths = (_divide(norms, largest),)
+        lengths = (relative_lengths(norms, largest),)
         state = _State(n, 0, largest, norms, np.zeros(n, bool), (unit,), lengths, known)
         self._state = self._compute_all(state) if vectors is None else state
 
@@ -269,7 +270,7 @@ class KSVectors:
     def _compute(self, state: _State, change: _Change) -> tuple[_State, Ints]:
         """Return the state after a change and the ids whose vectors differ. Until it is set, it can be undone."""
         n, removed_nodes, rows, unit, *_ = change
-        norms = _normalise(unit)
+        norms = normalise(unit)
         linked = self._graph.change(n, removed_nodes, change.removed, change.added, change.weights)
         new = _next_state(state, self._graph.version, n, _largest(state, rows, norms))
         self._write(new.norms, rows, norms)
@@ -278,7 +279,7 @@ class KSVectors:
         plan = None
         is_complete = not self._stores_layers or len(state.units) >= self._num_layers
         if new.largest == state.largest and is_complete:
-            self._write(new.lengths[0], rows, _divide(norms, new.largest))
+            self._write(new.lengths[0], rows, relative_lengths(norms, new.largest))
             plan = self._plan(rows, linked)
         if plan is None:
             region, new = np.arange(n), self._compute_all(new)
@@ -374,13 +375,13 @@ class KSVectors:
             else:  # the next step reads these rows only, so the memory pages of other rows stay unused
                 unit, lengths = np.empty((n, unit.shape[1]), np.float32), np.empty(n, np.float32)
                 unit[rows], lengths[rows] = new_unit, new_lengths
-        _normalise(sums)
+        normalise(sums)
         self._write(state.vectors, rows, sums)
         return self._state.undo[-1][2], sums
 
     def _compute_all(self, state: _State) -> _State:
         """Return a state with all vectors and layers computed, from the rows of layer 0."""
-        unit, lengths = state.units[0][: state.n], _divide(state.norms[: state.n], state.largest)
+        unit, lengths = state.units[0][: state.n], relative_lengths(state.norms[: state.n], state.largest)
         units, all_lengths = [state.units[0]], [lengths]
         vectors = unit * lengths[:, None]
         _, graph = self._part(np.arange(state.n))
@@ -389,7 +390,7 @@ class KSVectors:
             if self._stores_layers and layer < self._num_layers:
                 units.append(unit)
                 all_lengths.append(lengths)
-        _normalise(vectors)
+        normalise(vectors)
         return replace(state, units=tuple(units), lengths=tuple(all_lengths), vectors=vectors)
 
 
@@ -398,17 +399,6 @@ def _next_state(state: _State, version: int, n: int, largest: float) -> _State:
     units, lengths = (tuple(_grow(array, n) for array in arrays) for arrays in (state.units, state.lengths))
     norms, removed, vectors = (_grow(array, n) for array in (state.norms, state.removed, state.vectors))
     return _State(n, version, largest, norms, removed, units, lengths, vectors)
-
-
-def _normalise(rows: Floats) -> Doubles:
-    """Divide rows by their norms in place; return the norms."""
-    norms = np.empty(len(rows))
-    _native.normalise_rows(rows, norms, threads.num_threads(rows.size))
-    return norms
-
-
-def _divide(norms: Doubles, largest: float) -> Floats:
-    return (norms / (largest or 1.0)).astype(np.float32)
 
 
 def _grow(array: Array, n: int) -> Array:

@@ -11,7 +11,7 @@ from cfe_faiss.base.arrays import Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_ids
 from cfe_faiss.base.extras import extra
 from cfe_faiss.graph.metapath import nodes_of
-from cfe_faiss.models.inference import device_of, inference, output_of
+from cfe_faiss.models.call import device_of, inference, output_of
 
 with extra("gnn"):
     import torch

@@ -120,7 +120,7 @@ def predictions_of(
     nodes = nodes_of(data, node_type)
     if callable(model):
         from cfe_faiss.models.batches import call_by_batches
-        from cfe_faiss.models.inference import call_once
+        from cfe_faiss.models.call import call_once
 
         if loader is not None:
             return call_by_batches(model, data, node_type, loader)
@@ -173,7 +173,7 @@ def _call_on_rows(model: Any, X: Array) -> Any:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(model, torch.nn.Module):
         return model(X)
-    from cfe_faiss.models.inference import device_of, inference
+    from cfe_faiss.models.call import device_of, inference
 
     device = device_of(model) or torch.device("cpu")
     with inference(model, device):

@@ -15,6 +15,7 @@ from cfe_faiss import _native
 from cfe_faiss.base import threads
 from cfe_faiss.base.temporary import release
 from cfe_faiss.graph.edges import as_weights
+from cfe_faiss.graph.ks import normalise, relative_lengths
 from cfe_faiss.scale.inputs import Input, Settings, Task
 from cfe_faiss.scale.tasks import Stage
 
@@ -42,7 +43,7 @@ def stages(settings: Settings, inputs: Mapping[str, Input]) -> list[Stage]:
         name = "vectors" if layer == last else f"step-{layer}"
         steps.append(Stage(name, settings.blocks, partial(step, layer=layer), (*reads, f"step-{layer - 1}")))
     if last == 0:
-        steps.append(Stage("vectors", settings.blocks, normalise, ("step-0",)))
+        steps.append(Stage("vectors", settings.blocks, no_step, ("step-0",)))
     return graph + steps
 
 
@@ -115,11 +116,14 @@ def merge_edges(task: Task, parts: int) -> Mapping[str, Any]:
     of_runs = [task.read("sort", part, "weights") for part in range(parts)] if weighted else []
     of_row = 2 * n if weighted else n  # keys per row
     most = max(1, task.memory // (_BYTES_OF_A_WEIGHTED_KEY if weighted else _BYTES_OF_A_KEY))
-    size = _count_keys(runs, of_row, first, stop)
+    begins = np.zeros(stop - first + 1, np.int64)  # number of keys before each row
+    for run in runs:
+        begins += np.searchsorted(run, np.arange(first, stop + 1) * of_row)
+    size = int(begins[-1] - begins[0])
     indices, weights = np.empty(size, np.int32), np.empty(size if weighted else 0, np.float32)
     indptr, count = np.zeros(stop - first + 1, np.int64), 0
-    for low, high in _row_ranges(runs, of_row, (first, stop), most):
-        ends = [np.searchsorted(run, [low * of_row, high * of_row]) for run in runs]
+    for low, high in _row_ranges(begins, most):
+        ends = [np.searchsorted(run, [(first + low) * of_row, (first + high) * of_row]) for run in runs]
         keys = _read_ranges(runs, ends)
         if weighted:
             keys, summed = _sum_repeats(keys, _read_ranges(of_runs, ends), n)
@@ -127,7 +131,7 @@ def merge_edges(task: Task, parts: int) -> Mapping[str, Any]:
         else:
             keys = _sort_once(keys)
         targets, sources = np.divmod(keys, n)
-        indptr[low - first + 1 : high - first + 1] = count + np.searchsorted(targets, np.arange(low + 1, high + 1))
+        indptr[low + 1 : high + 1] = count + np.searchsorted(targets, first + np.arange(low + 1, high + 1))
         indices[count : count + len(sources)] = sources
         count += len(sources)
     beside = {"weights": weights[:count]} if weighted else {}
@@ -180,20 +184,13 @@ def _mark_new(keys: Keys) -> NDArray[np.bool_]:
     return new
 
 
-def _count_keys(runs: Sequence[Keys], of_row: int, first: int, stop: int) -> int:
-    """Return the number of keys of the sorted runs in rows first to stop - 1, with ``of_row`` keys per row."""
-    return sum(int(np.diff(np.searchsorted(run, [first * of_row, stop * of_row]))[0]) for run in runs)
-
-
-def _row_ranges(runs: Sequence[Keys], of_row: int, rows: tuple[int, int], most: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows in order, each of at most ``most`` keys or of one row."""
-    first, stop = rows
-    if stop - first <= 1 or _count_keys(runs, of_row, first, stop) <= most:
-        yield rows
-        return
-    middle = (first + stop) // 2
-    yield from _row_ranges(runs, of_row, (first, middle), most)
-    yield from _row_ranges(runs, of_row, (middle, stop), most)
+def _row_ranges(begins: Keys, most: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of rows in order, each of at most ``most`` keys or of one row; ``begins`` counts the keys before."""
+    low, stop = 0, len(begins) - 1
+    while low < stop:
+        high = max(low + 1, int(np.searchsorted(begins, begins[low] + most, "right")) - 1)
+        yield low, high
+        low = high
 
 
 def neighbors_of(task: Task) -> tuple[NDArray[np.int64], NDArray[np.int32], Weights | None]:
@@ -222,8 +219,7 @@ def unit(task: Task) -> None:
     with np.errstate(over="ignore"):
         X = np.array(features[first:stop], np.float32, order="C")
     release(features)
-    norms = np.empty(len(X), np.float64)
-    _native.normalise_rows(X, norms, threads.num_threads(X.size))
+    norms = normalise(X)
     finite = np.isfinite(norms)
     if not finite.all():
         row = first + np.argmin(finite)
@@ -251,7 +247,7 @@ def step(task: Task, layer: int) -> None:
         _write_vectors(task, sums)
 
 
-def normalise(task: Task) -> None:
+def no_step(task: Task) -> None:
     """Write the vectors of a block without any step."""
     first, stop = task.settings.rows(task.block)
     own = task.read("step-0", task.block, "unit")
@@ -263,8 +259,7 @@ def _read_lengths(task: Task, layer: int) -> Weights:
     if layer > 0:
         return np.concatenate([*task.read_blocks(f"step-{layer}", "lengths")])
     norms = np.concatenate([*task.read_blocks("step-0", "norms")])
-    lengths: Weights = (norms / (norms.max() or 1.0)).astype(np.float32)
-    return lengths
+    return relative_lengths(norms, norms.max())
 
 
 def _read_sums(task: Task, layer: int, unit_rows: Weights, lengths: Weights) -> Weights:
@@ -274,5 +269,5 @@ def _read_sums(task: Task, layer: int, unit_rows: Weights, lengths: Weights) -> 
 
 
 def _write_vectors(task: Task, sums: Weights) -> None:
-    _native.normalise_rows(sums, np.empty(len(sums)), threads.num_threads(sums.size))
+    normalise(sums)
     task.write(X=sums)

@@ -13,12 +13,11 @@ from cfe_faiss.base.checks import as_labels, as_unit_rows
 from cfe_faiss.base.temporary import release
 from cfe_faiss.coarse.kmeans import nearest_numbers, spherical_kmeans, training_rows
 from cfe_faiss.files.format import write_index
-from cfe_faiss.files.new_file import new_file
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.scale.inputs import Settings, Task
 from cfe_faiss.scale.manifest import Manifest
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
-from cfe_faiss.scale.shards import INDEX, MANIFEST, append_rows, empty_index, manifest_of, owners_of
+from cfe_faiss.scale.shards import INDEX, MANIFEST, append_rows, empty_index, owners_of, write_manifest
 from cfe_faiss.scale.tasks import Stage
 
 _NODES = 1 << 17  # nodes of one part of a table
@@ -92,8 +91,7 @@ def join(task: Task) -> Mapping[str, Any]:
     settings = task.settings
     shards = int(np.asarray(task.read("place", 0, "owners")).max()) + 1
     path = task.new(task.folder / INDEX / MANIFEST)
-    with new_file(path, overwrite=True) as file:
-        file.write(manifest_of([_shard_path(task.folder, number) for number in range(shards)]))
+    write_manifest(path, [_shard_path(task.folder, number) for number in range(shards)])
     index = ShardedEvidenceIndex.open(path.parent)
     return {"nprobe": index.nlist if settings.recall is None else index.nprobe_for(settings.recall, settings.k)}
 

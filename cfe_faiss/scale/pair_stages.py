@@ -45,7 +45,6 @@ GROUP_ROWS = 1 << 17
 _SAMPLE = 1 << 16  # smallest number of rows from which directions are computed, if there are as many
 _PAIR_BYTES = 200  # per pair, while pairs are sorted and written
 _PAIRS = 1 << 20  # largest number of pairs in one write
-_FIRST_GAP = 1 / 64  # first guess of the distance between 1 and the k-th similarity
 _EVIDENCE, _PAIR = ("node", "evidence", "similarity"), ("source", "target", "similarity")
 _ARRAYS = tuple(field.name for field in fields(Blocks) if field.name not in ("storage", "largest"))
 
@@ -79,14 +78,9 @@ def cut_into_groups(task: Task, groups: int, shards: int) -> None:
     owners = owners_of(index.centroids()[0], sizes, min(groups, int(np.count_nonzero(sizes))))
     rows = np.arange(0, storage.n, max(1, storage.n // _SAMPLE))
     directions = directions_of(storage, rows[storage.labels[rows] != UNKNOWN])
-    floor = np.array([_lower_bound(task, shards)]) if task.settings.pairs else np.empty(0)
-    task.write(lists=np.argsort(owners, kind="stable"), directions=directions, floor=floor)
-
-
-def _lower_bound(task: Task, shards: int) -> float:
-    """Return the similarity of the k-th best pair in the evidence of all nodes; -inf for fewer pairs."""
-    best = _best_in(task, "evidence", shards, _EVIDENCE)[2]
-    return float(best[-1]) if len(best) == task.settings.pairs else -math.inf
+    best = _best_in(task, "evidence", shards, _EVIDENCE)[2] if task.settings.pairs else np.empty(0)
+    floor = best[-1] if len(best) == task.settings.pairs > 0 else -math.inf
+    task.write(lists=np.argsort(owners, kind="stable"), directions=directions, floor=np.array([floor]))
 
 
 def _best_in(task: Task, stage: str, files: int, columns: tuple[str, str, str]) -> Found:
@@ -125,11 +119,9 @@ def _rows_between(storage: Snapshot, lists: NDArray[np.int64], first: int, stop:
     """Return the storage rows, ascending, at positions ``first`` to ``stop - 1`` of the concatenated ``lists``."""
     sizes = np.diff(storage.starts)[lists]
     ends = np.cumsum(sizes)
-    begins = ends - sizes
-    taken = np.flatnonzero((ends > first) & (begins < stop))
-    shifts = storage.starts[lists[taken]] - begins[taken]
-    spans = zip(shifts, np.maximum(begins[taken], first), np.minimum(ends[taken], stop), strict=True)
-    return np.sort(np.concatenate([np.arange(low, high) + shift for shift, low, high in spans]))
+    shifts = storage.starts[lists] - (ends - sizes)
+    taken = np.diff(np.clip(ends, first, stop), prepend=first)
+    return np.sort(np.arange(first, stop) + np.repeat(shifts, taken))
 
 
 # --- pairs of groups --------------------------------------------------------------------------------------------------
@@ -167,30 +159,15 @@ class _Join:
             return all_pairs(self.own.storage, rows)
         return pairs_between(self.own.storage, rows, _by_label(others))
 
-    def is_worth_joining(self, threshold: float) -> bool:
-        """Return whether joins should be faster than full comparisons."""
-        totals = np.sum([(self.own.cost(threshold, others), self._effort(others)) for others in self._others()], axis=0)
-        return bool(totals[0] <= totals[1])
-
-    def best(self, k: int, floor: float, best: Found = NOTHING) -> Found:
-        """Return the k best of all pairs at or above a similarity, and of earlier results."""
+    def best(self, k: int, floor: float) -> Found:
+        """Return the k best of all pairs at or above a similarity; -inf if no lower bound of theirs is known."""
+        best = NOTHING
+        if floor == -math.inf:
+            best, floor = find_best(self.own.neighbours(), k), float(PADDING)
         for others in self._others():
             least = max(floor, float(best[2][-1])) if len(best[2]) == k else floor
             best = find_best(self.scans(others, least), k, best, floor=least)
         return best
-
-    def best_of_all(self, k: int) -> Found:
-        """Return the k best of all pairs without a known lower bound of their similarity."""
-        best, gap = find_best(self.own.neighbours(), k), _FIRST_GAP
-        while gap <= 2:
-            floor = max(1 - gap, float(best[2][-1])) if len(best[2]) == k else 1 - gap
-            if not self.is_worth_joining(floor):
-                break
-            best = self.best(k, floor, best)
-            if len(best[2]) == k and best[2][-1] >= floor:
-                return best
-            gap *= 2
-        return self.best(k, float(PADDING), best)
 
     def above(self, threshold: float) -> Iterator[Found]:
         """Yield all pairs at or above a threshold in parts."""
@@ -233,10 +210,8 @@ def _by_label(blocks: Blocks) -> NDArray[np.int64]:
 
 def pairs(task: Task, groups: int) -> Mapping[str, Any]:
     """Write the candidates for the best pairs from the joins of a group."""
-    k, floor, join = task.settings.pairs, float(task.read("groups", 0, "floor")[0]), _join_of(task, groups)
-    if join is None:
-        return _write(task, [NOTHING])
-    return _write(task, [join.best_of_all(k) if floor == -math.inf else join.best(k, floor)])
+    floor, join = float(task.read("groups", 0, "floor")[0]), _join_of(task, groups)
+    return _write(task, [] if join is None else [join.best(task.settings.pairs, floor)])
 
 
 def top(task: Task, groups: int) -> Mapping[str, Any]:

@@ -173,7 +173,6 @@ def open_shards(folder: Path, manifest: dict[str, Any], known: Shards | None = N
                 raise _damage(folder, f"{name} is {getattr(index, name)} in a shard and {value} in {MANIFEST}")
         if index.centroids() is not centroids and not np.array_equal(index.centroids(), centroids):
             raise _damage(folder, "its shards have different centroids")
-    for index in indexes:
         if index.own_fields:  # opened just now, and still with separate centroids
             index.share_centroids(quantizer, centroids)
     sizes = np.array([np.diff(shard.storage().starts) for shard in indexes])
@@ -261,14 +260,11 @@ def writing(folder: Path) -> Iterator[None]:
 
 def prepare_manifest(folder: Path, paths: Sequence[Path]) -> tuple[Path, dict[str, Any]]:
     """Write a list of shards under another name, to be renamed; return its path and content."""
-    content = manifest_of(paths)
-    with new_file(folder / _PREPARED, overwrite=True) as file:
-        file.write(content)
-    return folder / _PREPARED, _parse(folder, content)
+    return folder / _PREPARED, _parse(folder, write_manifest(folder / _PREPARED, paths))
 
 
-def manifest_of(paths: Sequence[Path]) -> bytes:
-    """Return the content of ``shards.json``, given the files of the shards."""
+def write_manifest(target: Path, paths: Sequence[Path]) -> bytes:
+    """Write the list of these shards, the content of ``shards.json``, and return it."""
     first = read_index(paths[0], faiss.IO_FLAG_MMAP)
     content = {
         "format": _FORMAT,
@@ -276,7 +272,10 @@ def manifest_of(paths: Sequence[Path]) -> bytes:
         "parameters": {name: getattr(first, name) for name in _PARAMETERS},
         "shards": [_entry_of(path) for path in paths],
     }
-    return json.dumps(content | {"crc32": _checksum_of(content)}, indent=1).encode()
+    text = json.dumps(content | {"crc32": _checksum_of(content)}, indent=1).encode()
+    with new_file(target, overwrite=True) as file:
+        file.write(text)
+    return text
 
 
 def _checksum_of(content: dict[str, Any]) -> int:
@@ -361,8 +360,7 @@ def write_shards(index: IndexEvidenceIVF, path: str | PathLike[str], shards: int
                 part.take_label_keys(index.label_keys)
                 append_rows(part, (X, snapshot.labels[rows], ids), lists[rows])
                 write_index(part, file)
-        with new_file(folder / MANIFEST, overwrite=True) as manifest:
-            manifest.write(manifest_of(paths))
+        write_manifest(folder / MANIFEST, paths)
     index.origins = (*index.origins[:1], folder)
 
 

@@ -84,6 +84,7 @@ def test_constraints_are_read() -> None:
         return constraints(parser().parse_args(["audit", "--dataset", "german", *line.split()]), people, ["no", "yes"])
 
     assert read("") is None
+    assert read("--max-changed 0") == Constraints(max_changed=0)
     assert read("--exact sex --antiexact age") == Constraints(exact=["sex"], antiexact=["age"])
     assert read("--caliper age=5 a=b=-0.5") == Constraints(caliper={"age": 5, "a=b": -0.5})
     assert read("--std-caliper age=.2") == Constraints(std_caliper={"age": 0.2})

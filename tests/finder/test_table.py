@@ -234,6 +234,24 @@ def test_a_model_of_other_columns_is_refused(people: pd.DataFrame, model: Any) -
         cfe.EvidenceFinder.from_table(people[["income", "job"]], unnamed)
 
 
+@pytest.mark.parametrize(("numbered", "names"), [(False, ["yes", "no"]), (True, ["no", "yes"])])
+def test_class_names_may_have_another_order_or_stand_for_numbers(
+    people: pd.DataFrame, numbered: bool, names: list[str]
+) -> None:
+    numbers = people[["income"]].assign(age=np.arange(200) % 5)
+    paid = (people["paid"] == "yes").astype(int)
+    model = LogisticRegression().fit(numbers, paid if numbered else people["paid"])
+    expected = dict(zip(("no", "yes"), model.predict_proba(numbers).T, strict=True))
+    finder = cfe.EvidenceFinder.from_table(numbers, model, class_names=names)
+    for _ in range(2):
+        assert finder.probabilities is not None
+        np.testing.assert_array_equal(finder.probabilities.T, [expected[name] for name in names])
+        np.testing.assert_array_equal(finder.labels, finder.probabilities.argmax(axis=1))
+        finder.update(features=numbers.assign(city="here"))
+    flips = audit.flip(finder, "age")
+    np.testing.assert_array_equal(flips.before, finder.labels[flips.node])
+
+
 def suspicions(frame: pd.DataFrame, **options: Any) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

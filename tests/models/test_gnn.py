@@ -6,7 +6,7 @@ from weights import equal, weights
 
 from cfe_faiss.datasets import load
 from cfe_faiss.models import NAMES, build, gat, gcn, predict, train
-from cfe_faiss.models.matrix import EdgeFunction
+from cfe_faiss.models.gnn import EdgeFunction
 
 
 def test_gcn_has_the_layers_asked_for(patients):

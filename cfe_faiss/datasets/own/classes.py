@@ -75,17 +75,17 @@ def read_classes(predictions: Source | None, truth: Source | None, ids: Ids) -> 
         names, shares = predicted
         for text in sorted(given):
             check_known(f"{origin} must hold classes that are predicted", text, names)
-        return Classes(names, shares, _codes(true, names))
+        return Classes(names, shares, None if true is None else _codes(true, names))
     # Predicted classes come first, so that their numbers do not depend on the true ones.
     first = sort_names(set(predicted or ()))
     names = first + sort_names(given - {*first})
-    codes = _codes(predicted, names)
-    return Classes(names, None if codes is None else codes.astype(np.int32), _codes(true, names))
+    labels = None if predicted is None else _codes(predicted, names).astype(np.int32)
+    return Classes(names, labels, None if true is None else _codes(true, names))
 
 
-def _codes(texts: Iterable[str] | None, names: Sequence[str]) -> NDArray[np.int64] | None:
+def _codes(texts: Iterable[str], names: Sequence[str]) -> NDArray[np.int64]:
     places = {name: place for place, name in enumerate(names)} | {"": UNKNOWN}
-    return None if texts is None else np.array([places[text] for text in texts], np.int64)
+    return np.array([places[text] for text in texts], np.int64)
 
 
 def sort_names(names: set[str]) -> tuple[str, ...]:
@@ -185,9 +185,7 @@ def read_labels(source: Source, n: int | None = None, names: Sequence[str] = ())
     known = tuple(names) or sort_names(set(found) - {""})
     for text in sorted(set(found) - {""}):
         check_known(f"{source.path} must hold the classes", text, known)
-    codes = _codes(found, known)
-    assert codes is not None
-    return codes, list(known)
+    return _codes(found, known), list(known)
 
 
 def _are_integers(texts: Iterable[str]) -> bool:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.table import Attributes
-from cfe_faiss.base.checks import UNKNOWN, as_count, check_known
+from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
+from cfe_faiss.base.checks import as_count, check_known
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.tables import read_graph
 from cfe_faiss.datasets.own.classes import labels_of, read_classes
@@ -212,12 +212,8 @@ def read_own(files: OwnFiles, *, encode: bool = True) -> OwnGraph:
         raise ValueError(f"missing must be error or keep, got {files.missing!r}")
     table = _features(files)
     ids = Ids.of_column(table, files.id)
-    if encode:
-        attributes = _attributes(files, table)
-        encoding = _encoding(files, table, attributes)
-    else:
-        attributes = _attributes(replace(files, missing="keep"), table, most_texts=None)
-        encoding = encode_attributes(attributes.select(()))
+    attributes = _attributes(files if encode else replace(files, missing="keep"), table)
+    encoding = _encoding(files, table, attributes) if encode else encode_attributes(attributes.select(()))
     classes = read_classes(files.predictions, files.truth, ids)
     masks = (None, None, None) if files.split is None else read_split(files.split, ids)
     return OwnGraph(
@@ -236,19 +232,6 @@ def read_own(files: OwnFiles, *, encode: bool = True) -> OwnGraph:
     )
 
 
-def read_ids(features: Path, column: str | None) -> Ids:
-    """Read the ids of the nodes only.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be read.
-    ValueError
-        If it has no such column, or an id is missing or occurs twice.
-    """
-    return Ids.of_column(Source(features).read()[0], column)
-
-
 def read_attributes(features: Path, column: str | None) -> Attributes:
     """Read attributes only: any number of texts, and missing values.
 
@@ -260,7 +243,7 @@ def read_attributes(features: Path, column: str | None) -> Attributes:
         If it holds no table, or a matrix holds texts.
     """
     files = OwnFiles(features, id=column, missing="keep")
-    return _attributes(files, _features(files), most_texts=None)
+    return _attributes(files, _features(files))
 
 
 def _features(files: OwnFiles) -> Table:
@@ -277,21 +260,19 @@ def _features(files: OwnFiles) -> Table:
     return replace(table, columns={name: column for name, column in table.columns.items() if name not in taken})
 
 
-def _attributes(files: OwnFiles, table: Table, most_texts: int | None = MOST_VALUES) -> Attributes:
+def _attributes(files: OwnFiles, table: Table) -> Attributes:
     names = [name for name in table.columns if not table.has_header or name != files.id]
     if not names:
         raise ValueError(f"{table.path} must hold features, got {', '.join(table.columns)} only")
     for argument, given in (("categorical", files.categorical), ("without", files.without)):
         for name in given:
             check_known(f"{argument} must name columns of {table.path}", name, names)
-    columns = {name: _column(files, table, name, most_texts) for name in names}
+    columns = {name: _column(files, table, name) for name in names}
     return Attributes(columns, np.arange(len(table)))
 
 
-def _column(
-    files: OwnFiles, table: Table, name: str, most_texts: int | None
-) -> NDArray[np.float64] | tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Return the numbers of a column, NaN where missing; or the codes of its texts, -1 where missing, and the texts."""
+def _column(files: OwnFiles, table: Table, name: str) -> NDArray[np.float64] | Attribute:
+    """Return the numbers of a column, NaN where missing; or its texts."""
     column = table.columns[name]
     numbers = None if name in files.categorical else as_numbers(column)
     if numbers is not None:
@@ -302,20 +283,12 @@ def _column(
     if not table.has_header:
         wrong = [as_numbers([text]) is None for text in texts]
         table.check(wrong, lambda _: f"{name} must be a number, as there is no header")
-    values = sorted(set(texts) - {""})
-    places = {value: code for code, value in enumerate(values)} | {"": UNKNOWN}
-    codes = np.array([places[text] for text in texts], np.int32)
-    _check_missing(files, table, name, codes < 0)
-    if most_texts is not None and len(values) > most_texts and name not in files.without:
-        raise ValueError(
-            f"{table.path}: column {name!r} has {len(values):,} different texts, more than {most_texts}, which is no "
-            f"category{_number_hint(values)}; without={name} keeps it out of the vectors"
-            + (f", id={name} takes it for the ids" if len(values) == len(texts) else "")
-        )
-    return codes, tuple(values)
+    attribute = as_attributes({name: [text or None for text in texts]})[name]
+    _check_missing(files, table, name, attribute.missing)
+    return attribute
 
 
-def _number_hint(values: list[str]) -> str:
+def _number_hint(values: Sequence[str]) -> str:
     """Return a likely reason why a column of numbers is read as texts."""
     if as_numbers([value.replace(",", ".") for value in values]) is not None:
         return " (numbers need a decimal point, not a comma)"
@@ -330,11 +303,17 @@ def _check_missing(files: OwnFiles, table: Table, name: str, missing: NDArray[np
 
 
 def _encoding(files: OwnFiles, table: Table, attributes: Attributes) -> Encoding:
-    encoded = [
-        name
-        for name, attribute in attributes.items()
-        if name not in files.without or attribute.numbers is not None or len(attribute.values) <= MOST_VALUES
-    ]
+    encoded = []
+    for name, attribute in attributes.items():
+        if attribute.numbers is not None or len(attribute.values) <= MOST_VALUES:
+            encoded.append(name)
+        elif name not in files.without:
+            values = attribute.values
+            raise ValueError(
+                f"{table.path}: column {name!r} has {len(values):,} different texts, more than {MOST_VALUES}, which is "
+                f"no category{_number_hint(values)}; without={name} keeps it out of the vectors"
+                + (f", id={name} takes it for the ids" if len(values) == len(attribute) else "")
+            )
     if not encoded:
         raise ValueError(f"{table.path} must hold features that vectors are made from, got none")
     return encode_attributes(attributes.select(encoded), as_is=files.as_is or not table.has_header)
