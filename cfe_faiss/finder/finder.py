@@ -30,7 +30,7 @@ from cfe_faiss.graph.ks import ks_similarity, ks_vectors
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 from cfe_faiss.pairs import global_evidence
-from cfe_faiss.search.exact import NOTHING, select_best, slices
+from cfe_faiss.search.exact import slices
 from cfe_faiss.search.query import Query
 
 _ROWS_AT_ONCE = 256  # rows whose pairs are searched together
@@ -780,17 +780,19 @@ class EvidenceFinder:
         scores, gap = self.scores, _LEAST_GAP
         if scores is None:
             raise ValueError("widest_pairs is for a finder with scores: with classes use top_pairs")
-        best, ids = NOTHING, self.index.members().ids
+        best: tuple[Any, Any, Any] = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
+        ids = self.index.members().ids
         for part in slices(len(ids), _ROWS_AT_ONCE):
             query = Query(threshold=low, ids=ids[part], **self._conditions(where, gap))
-            lims, _, target = self.index.answer_range(query)
-            source = np.repeat(ids[part], np.diff(lims))
-            gaps: Any = abs(scores[source] - scores[target])
-            best = select_best([best, (source, target, gaps)], k)
-            if len(best[2]) == k:
-                gap = max(gap, float(best[2][-1]))
-        source, target, _ = best
-        return PairEvidence(source, target, ks_similarity(self.vectors, source, target), self.labels, replace(self))
+            lims, D, I = self.index.answer_range(query)
+            new: tuple[Any, Any, Any] = np.repeat(ids[part], np.diff(lims)), I, D
+            source, target, similarities = (np.append(a, b[new[0] < I]) for a, b in zip(best, new, strict=True))
+            gaps = abs(scores[source] - scores[target])
+            order = np.lexsort((target, source, -gaps))[:k]
+            best = source[order], target[order], similarities[order]
+            if len(order) == k:
+                gap = max(gap, float(gaps[order[-1]]))
+        return PairEvidence(*best, self.labels, replace(self))
 
     def _conditions(self, where: Constraints | None, min_gap: float | None = None) -> dict[str, Any]:
         """Return constraints with numbers of classes, and what they refer to, as arguments of a search."""
