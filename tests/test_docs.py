@@ -133,6 +133,7 @@ def run_bash(commands: str, block: Block, page: Path) -> None:
         )
 
 
+@pytest.mark.usefixtures("shared_workers", "without_sync")
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name_of)
 def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in needs(page.read_text(encoding="utf-8")):

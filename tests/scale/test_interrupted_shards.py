@@ -230,7 +230,7 @@ sharded = ShardedEvidenceIndex.open(sys.argv[1])
 for row in range(first, first + 4):
     sharded.add_with_labels(X[row : row + 1], LABELS[row : row + 1], [1000 + row])
 if first == 220:
-    sys.exit(os.wait()[1])
+    sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 
 

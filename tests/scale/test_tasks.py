@@ -120,6 +120,7 @@ def test_a_task_for_which_no_worker_is_free_ends_the_job(monkeypatch: pytest.Mon
         StageRun("queued", call, [*range(2)], Machines([1], 1), list[Finished]().append).run()
 
 
+@pytest.mark.slow
 def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path[:0] = {path!r}\n"
