@@ -70,5 +70,7 @@ def test_build_from_a_data_set(tmp_path: Path, output, nodes: str) -> None:
 
 
 def test_build_german(tmp_path: Path, data_root: Path, output) -> None:
-    text = output("build", tmp_path / "out", "--dataset", "german", "--data-root", data_root, "--index", "paper")
+    np.save(tmp_path / "y.npy", np.arange(1000) % 2)
+    options = ("--data-root", data_root, "--predictions", tmp_path / "y.npy", "--index", "paper")
+    text = output("build", tmp_path / "out", "--dataset", "german", *options)
     assert text.endswith("IndexEvidenceIVF(d=27, nlist=10, partitions=50, nprobe=1, ntotal=250), 2 classes\n")
