@@ -103,6 +103,7 @@ def test_german_shows_its_units(tmp_path: Path, data_root: Path) -> None:
     assert "1,000 nodes, 21,742 edges" in text
 
 
+@pytest.mark.slow
 def test_columns_without_a_meaning_are_left_out(tmp_path: Path, data_root: Path) -> None:
     text = show(tmp_path, "cora", data_root, pairs=2)
     assert [[line[0] for line in card.lines] for card in cards(text)] == [["predicted class", "true class"]] * 2

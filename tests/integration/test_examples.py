@@ -132,6 +132,7 @@ def test_text_documents(tmp_path: Path) -> None:
     assert all(line.startswith("  urgent, similarity 0.") for line in lines[7:])
 
 
+@pytest.mark.slow  # `make docs` runs all examples, too
 @pytest.mark.parametrize("name", ["plot_recall_and_speed.py", "plot_weights_of_the_paper.py"])
 def test_pictures_alone(name: str, tmp_path: Path) -> None:
     assert output_of(name, tmp_path) == ""
