@@ -140,9 +140,7 @@ def test_a_job_on_a_cluster_has_the_results_of_one_index(cluster: None, tmp_path
 
 
 @pytest.mark.parametrize("killed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_replicas_answer_as_the_index_does_and_outlive_being_killed(
-    cluster: None, tmp_path: Path, killed: int
-) -> None:
+def test_replicas_answer_as_the_index_does_and_outlive_being_killed(cluster: None, tmp_path: Path, killed: int) -> None:
     made = index()
     write_shards(made, tmp_path, 2)
     with ServedEvidenceIndex(tmp_path, replicas=2) as served:
