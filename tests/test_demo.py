@@ -93,6 +93,7 @@ def test_picture_of_the_first_pair(shown: tuple[str, Path]) -> None:
     assert list(folder.parents[1].rglob("*.*")) == [folder / "evidence.png"]
 
 
+@pytest.mark.slow
 def test_german_shows_its_units(tmp_path: Path, data_root: Path) -> None:
     text = show(tmp_path, "german", data_root, pairs=1)
     (card,) = cards(text)

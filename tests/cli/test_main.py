@@ -166,13 +166,12 @@ def test_interrupt_is_quiet(folder: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_demo_shows_progress_on_a_terminal_only(tmp_path: Path, output) -> None:
-    quiet = output("demo", "--pairs", 1, "--out", tmp_path)
-    assert "Pair 1, similarity" in quiet
-
+def test_demo_shows_progress_on_a_terminal(tmp_path: Path) -> None:
+    """Without a terminal, the fixture ``output`` finds none, as where test_build.py trains."""
     text = io.StringIO()
     shown, status = run_on_terminal(80, "demo", "--pairs", 1, "--out", tmp_path, output=text)
     assert status == 0
-    assert text.getvalue() == quiet
+    assert text.getvalue().startswith("Data set patients")
+    assert "Pair 1, similarity" in text.getvalue()
     assert shown.startswith("Loading patients")
     assert "Training" in shown

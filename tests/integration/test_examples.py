@@ -113,6 +113,7 @@ def test_evidence_on_patients(tmp_path: Path) -> None:
     assert all(source != target for source, target in labels)
 
 
+@pytest.mark.slow
 def test_planted_bias(tmp_path: Path) -> None:
     biased, fair, *cases = output_of("plot_planted_bias.py", tmp_path).strip().split("\n\n")
     assert [table.splitlines()[0] for table in (biased, fair)] == [

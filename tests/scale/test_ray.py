@@ -222,11 +222,12 @@ def test_a_task_that_kills_every_worker_ends_the_job(executor: RayExecutor, tmp_
 
 
 def test_no_core_is_free(executor: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_QUEUED", 1.0)
+    monkeypatch.setattr(tasks, "_QUEUED", 0.5)
+    monkeypatch.setattr(tasks, "_POLL", 0.1)
     taken = ray.remote(num_cpus=2)(scale_calls.sleeping).remote(0, tmp_path)
     try:
         waited(lambda: (tmp_path / "pid").exists(), 300)
-        with pytest.raises(JobError, match=r"stage double, block 0: no worker was free for 1 s"):
+        with pytest.raises(JobError, match=r"stage double, block 0: no worker was free for 0 s"):
             StageRun(
                 "double", partial(scale_calls.double, folder=tmp_path), [0], executor, list[Finished]().append
             ).run()
