@@ -91,6 +91,7 @@ def test_faiss_dropin(tmp_path: Path) -> None:
     assert lines[-2:] == ["all of the mask: True", "the same from bytes: True"]
 
 
+@pytest.mark.slow
 def test_audit_own_model(tmp_path: Path) -> None:
     scores, shares, errors, tuned = (
         [line.split() for line in table.splitlines()]
