@@ -446,7 +446,7 @@ def alone() -> list[str]:
         "    if status.exists():\n"
         "        return 1024 * int(status.read_text().partition('VmHWM:')[2].split()[0])\n"
         "    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "n, d = 10_000, 3_000\n"
+        "n, d = 10_000, 4_000\n"
         "X = csr_array((np.ones(n), np.arange(n) % d, np.arange(n + 1)), shape=(n, d))\n"
         "y = np.arange(n) % 2\n"
         "neighbors = cfe.EvidenceNeighbors(1).fit(X[:10], y[:10])\n"
