@@ -1,4 +1,4 @@
-"""The examples run, from an empty folder, and print what they promise."""
+"""The examples run, from an empty folder, and print what they promise; `make docs` runs all of them, too."""
 
 import importlib.util
 import io
@@ -134,7 +134,8 @@ def test_text_documents(tmp_path: Path) -> None:
     assert all(line.startswith("  urgent, similarity 0.") for line in lines[7:])
 
 
-@pytest.mark.slow  # `make docs` runs all examples, too
-@pytest.mark.parametrize("name", ["plot_recall_and_speed.py", "plot_weights_of_the_paper.py"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("plot_recall_and_speed.py", marks=pytest.mark.slow), "plot_weights_of_the_paper.py"]
+)
 def test_pictures_alone(name: str, tmp_path: Path) -> None:
     assert output_of(name, tmp_path) == ""
