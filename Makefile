@@ -6,7 +6,7 @@
 #   slow          the tests that the default run excludes, and property-based tests with more examples
 #   check         formats, lints and types of Python and C++, and directions of imports
 #   docs          the documentation site in build/docs/html, and a check of its links and pages; with TESTED=ON without
-#                 the tests of its pages, which `make test` runs, too
+#                 the tests of its pages, which `make test` and `make slow` run, too
 #   levels        the tests of all numerical code, once at each instruction set of this processor
 #   asan, tsan    the core's own tests under the address and undefined-behaviour sanitizers, and under the thread sanitizer
 #   asan-python   the tests of the index with the extension under the address sanitizer
@@ -89,7 +89,7 @@ docs: $(TESTS)
 	rm -rf docs/reference/generated
 	$(BIN)/python -m sphinx -q -W --keep-going -d build/docs/doctrees docs build/docs/html
 	$(BIN)/python docs/check_site.py build/docs/html
-	$(if $(TESTED),,$(BIN)/pytest -q tests/test_docs.py)
+	$(if $(TESTED),,$(BIN)/pytest -q -m "slow or not slow" tests/test_docs.py)
 
 levels: $(TESTS)
 	set -e; for level in $(or $(LEVELS),$$($(BIN)/python -c \

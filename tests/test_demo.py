@@ -93,6 +93,7 @@ def test_picture_of_the_first_pair(shown: tuple[str, Path]) -> None:
     assert list(folder.parents[1].rglob("*.*")) == [folder / "evidence.png"]
 
 
+@pytest.mark.slow
 def test_german_shows_its_units(tmp_path: Path, data_root: Path) -> None:
     text = show(tmp_path, "german", data_root, pairs=1)
     (card,) = cards(text)
@@ -103,6 +104,7 @@ def test_german_shows_its_units(tmp_path: Path, data_root: Path) -> None:
     assert "1,000 nodes, 21,742 edges" in text
 
 
+@pytest.mark.slow
 def test_columns_without_a_meaning_are_left_out(tmp_path: Path, data_root: Path) -> None:
     text = show(tmp_path, "cora", data_root, pairs=2)
     assert [[line[0] for line in card.lines] for card in cards(text)] == [["predicted class", "true class"]] * 2

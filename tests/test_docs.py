@@ -34,6 +34,9 @@ BLOCK = re.compile(
     r"|^<!-- setup\n(?P<setup>.*?)^-->$|^<!-- not run: (?P<reason>.+?) -->$",
     re.DOTALL | re.MULTILINE,
 )
+# Pages that train models or write reports: `make docs` and `make slow` run them.
+LONG = {f"docs/{name}.md" for name in ("getting_started/auditor", "how_to/explainer", "how_to/fine_tuning")}
+LONG |= {f"docs/user_guide/{name}.md" for name in ("audit", "indexes", "report")}
 INSTALLS = ("pip install ", "apt-get install ", "make ", ".venv/bin/pre-commit ")
 
 pytestmark = pytest.mark.skipif(not (DOCS / "conf.py").is_file(), reason="for a clone of the repository")
@@ -133,7 +136,15 @@ def run_bash(commands: str, block: Block, page: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name_of)
+@pytest.mark.usefixtures("shared_workers", "without_sync")
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=name_of(page), marks=[pytest.mark.slow] if name_of(page) in LONG else [])
+        for page in PAGES
+        if blocks(page)
+    ],
+)
 def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in needs(page.read_text(encoding="utf-8")):
         pytest.importorskip(module)

@@ -62,7 +62,7 @@ def read_only(tmp_path: Path):
 
 
 @pytest.mark.skipif(sys.platform != "linux" and os.geteuid() == 0, reason="nothing is read-only for root")
-@pytest.mark.parametrize("home", [None, "missing"])  # which nobody may make in that folder
+@pytest.mark.parametrize("home", [pytest.param(None, marks=pytest.mark.slow), "missing"])  # nobody may make it there
 def test_read_only_installation_without_home(read_only: Path, home: str | None) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "HOME"}
     if home is not None:

@@ -173,7 +173,9 @@ def test_one_feature():
     assert_clear(figure)
 
 
-@pytest.mark.parametrize(("classes", "max_neighbors"), [(9, 12), (30, 14), (200, 24)])
+@pytest.mark.parametrize(
+    ("classes", "max_neighbors"), [(9, 12), pytest.param(30, 14, marks=pytest.mark.slow), (200, 24)]
+)
 def test_many_classes_with_long_names(classes, max_neighbors):
     rng = np.random.default_rng(classes)
     n, first = 1_000_040, 1_000_000

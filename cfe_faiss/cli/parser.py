@@ -4,6 +4,7 @@ import argparse
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
 from inspect import signature
 from pathlib import Path
 from typing import Any, NoReturn
@@ -33,8 +34,9 @@ _OPTION = re.compile(r"([!|] )?((?:-[\w-]+|\[?[A-Z]+)\S*(?: \S+)*) {2,}(.+)")
 _TAG = re.compile(r" \[(default|output|repeat|with|without)(?:: ([^]]*))?\]$")
 
 
+@cache
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+    """Return the parser of the command line, which is made once."""
     top = _Parser(
         prog="cfe-faiss",
         description="Find counterfactual evidence: similar nodes that a model puts in different classes.",

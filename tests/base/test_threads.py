@@ -175,7 +175,7 @@ class Library:
 
     def set_num_threads(self, number):
         with held:
-            time.sleep(0.5)
+            time.sleep(0.2)
 
 
 threads._blas = lambda: SimpleNamespace(lib_controllers=[Library()])

@@ -296,7 +296,7 @@ def test_one_command_writes_json_pictures_and_page_and_resumes(
     names = ["ours", "IVFFlat, bitmap"]
     command = ["short", "--graphs", "tiny", "--budget", "0.4", "--builds", "1", "--peers", *names]
     command += ["--work", str(folder.parents[2]), "--results", str(tmp_path)]
-    in_process("paired")
+    in_process("sweep", "paired")
     engine("run").main(command)
     result = json.loads((tmp_path / "engine_short.json").read_text())
     (graph,) = result["graphs"]
@@ -315,7 +315,7 @@ def test_one_command_writes_json_pictures_and_page_and_resumes(
     engine("run").main(command)
     assert "tiny | " not in capfd.readouterr().out
     assert json.loads((tmp_path / "engine_short.json").read_text())["graphs"] == [graph]
-    in_process("sweep", "paired")
+    in_process("paired")  # the other in a process of its own, as users run it
     engine("run").main([*command, "--again", "ours"])
     out = capfd.readouterr().out
     assert "tiny | ours" in out

@@ -40,7 +40,7 @@ def biased():
 def test_fairer_than_a_gcn_with_few_known_attributes(biased):
     plain, fair = gcn(biased), fairgnn(biased)
     train(plain, biased, lr=0.05, epochs=80)
-    report = train_fair(fair, biased, known=50, alpha=20)
+    report = train_fair(fair, biased, known=50, alpha=20, epochs=60)
     before, after = evaluate(plain, biased), evaluate(fair, biased)
     assert after.parity_difference < 0.6 * before.parity_difference
     assert after.accuracy > 0.55
@@ -50,7 +50,7 @@ def test_fairer_than_a_gcn_with_few_known_attributes(biased):
 @pytest.mark.parametrize("estimator", ["gcn", "sage"])
 def test_without_weights_it_is_a_classifier(biased, estimator):
     fair = fairgnn(biased, estimator=estimator)
-    report = train_fair(fair, biased, alpha=0, beta=0, epochs=40)
+    report = train_fair(fair, biased, alpha=0, beta=0, epochs=20)
     assert report.test_accuracy > 0.75
     assert fair(biased.x, biased.edge_index).shape == (1200, 2)
     assert predict(fair, biased).shape == (1200,)
@@ -58,7 +58,7 @@ def test_without_weights_it_is_a_classifier(biased, estimator):
 
 def test_the_estimator_learns_from_the_known(biased):
     fair = fairgnn(biased)
-    train_fair(fair, biased, known=50)
+    train_fair(fair, biased, known=50, epochs=60)
     right = (fair.estimator(biased.x, biased.edge_index)[:, 0] > 0) == (biased.sensitive == 1)
     assert float(right.float().mean()) > 0.9
 
@@ -96,16 +96,16 @@ def test_a_resumed_training_ends_as_if_never_interrupted(biased, tmp_path):
                 raise KeyboardInterrupt
 
         model.backbone.register_forward_hook(stop)
-        return train_fair(model, biased, known=50, epochs=25, checkpoint=checkpoint), weights(model)
+        return train_fair(model, biased, known=50, epochs=12, checkpoint=checkpoint), weights(model)
 
     expected = run(None)
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "state", calls=31)
+        run(tmp_path / "state", calls=17)
     report, found = run(tmp_path / "state")
     assert report == expected[0]
     assert equal(found, expected[1])
     with pytest.raises(ValueError, match="must come from the same training"):
-        train_fair(fairgnn(biased), biased, known=51, epochs=25, checkpoint=tmp_path / "state")
+        train_fair(fairgnn(biased), biased, known=51, epochs=12, checkpoint=tmp_path / "state")
 
 
 def test_covariance_is_that_of_numpy():

@@ -45,7 +45,15 @@ def run(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Run every experiment once, in one process, without any file of a real graph."""
+    """Run the first experiment, without any file of a real graph."""
+    folder = tmp_path_factory.mktemp("paper")
+    run(folder, "--only", "effectiveness")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def every(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run every experiment, without any file of a real graph."""
     folder = tmp_path_factory.mktemp("paper")
     run(folder, "--amazon")
     return folder
@@ -66,24 +74,39 @@ def module(name: str) -> Any:
     return loaded
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_quick_form_writes_json_table_and_figure(quick: Path, name: str) -> None:
-    content = result(quick, name)
+def assert_written(folder: Path, name: str) -> None:
+    """Check the JSON result, the table and the figure of the quick form of an experiment."""
+    content = result(folder, name)
     assert content["quick"] is True
     assert {row["source"] for row in content["rows"]} == {"tiny and made up"}
     assert len({row["seed"] for row in content["rows"]}) == 2
-    assert (quick / "results" / f"{name}.md").read_text().count("|") > 10
-    figure = quick / "figures" / f"{'figure_1' if name == 'case_study' else name}.png"
+    assert (folder / "results" / f"{name}.md").read_text().count("|") > 10
+    figure = folder / "figures" / f"{'figure_1' if name == 'case_study' else name}.png"
     assert figure.read_bytes()[:4] == b"\x89PNG"
     assert figure.stat().st_size < 150_000
 
 
-def test_page_has_a_verdict_for_every_claim_and_says_that_it_is_quick(quick: Path) -> None:
+def test_quick_form_writes_json_table_figure_and_page(quick: Path) -> None:
+    assert_written(quick, "effectiveness")
     page = (quick / "README.md").read_text()
     assert "tiny made-up graphs: it shows that the scripts run" in page
+    assert str(Path(__file__).parents[2]) not in page
+
+
+@pytest.mark.slow
+def test_every_quick_form_is_written_with_verdicts(every: Path) -> None:
+    for name in EXPERIMENTS:
+        assert_written(every, name)
+    page = (every / "README.md").read_text()
     assert page.count("Measured: ") >= 25
     assert page.count("Measured: ") == page.count("<details><summary>Cases: ")
-    assert str(Path(__file__).parents[2]) not in page
+
+
+def test_page_is_that_of_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(PAPER)
+    for folder in ("results", "figures"):
+        shutil.copytree(PAPER / folder, tmp_path / folder)
+    assert module("report").write_page(tmp_path).read_text() == (PAPER / "README.md").read_text()
 
 
 def test_a_stopped_experiment_keeps_its_results_and_scalability_takes_given_vectors(
@@ -91,7 +114,6 @@ def test_a_stopped_experiment_keeps_its_results_and_scalability_takes_given_vect
 ) -> None:
     folder, vectors = shutil.copytree(quick, tmp_path / "quick"), tmp_path / "vectors"
     sorted((folder / "cache" / "effectiveness").iterdir())[0].unlink()
-    shutil.rmtree(folder / "cache" / "scalability")
     vectors.mkdir()
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 7)).astype(np.float32)
@@ -116,8 +138,9 @@ def test_exact_search_bounds_every_index_and_global_evidence_the_local_one(quick
         assert of["all pairs"]["global"][0]["AS"] >= of["LocalCE-B"]["global"][0]["AS"] - 1e-6
 
 
-def test_evidence_is_of_another_class_and_explanations_change_the_prediction(quick: Path) -> None:
-    for row in result(quick, "case_study")["rows"]:
+@pytest.mark.slow
+def test_evidence_is_of_another_class_and_explanations_change_the_prediction(every: Path) -> None:
+    for row in result(every, "case_study")["rows"]:
         assert 0 <= row["flips"] <= row["test_nodes"]
         assert row["flipped_exist"] <= row["flips"]
         for case in row["explained"]:

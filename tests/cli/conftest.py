@@ -83,7 +83,7 @@ def people(folder: Path) -> pd.DataFrame:
     return people
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def patients(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index of the patients, built by the command."""
     path = tmp_path_factory.mktemp("patients") / "patients.cfe"

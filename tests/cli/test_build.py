@@ -53,14 +53,13 @@ def test_build_from_vectors(folder: Path, tmp_path: Path, output) -> None:
     assert faiss.read_index(str(tmp_path / "out")).ntotal == N
 
 
-@pytest.mark.parametrize("nodes", ["test", "all"])
-def test_build_from_a_data_set(tmp_path: Path, output, nodes: str) -> None:
-    output("build", tmp_path / "out", "--dataset", "patients", "--nodes", nodes, "--seed", 3)
+def test_build_from_a_data_set(tmp_path: Path, output) -> None:
     data = load("patients", seed=3)
     model = gcn(data, seed=3)
     train(model, data, seed=3)
-    searched = data.test_mask if nodes == "test" else None
-    assert_same(tmp_path / "out", cfe.EvidenceFinder.from_data(data, model, nodes=searched).index)
+    for nodes, searched in (("test", data.test_mask), ("all", None)):
+        output("build", tmp_path / "out", "--dataset", "patients", "--nodes", nodes, "--seed", 3)
+        assert_same(tmp_path / "out", cfe.EvidenceFinder.from_data(data, model, nodes=searched).index)
 
     labels = predict(model, data)
     labels[::7] = 2
@@ -70,5 +69,7 @@ def test_build_from_a_data_set(tmp_path: Path, output, nodes: str) -> None:
 
 
 def test_build_german(tmp_path: Path, data_root: Path, output) -> None:
-    text = output("build", tmp_path / "out", "--dataset", "german", "--data-root", data_root, "--index", "paper")
+    np.save(tmp_path / "y.npy", np.arange(1000) % 2)
+    options = ("--data-root", data_root, "--predictions", tmp_path / "y.npy", "--index", "paper")
+    text = output("build", tmp_path / "out", "--dataset", "german", *options)
     assert text.endswith("IndexEvidenceIVF(d=27, nlist=10, partitions=50, nprobe=1, ntotal=250), 2 classes\n")

@@ -27,9 +27,7 @@ def test_own_files(inside, tmp_path: Path, output, capsys: pytest.CaptureFixture
     assert (tmp_path / "pair.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_data_sets(tmp_path: Path, output, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["build", str(tmp_path / "index"), "--dataset", "patients", "--seed", "2"]) == 0
-    capsys.readouterr()
+def test_data_sets(patients: Path, tmp_path: Path, output) -> None:
     out = tmp_path / "pair.pdf"
-    output("plot", tmp_path / "index", "--dataset", "patients", "--seed", 2, "--out", out)
+    output("plot", patients, "--dataset", "patients", "--model", "sage", "--seed", 2, "--out", out)
     assert out.read_bytes().startswith(b"%PDF")

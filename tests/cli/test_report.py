@@ -56,12 +56,23 @@ def test_own_files(inside, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert ET.parse(files[2]).getroot().tag in ("testsuites", "testsuite")
 
 
-def test_a_condition_that_fails_is_status_1(inside, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = [*inside.options("features", "predictions"), "--sensitive", "sex", *SMALL]
-    arguments = ["audit", *options, "--favourable", "benign", "--out", str(tmp_path / "r.html")]
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """A table of people whose classes are 1 and 2."""
+    rng = np.random.default_rng(0)
+    people = pd.DataFrame({"income": rng.normal(size=300), "sex": rng.choice(["f", "m"], 300)})
+    people["class"] = np.where(people["income"] > np.where(people["sex"] == "f", 1, 0), 1, 2)
+    people.to_csv(tmp_path / "people.csv", index=False)
+    return str(tmp_path / "people.csv")
+
+
+def test_a_condition_that_fails_is_status_1(table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--features", table, "--predictions", f"{table}:class", "--sensitive", "sex", *SMALL]
+    (tmp_path / "out").mkdir()
+    arguments = ["audit", *options, "--favourable", "2", "--out", str(tmp_path / "out" / "r.html")]
     assert main([*arguments, "--require", "impact_ratio>=3"]) == 1
     assert "fail: impact_ratio >= 3, sex = " in capsys.readouterr().out
-    assert written(tmp_path) == {"r.html", "r.json", "r.xml", "r.csv"}
+    assert written(tmp_path / "out") == {"r.html", "r.json", "r.xml", "r.csv"}
     few = [*arguments, "--require", "impact_ratio>=3", "--min-cases", "100000"]
     assert main(few) == 0
     assert "cannot tell: impact_ratio >= 3, sex = " in capsys.readouterr().out
@@ -173,12 +184,7 @@ def test_models_of_a_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     capsys.readouterr()
 
 
-def test_classes_whose_names_are_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rng = np.random.default_rng(0)
-    people = pd.DataFrame({"income": rng.normal(size=300), "sex": rng.choice(["f", "m"], 300)})
-    people["class"] = np.where(people["income"] > np.where(people["sex"] == "f", 1, 0), 1, 2)
-    people.to_csv(tmp_path / "people.csv", index=False)
-    table = str(tmp_path / "people.csv")
+def test_classes_whose_names_are_numbers(table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--features", table, "--predictions", f"{table}:class", "--sensitive", "sex", "--favourable", "1"]
     require = ["--require", "selection_rate[sex]<=0.3"]
     assert main(["audit", *options, *require, "--out", str(tmp_path / "r.html"), *SMALL]) == 1

@@ -1,4 +1,4 @@
-"""The examples run, from an empty folder, and print what they promise."""
+"""The examples run, from an empty folder, and print what they promise; `make docs` runs all of them, too."""
 
 import importlib.util
 import io
@@ -91,6 +91,7 @@ def test_faiss_dropin(tmp_path: Path) -> None:
     assert lines[-2:] == ["all of the mask: True", "the same from bytes: True"]
 
 
+@pytest.mark.slow
 def test_audit_own_model(tmp_path: Path) -> None:
     scores, shares, errors, tuned = (
         [line.split() for line in table.splitlines()]
@@ -113,6 +114,7 @@ def test_evidence_on_patients(tmp_path: Path) -> None:
     assert all(source != target for source, target in labels)
 
 
+@pytest.mark.slow
 def test_planted_bias(tmp_path: Path) -> None:
     biased, fair, *cases = output_of("plot_planted_bias.py", tmp_path).strip().split("\n\n")
     assert [table.splitlines()[0] for table in (biased, fair)] == [
@@ -132,6 +134,8 @@ def test_text_documents(tmp_path: Path) -> None:
     assert all(line.startswith("  urgent, similarity 0.") for line in lines[7:])
 
 
-@pytest.mark.parametrize("name", ["plot_recall_and_speed.py", "plot_weights_of_the_paper.py"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("plot_recall_and_speed.py", marks=pytest.mark.slow), "plot_weights_of_the_paper.py"]
+)
 def test_pictures_alone(name: str, tmp_path: Path) -> None:
     assert output_of(name, tmp_path) == ""

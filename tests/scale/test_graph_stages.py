@@ -18,7 +18,7 @@ from cfe_faiss.scale.inputs import Task
 
 pytestmark = pytest.mark.usefixtures("without_sync")
 
-N = 60
+N = 30
 
 
 def run(folder: Path, *names: str, memory: int = 1 << 20) -> Task:

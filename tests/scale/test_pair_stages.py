@@ -192,10 +192,10 @@ def test_every_two_groups_are_joined_once() -> None:
 
 # --- jobs -------------------------------------------------------------------------------------------------------------
 
-N, D, ROWS = 1500, 10, 200
+N, D, ROWS = 900, 10, 200
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(N, D)).astype(np.float32)
-EDGES = RNG.integers(0, N, (2, 5000))
+EDGES = RNG.integers(0, N, (2, 3000))
 LABELS = RNG.integers(-1, 3, N)
 DRIVER = f"""
 import sys
@@ -212,7 +212,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, shared_executor: type) ->
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("cfe_faiss.scale.job.LocalExecutor", shared_executor)
         patch.setattr(pair_stages, "GROUP_ROWS", ROWS)
-        job = Job(folder, FEATURES, EDGES, LABELS, k=3, block_rows=600, shards=2, pairs=40, threshold=0.9)
+        job = Job(folder, FEATURES, EDGES, LABELS, k=3, block_rows=400, shards=2, pairs=40, threshold=0.9)
         job.run(workers=1)
     return folder
 
@@ -249,7 +249,7 @@ def test_a_job_has_a_task_for_each_group(job: Job, expected: tuple[Pairs, Pairs]
     assert len(job.top_pairs(7)) == 7
     stages = {stage.name: stage for stage in job.status()}
     assert list(stages)[-5:] == ["groups", "sketch", "pairs", "top", "above"]
-    assert [stage.blocks for stage in stages.values()][-5:] == [1, 8, 8, 1, 8]
+    assert [stage.blocks for stage in stages.values()][-5:] == [1, 5, 5, 1, 5]
     assert [stage.bytes > 0 for stage in stages.values()][-5:] == [False, False, False, True, True]
     before = (job.directory / "done.jsonl").read_bytes()
     job.run()

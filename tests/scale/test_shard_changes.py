@@ -53,7 +53,7 @@ class Change:
 
     def new_ids(self, index: cfe.IndexEvidenceIVF, count: int) -> NDArray[np.int64]:
         free = np.setdiff1d(np.arange(4 * len(X)), index.members().ids)
-        return self._data.draw(st.permutations(free.tolist()).map(lambda ids: np.array(ids[:count], np.int64)))
+        return np.random.default_rng(self._data.draw(st.integers(0, 2**32 - 1))).permutation(free)[:count]
 
     def stored(self, index: cfe.IndexEvidenceIVF) -> NDArray[np.int64]:
         ids = index.members().ids.tolist()

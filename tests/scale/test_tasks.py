@@ -65,6 +65,7 @@ def test_an_error_ends_the_job_with_its_cause_and_keeps_running_tasks(executor: 
 
 def test_a_straggler_is_started_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "_AT_LEAST", 0.5)
+    monkeypatch.setattr(tasks, "_POLL", 0.1)
     executor, done = LocalExecutor(2), list[Finished]()
     try:
         StageRun(
@@ -114,12 +115,14 @@ def test_few_tasks_use_all_cores(machines: list[int], workers: int, tasks: int, 
 
 
 def test_a_task_for_which_no_worker_is_free_ends_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(tasks, "_QUEUED", 0.5)
+    monkeypatch.setattr(tasks, "_QUEUED", 0.2)
+    monkeypatch.setattr(tasks, "_POLL", 0.1)
     call = partial(scale_calls.double, folder=tmp_path)
     with pytest.raises(JobError, match=r"stage queued, block 0: no worker was free for 0 s"):
         StageRun("queued", call, [*range(2)], Machines([1], 1), list[Finished]().append).run()
 
 
+@pytest.mark.slow
 def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path[:0] = {path!r}\n"
