@@ -25,6 +25,12 @@ from cfe_faiss.search.derived import Derived
 
 METRICS = ["ip", "l2"]
 KINDS = ["EvidenceFlat", "EvidenceIVF4,Flat", "EvidenceIVF4,SQfp16", "EvidenceIVF4,SQ8", "EvidenceIVF4,PQ1,RFlat"]
+# By default, indexes without codes with both metrics, and each kind of codes with one.
+PAIRS = [
+    pytest.param(kind, metric, marks=[pytest.mark.slow] * (i > 1 and i % 2 == j))
+    for i, kind in enumerate(KINDS)
+    for j, metric in enumerate(METRICS)
+]
 CONSTANTS = {"ip": faiss.METRIC_INNER_PRODUCT, "l2": faiss.METRIC_L2}
 
 Floats = NDArray[np.float32]
@@ -116,8 +122,7 @@ def cases(draw: st.DrawFn, kind: str, metric: str) -> Case:
     return Case(index, metric, known.ids, known.labels, rows, xq, labels_q, draw(st.integers(1, 30)))
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "metric"), PAIRS)
 @given(data=st.data())
 def test_exact_searches_equal_brute_force(kind: str, metric: str, data: st.DataObject) -> None:
     case = data.draw(cases(kind, metric))
@@ -148,8 +153,7 @@ def test_exact_searches_equal_brute_force(kind: str, metric: str, data: st.DataO
     assert_same(index.search_evidence(case.xq, None, k, exact=True, neighbors="any"), expected(case, D, any_row))
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "metric"), PAIRS)
 @given(data=st.data())
 def test_ranges_and_pairs_equal_brute_force(kind: str, metric: str, data: st.DataObject) -> None:
     case = data.draw(cases(kind, metric))
@@ -177,8 +181,7 @@ def test_ranges_and_pairs_equal_brute_force(kind: str, metric: str, data: st.Dat
     assert sum(map(len, cfe.evidence_pairs(index, threshold))) == int(reached.sum())
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("kind", KINDS[1:])
+@pytest.mark.parametrize(("kind", "metric"), PAIRS[2:])
 @given(data=st.data())
 def test_searches_of_some_lists_are_complete_and_certificates_true(kind: str, metric: str, data: st.DataObject) -> None:
     case = data.draw(cases(kind, metric))

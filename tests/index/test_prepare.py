@@ -43,8 +43,14 @@ def refuse_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(derived_module.Routes, "of", refused)
 
 
-@pytest.mark.parametrize("factory", FACTORIES)
-@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize(
+    ("factory", "partitions"),
+    [
+        pytest.param(factory, partitions, marks=[pytest.mark.slow] * (i % 2 == partitions % 2 and i > 0))
+        for i, factory in enumerate(FACTORIES)
+        for partitions in (1, 2)
+    ],
+)
 def test_searches_measure_nothing_after_prepare_even_from_a_file(
     factory: str, partitions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,7 +143,7 @@ def test_every_engine_finds_the_evidence(kind: str, data: st.DataObject) -> None
                 assert_same(pad_results(*exact.search_stored(queries, plan, None), query.k), expected)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SOME_KINDS)
 @given(data=st.data())
 def test_every_search_of_an_index_finds_the_evidence(kind: str, data: st.DataObject) -> None:
     case = data.draw(cases(kind))

@@ -284,7 +284,7 @@ def test_bad_filters(where: Any, error: type[Exception], message: str) -> None:
 
 
 def test_the_memory_of_a_store_does_not_grow_with_the_keys_that_filters_name() -> None:
-    n = 10_000
+    n = 5000
     store = store_of([{"year": row % 5} for row in range(n)])
     vector = np.ones((1, 2))
     store.count({"year": 3})
