@@ -276,11 +276,11 @@ print("survived")
 SEARCHES = """
 edges = rng.integers(5000, size=(2, 20000))
 more_like = cfe.IndexEvidenceFlat(64)
-more_like.add_with_labels(X[:1500], labels[:1500])
+more_like.add_with_labels(X[:1000], labels[:1000])
 searches = (
     lambda: [index.search_evidence(X[i : i + 1], labels[i : i + 1], 5) for i in range(30)],
-    lambda: index.search_evidence(X[:2000], labels[:2000], 5),
-    lambda: index.search_stored(k=5),
+    lambda: index.search_evidence(X[:1000], labels[:1000], 5),
+    lambda: index.search_stored(ids[:2000], 5),
     lambda: index.search_evidence(X[:3], labels[:3], 5, recall=0.9),
     lambda: index.range_search_evidence(X[:50], labels[:50], 0.5),
     lambda: index.search_stored(k=5, exact=True),
