@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import similarity, squared_distance
+from reference import quick, similarity, squared_distance
 
 import cfe_faiss as cfe
 from cfe_faiss import _native
@@ -107,7 +107,7 @@ def cases(draw: st.DrawFn, kind: str, metric: str) -> Case:
     X = vectors(rng, n + nq, d).astype(np.float32)
     X, xq = X[:n], X[n:]
     labels, ids = rng.integers(-1, classes, n), rng.permutation(2 * n)[:n]
-    index: Any = cfe.index_factory(d, kind, metric)  # type: ignore[arg-type]
+    index: Any = quick(cfe.index_factory(d, kind, metric))  # type: ignore[arg-type]
     if not index.is_trained:
         index.train(np.concatenate([X, X[rng.integers(0, n, 300)]]))
     index.add_with_ids(X, ids)
@@ -325,7 +325,7 @@ def test_faiss_finds_the_same_neighbours(metric: str) -> None:
 def test_copies_and_files_keep_the_metric(kind: str, metric: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     X, labels = (3 * rng.normal(size=(400, 6))).astype(np.float32), np.arange(400) % 3
-    index: Any = cfe.index_factory(6, kind, metric)
+    index: Any = quick(cfe.index_factory(6, kind, metric))
     if not index.is_trained:
         index.train(X)
     index.add_with_labels(X, labels, np.arange(400) + 7)
@@ -381,7 +381,7 @@ def test_from_stock_keeps_the_metric(metric: Any) -> None:
 
 
 def filled(kind: str, metric: Any, X: Floats, labels: Any) -> Any:
-    index: Any = cfe.index_factory(X.shape[1], kind, metric)
+    index: Any = quick(cfe.index_factory(X.shape[1], kind, metric))
     if not index.is_trained:
         index.train(X)
     index.add_with_labels(X, labels)
