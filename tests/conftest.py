@@ -3,6 +3,8 @@ import os
 
 # Idle OpenMP threads should sleep, not spin: the tests search tiny indexes thousands of times on shared machines.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Threads of OpenBLAS wait for each other in a loop. The package's own threads take FAISS's setting, which stays.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Haystack reports its use to its makers, unless it is told not to before it is imported.
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"
 

@@ -56,7 +56,7 @@ def test_joined_pairs_equal_brute_force(stored: Stored) -> None:
 
 @pytest.mark.parametrize("d", [2, 16, 90, *(pytest.param(d, marks=pytest.mark.slow) for d in (15, 40))])
 def test_joined_pairs_of_clusters(d: int) -> None:
-    X, labels = clustered(800, d, 4, seed=d)
+    X, labels = clustered(500, d, 4, seed=d)
     X[100:140], X[200:260], X[300:310] = X[0], 0, -X[0]
     index = cfe.IndexEvidenceFlat(d)
     index.add_with_labels(X, labels)

@@ -160,11 +160,11 @@ def test_parameters_limit_how_often_evidence_is_used() -> None:
 
 def test_many_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of a few rows, of one and of several groups, ruled out and not: the same as without chunks."""
-    n = 400
+    n = 250
     X, labels = clustered(n, 8, 3)
     rng = np.random.default_rng(0)
     table = {"group": rng.integers(0, 5, n), "age": rng.normal(40, 10, n), "town": rng.integers(0, 200, n)}
-    edges = rng.integers(0, n, (2, 1200))
+    edges = rng.integers(0, n, (2, 750))
     index = cfe.IndexEvidenceFlat(8)
     index.add_with_labels(X, labels)
     finder = cfe.EvidenceFinder(X, labels.astype(np.int32), index, as_graph(edges, n), as_attributes(table))
@@ -199,14 +199,14 @@ def test_many_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_pairs_found_by_the_join(where: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
-    X, labels = clustered(400, 6, 3)
+    X, labels = clustered(250, 6, 3)
     table = {
-        "sex": rng.choice(["f", "m"], 400),
-        "town": rng.choice(list("abcdefgh"), 400),
-        "age": rng.integers(0, 9, 400),
-        "income": rng.random(400),
+        "sex": rng.choice(["f", "m"], 250),
+        "town": rng.choice(list("abcdefgh"), 250),
+        "age": rng.integers(0, 9, 250),
+        "income": rng.random(250),
     }
-    given = {"where": Constraints(**where), "attributes": table, "graph": rng.integers(0, 400, (2, 900))}
+    given = {"where": Constraints(**where), "attributes": table, "graph": rng.integers(0, 250, (2, 560))}
     index = cfe.IndexEvidenceFlat(6)
     index.add_with_labels(X, labels)
     expected = [listed(cfe.global_evidence(index, k, **given)) for k in (1, 40)]

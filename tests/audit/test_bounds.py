@@ -25,7 +25,7 @@ def ways(total: int, groups: int) -> Iterator[tuple[int, ...]]:
     fails=st.integers(0, 4),
     data=st.data(),
 )
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_bounds_are_sharp(known: list[tuple[int, int]], unknown_selected: int, fails: int, data: st.DataObject) -> None:
     g = len(known)
     selected = np.array([right for right, _ in known])

@@ -11,7 +11,7 @@ from cfe_faiss.audit.intervals import bootstrap_mean
 from cfe_faiss.datasets import load
 from cfe_faiss.models import gcn, predict, train
 
-SHORT = {"epochs": 15}
+SHORT = {"epochs": 8}
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,12 @@ def by_hand(model, data, pairs, seed, *, with_evidence=True):
     return tuned.state_dict(), (predict(tuned, data) == data.y.numpy())[remaining]
 
 
-def test_runs_equal_training_by_hand(data, model, pairs) -> None:
-    result = tuned_by(model, data, pairs, seeds=[3, 0], **SHORT)
+@pytest.fixture(scope="module")
+def result(data, model, pairs):
+    return tuned_by(model, data, pairs, seeds=[3, 0], **SHORT)
+
+
+def test_runs_equal_training_by_hand(data, model, pairs, result) -> None:
     evidence = np.union1d(pairs.source, pairs.target)
     remaining = np.setdiff1d(np.flatnonzero(data.test_mask), evidence)
     before = (predict(model, data) == data.y.numpy())[remaining]
@@ -100,12 +104,12 @@ def test_nothing_of_the_callers_changes(data, model, pairs) -> None:
     model.eval()
 
 
-def test_in_place_takes_the_first_seed(data, model, pairs) -> None:
+def test_in_place_takes_the_first_seed(data, model, pairs, result) -> None:
     other = deepcopy(model)
     inplace = tuned_by(other, data, pairs, seeds=[3, 0], inplace=True, **SHORT)
     assert same(other.state_dict(), by_hand(model, data, pairs, 3)[0])
     assert not other.training
-    assert inplace.runs.equals(tuned_by(model, data, pairs, seeds=[3, 0], **SHORT).runs)
+    assert inplace.runs.equals(result.runs)
 
 
 def test_evidence_among_training_and_validation_nodes(data, model) -> None:

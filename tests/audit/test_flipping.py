@@ -67,10 +67,10 @@ def entries(test: audit.FlipTest) -> list[tuple[int, float, int]]:
 
 @pytest.mark.parametrize("kind", models.NAMES)
 def test_one_at_a_time_equals_the_naive_loop(kind: str) -> None:
-    data = graph(150, 120)
+    data = graph(80, 64)
     model = models.build(kind, data, seed=SEEDS[kind])
     test = flip(model, data, "sex")
-    assert entries(test) == naive(model, data, range(150))
+    assert entries(test) == naive(model, data, range(80))
     assert 1 <= test.hops <= 4
     np.testing.assert_array_equal(test.before, models.predict(model, data)[test.node])
     assert test.changed.any()

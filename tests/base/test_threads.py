@@ -2,6 +2,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from itertools import count
 from types import FrameType
 from typing import Any
@@ -9,14 +10,39 @@ from typing import Any
 import faiss
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
+from threadpoolctl import ThreadpoolController
 
 from cfe_faiss.base import threads
 
 
+def libraries() -> list[Any]:
+    return [
+        one for one in ThreadpoolController().lib_controllers if one.user_api == "blas" and "faiss" not in one.filepath
+    ]
+
+
 def blas_threads() -> set[int]:
-    libraries = [entry for entry in threadpool_info() if entry["user_api"] == "blas"]
-    return {entry["num_threads"] for entry in libraries if "faiss" not in entry["filepath"]}
+    return {library.num_threads for library in libraries()}
+
+
+def use_blas_threads(number: int) -> None:
+    def use() -> None:
+        for library in libraries():
+            library.set_num_threads(number)
+
+    thread = threading.Thread(target=use)  # threadpoolctl accepts numbers from one living thread only
+    thread.start()
+    thread.join()
+    assert blas_threads() == {number}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_threads() -> Iterator[None]:
+    """Let BLAS have two threads here; in the other tests it has one."""
+    (before,) = blas_threads()
+    use_blas_threads(2)
+    yield
+    use_blas_threads(before)
 
 
 def test_every_task_runs_once() -> None:

@@ -9,7 +9,7 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import clustered
+from reference import clustered, quick
 
 import cfe_faiss as cfe
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -19,7 +19,7 @@ RAW, LABELS = clustered(600, 12, 3)
 
 
 def built(kind: str = "EvidenceIVF9,Flat") -> EvidenceIndex:
-    index = cfe.index_factory(12, kind)
+    index = quick(cfe.index_factory(12, kind))
     if kind != "EvidenceFlat":
         index.train(RAW)
         index.nprobe = 4

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from interrupts import raises_at
 from numpy.testing import assert_array_equal
@@ -83,7 +83,6 @@ class Mirror:
         return cfe.EvidenceFinder.from_data(self.data, model, nodes=nodes, **self.options)
 
 
-@settings(max_examples=2 * settings.default.max_examples)
 @given(st.integers(0, 10**6), st.sampled_from(KINDS), st.booleans())
 def test_every_version_equals_a_new_finder(seed: int, index: str, directed: bool) -> None:
     mirror = Mirror(seed, index, directed)

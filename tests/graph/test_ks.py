@@ -358,7 +358,7 @@ folder = sys.argv[1]
 load = lambda name, mode="r": np.load(f"{folder}/{name}.npy", mmap_mode=mode)
 def propagate(x, out):
     cfe.ks_vectors(x, Graph(load("indptr"), load("indices")), 2, out=out, workspace=folder, memory=20_000_000)
-propagate(np.ones((40_000, 4), np.float32), None)  # loads what is needed once
+propagate(np.ones((25_000, 4), np.float32), None)  # loads what is needed once
 before = peak()
 propagate(load("x"), load("X", "r+"))
 print(peak() - before)
@@ -367,10 +367,10 @@ print(peak() - before)
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
 def test_memory_is_bounded(tmp_path):
-    """A matrix of 80 MB, of which there are four, is worked on with 20 MB and what the threads take."""
-    n, d = 40_000, 500
+    """A matrix of 50 MB, of which there are four, is worked on with 20 MB and what the threads take."""
+    n, d = 25_000, 500
     rng = np.random.default_rng(0)
-    graph = as_graph(rng.integers(0, n, (2, 100_000)), n)
+    graph = as_graph(rng.integers(0, n, (2, 60_000)), n)
     saved(tmp_path, x=rng.random((n, d), dtype=np.float32), indptr=graph.indptr, indices=graph.indices)
     np.lib.format.open_memmap(tmp_path / "X.npy", mode="w+", dtype=np.float32, shape=(n, d)).flush()
     run = subprocess.run([sys.executable, "-c", MEASURED, tmp_path], capture_output=True, text=True, check=True)

@@ -1,3 +1,4 @@
+import itertools
 import pickle
 from typing import Any
 
@@ -108,7 +109,7 @@ def test_every_version_equals_recomputation_bit_for_bit(seed, directed, weighted
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("directed", [False, True])
 def test_lists_move_when_many_have_changed(directed, weighted):
-    mirrors = [Mirror(seed, directed=directed, weighted=weighted) for seed in range(20)]
+    mirrors = [Mirror(seed, directed=directed, weighted=weighted) for seed in range(10)]
     for mirror in [*mirrors] * 4:
         mirror.ks.update(**mirror.change())
         assert_array_equal(mirror.ks.vectors, mirror.expected())
@@ -268,9 +269,14 @@ class ManyEdges:
         return arguments | {"add_edges": added, "edge_weight": weights}
 
 
-@pytest.mark.parametrize("store_layers", [True, False])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("directed", [False, True])
+# By default, each pair of two of the three options.
+@pytest.mark.parametrize(
+    ("directed", "weighted", "store_layers"),
+    [
+        pytest.param(*options, marks=[pytest.mark.slow] * (sum(options) % 2))
+        for options in itertools.product([False, True], repeat=3)
+    ],
+)
 def test_sequences_of_small_and_large_changes_of_many_edges(directed, weighted, store_layers):
     mirror = ManyEdges(5, directed=directed, weighted=weighted, store_layers=store_layers)
     for size in (1, 5000, 1, 20, 9000, 1):

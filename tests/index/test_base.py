@@ -5,7 +5,7 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from reference import clustered, unit
+from reference import clustered, quick, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -21,7 +21,7 @@ IDS = np.random.default_rng(5).permutation(10**6)[:N].astype(np.int64)
 def empty(kind: str) -> Index:
     if kind == "flat":
         return cfe.IndexEvidenceFlat(D)
-    index = cfe.index_factory(D, f"EvidenceIVF6x2,{CODECS[kind]}")
+    index = quick(cfe.index_factory(D, f"EvidenceIVF6x2,{CODECS[kind]}"))
     index.train(X)
     index.nprobe = 12
     return index

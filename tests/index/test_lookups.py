@@ -34,13 +34,12 @@ def test_repeated_and_unknown_ids_are_looked_up(factory: str) -> None:
     assert index.remove_ids(np.concatenate([wanted[:5], wanted[:5], [5001]])) == len(set(wanted[:5].tolist()))
 
 
-@pytest.mark.parametrize("threads", [2, 3])
-def test_changes_on_several_threads_are_those_of_one(threads: int) -> None:
+def test_changes_on_several_threads_are_those_of_one() -> None:
     n, rng = 60_000, np.random.default_rng(0)
     X, labels = rng.normal(size=(n, 64)).astype(np.float32), rng.integers(0, 7, n)
     files = []
     before = faiss.omp_get_max_threads()
-    for number in (1, threads):
+    for number in (1, 2, 3):
         faiss.omp_set_num_threads(number)
         try:
             index = cfe.IndexEvidenceIVF(64, 30)
@@ -52,4 +51,5 @@ def test_changes_on_several_threads_are_those_of_one(threads: int) -> None:
             files.append(cfe.serialize_index(index))
         finally:
             faiss.omp_set_num_threads(before)
-    assert_array_equal(*files)
+    assert_array_equal(files[1], files[0])
+    assert_array_equal(files[2], files[0])

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import similarity, squared_distance
+from reference import quick, similarity, squared_distance
 
 import cfe_faiss as cfe
 from cfe_faiss import _native
@@ -25,6 +25,12 @@ from cfe_faiss.search.derived import Derived
 
 METRICS = ["ip", "l2"]
 KINDS = ["EvidenceFlat", "EvidenceIVF4,Flat", "EvidenceIVF4,SQfp16", "EvidenceIVF4,SQ8", "EvidenceIVF4,PQ1,RFlat"]
+# By default, indexes without codes with both metrics, and each kind of codes with one.
+PAIRS = [
+    pytest.param(kind, metric, marks=[pytest.mark.slow] * (i > 1 and i % 2 == j))
+    for i, kind in enumerate(KINDS)
+    for j, metric in enumerate(METRICS)
+]
 CONSTANTS = {"ip": faiss.METRIC_INNER_PRODUCT, "l2": faiss.METRIC_L2}
 
 Floats = NDArray[np.float32]
@@ -101,7 +107,7 @@ def cases(draw: st.DrawFn, kind: str, metric: str) -> Case:
     X = vectors(rng, n + nq, d).astype(np.float32)
     X, xq = X[:n], X[n:]
     labels, ids = rng.integers(-1, classes, n), rng.permutation(2 * n)[:n]
-    index: Any = cfe.index_factory(d, kind, metric)  # type: ignore[arg-type]
+    index: Any = quick(cfe.index_factory(d, kind, metric))  # type: ignore[arg-type]
     if not index.is_trained:
         index.train(np.concatenate([X, X[rng.integers(0, n, 300)]]))
     index.add_with_ids(X, ids)
@@ -116,8 +122,7 @@ def cases(draw: st.DrawFn, kind: str, metric: str) -> Case:
     return Case(index, metric, known.ids, known.labels, rows, xq, labels_q, draw(st.integers(1, 30)))
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "metric"), PAIRS)
 @given(data=st.data())
 def test_exact_searches_equal_brute_force(kind: str, metric: str, data: st.DataObject) -> None:
     case = data.draw(cases(kind, metric))
@@ -148,8 +153,7 @@ def test_exact_searches_equal_brute_force(kind: str, metric: str, data: st.DataO
     assert_same(index.search_evidence(case.xq, None, k, exact=True, neighbors="any"), expected(case, D, any_row))
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "metric"), PAIRS)
 @given(data=st.data())
 def test_ranges_and_pairs_equal_brute_force(kind: str, metric: str, data: st.DataObject) -> None:
     case = data.draw(cases(kind, metric))
@@ -177,8 +181,7 @@ def test_ranges_and_pairs_equal_brute_force(kind: str, metric: str, data: st.Dat
     assert sum(map(len, cfe.evidence_pairs(index, threshold))) == int(reached.sum())
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("kind", KINDS[1:])
+@pytest.mark.parametrize(("kind", "metric"), PAIRS[2:])
 @given(data=st.data())
 def test_searches_of_some_lists_are_complete_and_certificates_true(kind: str, metric: str, data: st.DataObject) -> None:
     case = data.draw(cases(kind, metric))
@@ -322,7 +325,7 @@ def test_faiss_finds_the_same_neighbours(metric: str) -> None:
 def test_copies_and_files_keep_the_metric(kind: str, metric: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     X, labels = (3 * rng.normal(size=(400, 6))).astype(np.float32), np.arange(400) % 3
-    index: Any = cfe.index_factory(6, kind, metric)
+    index: Any = quick(cfe.index_factory(6, kind, metric))
     if not index.is_trained:
         index.train(X)
     index.add_with_labels(X, labels, np.arange(400) + 7)
@@ -378,7 +381,7 @@ def test_from_stock_keeps_the_metric(metric: Any) -> None:
 
 
 def filled(kind: str, metric: Any, X: Floats, labels: Any) -> Any:
-    index: Any = cfe.index_factory(X.shape[1], kind, metric)
+    index: Any = quick(cfe.index_factory(X.shape[1], kind, metric))
     if not index.is_trained:
         index.train(X)
     index.add_with_labels(X, labels)

@@ -6,7 +6,7 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import clustered, lists_of_rows
+from reference import clustered, lists_of_rows, quick
 
 import cfe_faiss as cfe
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -18,7 +18,7 @@ KINDS = ["EvidenceFlat", *(f"EvidenceIVF7x2,{codec}" for codec in ("Flat", "SQ8"
 
 
 def empty(kind: str) -> EvidenceIndex:
-    index = cfe.index_factory(D, kind)
+    index = quick(cfe.index_factory(D, kind))
     if isinstance(index, faiss.IndexIVF):
         index.train(clustered(300, D, 3)[0])
         index.nprobe = 14

@@ -7,7 +7,7 @@ import faiss
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import clustered, unit
+from reference import clustered, quick, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -20,7 +20,7 @@ X = unit(RAW)
 
 
 def filled(kind: str) -> EvidenceIndex:
-    index = cfe.index_factory(D, kind)
+    index = quick(cfe.index_factory(D, kind))
     if kind != "EvidenceFlat":
         index.train(X)
     index.add_with_labels(X, LABELS)
@@ -132,7 +132,7 @@ def test_vectors_of_any_type_and_layout(kind: str, dtype: Any) -> None:
             assert_array_equal(one, other)
     names = {np.float16: faiss.Float16, np.float32: faiss.Float32, np.int8: faiss.Int8}
     if dtype in names:
-        index = cfe.index_factory(D, kind)
+        index = quick(cfe.index_factory(D, kind))
         if kind != "EvidenceFlat":
             index.train(RAW * 8, numeric_type=names[dtype])
         index.add_with_ids(RAW * 8, np.arange(N), numeric_type=names[dtype])
@@ -144,7 +144,7 @@ def test_vectors_of_any_type_and_layout(kind: str, dtype: Any) -> None:
 
 
 def filled_with(kind: str, x: Any) -> EvidenceIndex:
-    index = cfe.index_factory(D, kind)
+    index = quick(cfe.index_factory(D, kind))
     if kind != "EvidenceFlat":
         index.train(x)
     index.add_with_labels(x, LABELS)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import clustered, unit
+from reference import clustered, quick, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.coarse import drift
@@ -33,7 +33,7 @@ METRICS |= {kind: (kind, "cosine") for kind in KINDS}
 
 def filled(kind: str) -> Any:
     kind, metric = METRICS[kind]
-    index = cfe.index_factory(D, KINDS[kind], metric)
+    index = quick(cfe.index_factory(D, KINDS[kind], metric))
     if kind != "flat":
         index.train(np.concatenate([X, OTHER]))
     index.add_with_labels(X, LABELS, 3 * np.arange(N) + 1)
@@ -205,7 +205,7 @@ def test_an_index_without_lists_has_no_drift() -> None:
 
 @pytest.mark.parametrize("kind", ["ivf", "ivf2", "sq8", "pq"])
 def test_drift_rises_with_the_share_of_other_vectors_and_training_ends_it(kind: str) -> None:
-    index = cfe.index_factory(D, KINDS[kind])
+    index = quick(cfe.index_factory(D, KINDS[kind]))
     index.train(X)
     index.add_with_labels(X, LABELS)
     seen = [index.drift()]
@@ -213,7 +213,7 @@ def test_drift_rises_with_the_share_of_other_vectors_and_training_ends_it(kind: 
         index.update_vectors(np.arange(count), OTHER[:count])
         seen.append(index.drift())
     assert seen == sorted(seen)
-    fresh = cfe.index_factory(D, KINDS[kind])
+    fresh = quick(cfe.index_factory(D, KINDS[kind]))
     fresh.train(OTHER)
     fresh.add_with_labels(OTHER, LABELS)
     assert fresh.drift() < seen[-1] / 2

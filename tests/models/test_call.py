@@ -224,7 +224,10 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+# PyTorch takes seconds to compile the first model.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "compiled")) for name in MODELS]
+)
 def test_networks_of_pyg(data, name):
     torch.manual_seed(0)
     model = MODELS[name]()

@@ -44,7 +44,7 @@ def test_wrong_arguments_of_gcn(patients, arguments, error):
 def test_every_model_learns(patients, name):
     model = build(name, patients, seed=1)
     assert model(patients.x, patients.edge_index).shape == (569, 2)
-    assert train(model, patients, lr=0.02, epochs=60).test_accuracy > 0.9
+    assert train(model, patients, lr=0.02, epochs=35).test_accuracy > 0.9
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -102,4 +102,4 @@ def test_patients_have_near_pairs_that_the_model_treats_differently(patients, tr
 
 def test_cora(data_root):
     data = load("cora", data_root)
-    assert train(gcn(data, hidden=16), data, epochs=60).test_accuracy > 0.85
+    assert train(gcn(data, hidden=16), data, epochs=40).test_accuracy > 0.85

@@ -119,7 +119,7 @@ def test_searches_and_changes_side_by_side(kind: str) -> None:
     for thread in threads:
         thread.start()
     try:
-        for _ in range(30):
+        for _ in range(12):
             index.add_with_labels(X[400:], labels[400:], np.arange(400, 600))
             index.relabel(labels)
             index.remove_ids(np.arange(400, 600))

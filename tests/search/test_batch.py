@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import Stored, clustered, evidence, stored_vectors, unit
+from reference import Stored, clustered, evidence, quick, stored_vectors, unit
 
 import cfe_faiss as cfe
 from cfe_faiss import _native
@@ -150,7 +150,7 @@ def test_only_allowed_rows_are_found() -> None:
 @pytest.mark.parametrize("codec", ["SQfp16", "SQ8", "PQ4,RFlat"])
 def test_other_codecs_are_exact_over_what_they_hold(element: str, codec: str) -> None:
     X, labels = clustered(1200, 16, 3)
-    index = cfe.index_factory(16, f"EvidenceIVF9,{codec}")
+    index = quick(cfe.index_factory(16, f"EvidenceIVF9,{codec}"))
     index.train(X)
     index.add_with_labels(X, labels)
     flat = cfe.IndexEvidenceFlat(16)

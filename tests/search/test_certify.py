@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import Stored, clustered, stored_vectors
+from reference import Stored, clustered, quick, stored_vectors
 
 import cfe_faiss as cfe
 
@@ -26,7 +26,7 @@ def test_certified_rows_are_exact(stored: Stored, nlist: int, partitions: int, n
 @pytest.mark.parametrize("make", ["EvidenceIVF40,Flat", "EvidenceIVF40,SQ8", "EvidenceIVF40,PQ3,RFlat"])
 def test_many_rows_are_certified_in_few_dimensions_and_more_with_more_lists(make: str) -> None:
     X, labels = clustered(4000, 3, 3)
-    index = cfe.index_factory(3, make)
+    index = quick(cfe.index_factory(3, make))
     index.train(X)
     index.add_with_labels(X, labels)
     exact_D, _ = index.search_stored(None, 5, exact=True)

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ X, LABELS = clustered(400, 8, 3)
 KINDS = ["EvidenceFlat", "EvidenceIVF8,Flat", "EvidenceIVF8x2,Flat", "EvidenceIVF8,SQ8", "EvidenceIVF8,PQ2,RFlat"]
 
 
+@lru_cache
 def filled(kind: str) -> Any:
     index: Any = cfe.index_factory(8, kind)
     if not index.is_trained:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import PADDING, similarity, unit
+from reference import PADDING, quick, similarity, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.search import answer, constrained, exact, greedy, grouped, masked, nearest, single
@@ -54,7 +54,7 @@ def cases(draw: st.DrawFn, kind: str) -> Case:
     )
     classes = draw(st.integers(1, 4))
     X, labels, ids = vectors(rng, n, d, spread), rng.integers(-1, classes, n), rng.permutation(2 * n)[:n]
-    index: Any = cfe.index_factory(d, kind)
+    index: Any = quick(cfe.index_factory(d, kind))
     if not index.is_trained:
         index.train(np.concatenate([X, rng.normal(size=(300, d)).astype(np.float32)]))
     index.add_with_ids(X, ids)
@@ -143,7 +143,7 @@ def test_every_engine_finds_the_evidence(kind: str, data: st.DataObject) -> None
                 assert_same(pad_results(*exact.search_stored(queries, plan, None), query.k), expected)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SOME_KINDS)
 @given(data=st.data())
 def test_every_search_of_an_index_finds_the_evidence(kind: str, data: st.DataObject) -> None:
     case = data.draw(cases(kind))

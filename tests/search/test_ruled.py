@@ -132,7 +132,7 @@ def test_a_recall_holds_for_the_results_that_remain() -> None:
     index: Any = cfe.IndexEvidenceIVF(16, 100)
     index.train(X)
     index.add_with_labels(X, labels)
-    ids = np.arange(0, 6000, 2)
+    ids = np.arange(0, 6000, 3)
     best = index.search_stored(ids, 6, exact=True)[1]
     for how in ({"exclude": best[:, :5]}, {"neighbors": "any"}, {"within": (-1, 0.97)}):
         exact, found = (

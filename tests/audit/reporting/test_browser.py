@@ -85,57 +85,73 @@ def shown(page, selector):
     return page.evaluate(f"[...document.querySelectorAll('{selector}')].filter(e => e.getClientRects().length).length")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_seen_narrow_and_wide_light_and_dark(browser, audited, scheme):
-    with Seen(browser, audited.report, WIDTHS[0], color_scheme=scheme) as seen:
-        for width in WIDTHS:
-            seen.page.set_viewport_size({"width": width, "height": 800})
-            assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
-            assert seen.page.locator("table").first.is_visible()
+@pytest.fixture(scope="module")
+def opened(browser, sample):
+    with Seen(browser, sample, 1200) as seen:
+        yield seen.page
+
+
+@pytest.fixture
+def page(opened):
+    """Return the page of the sample, as it was opened."""
+    yield opened
+    opened.emulate_media(media="null", color_scheme="light")
+    opened.set_viewport_size({"width": 1200, "height": 800})
+    opened.locator("#all").uncheck()
+
+
+def test_seen_narrow_and_wide_light_and_dark_and_printed(browser, audited):
+    with Seen(browser, audited.report, WIDTHS[0]) as seen:
+        for scheme, colour in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(21, 24, 28)")):
+            seen.page.emulate_media(color_scheme=scheme)
+            for width in WIDTHS:
+                seen.page.set_viewport_size({"width": width, "height": 800})
+                assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+                assert seen.page.locator("table").first.is_visible()
+            assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") == colour
+        seen.page.emulate_media(media="print")  # in light colours
+        seen.page.set_viewport_size({"width": 688, "height": 1000})  # an A4 page between its margins
+        assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= 688 * 1.5
+        assert not seen.page.locator("#all").is_visible()
         assert seen.messages == []
         assert seen.requests == [audited.report.files[0].as_uri()]
-        paper = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert paper == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(21, 24, 28)")
 
 
-def test_a_sample_is_short_on_the_screen_and_in_the_file(browser, sample):
+def test_a_sample_is_short_on_the_screen_and_in_the_file(page, sample):
     assert sample.files[0].stat().st_size < 300_000
-    with Seen(browser, sample, 1200, java_script_enabled=True) as seen:
-        assert seen.page.evaluate("document.documentElement.scrollHeight") <= 8_000
-        assert shown(seen.page, ".body") == 0
+    assert page.evaluate("document.documentElement.scrollHeight") <= 8_000
+    assert shown(page, ".body") == 0
 
 
-def test_a_sample_is_printed_on_twelve_pages_with_all_details(browser, sample):
-    with Seen(browser, sample, 1200) as seen:
-        closed = seen.page.pdf(prefer_css_page_size=True)
-        assert 0 < len(re.findall(rb"/Type\s*/Page\b", closed)) <= 12
-        # The text of the PDF itself, where a closed element would be missing.
-        seen.page.locator("#all").check()
-        opened = seen.page.pdf(prefer_css_page_size=True)
-        assert abs(len(closed) - len(opened)) < 0.02 * len(opened)
-        seen.page.locator("#all").uncheck()
-        seen.page.emulate_media(media="print")
-        details = seen.page.locator(".body").count()
-        assert details >= 14
-        assert shown(seen.page, ".body") == details
-        assert shown(seen.page, ".case table") == 10
-        assert shown(seen.page, "summary h3") == details
+def test_a_sample_is_printed_on_twelve_pages_with_all_details(page):
+    closed = page.pdf(prefer_css_page_size=True)
+    assert 0 < len(re.findall(rb"/Type\s*/Page\b", closed)) <= 12
+    # The text of the PDF itself, where a closed element would be missing.
+    page.locator("#all").check()
+    opened = page.pdf(prefer_css_page_size=True)
+    assert abs(len(closed) - len(opened)) < 0.02 * len(opened)
+    page.locator("#all").uncheck()
+    page.emulate_media(media="print")
+    details = page.locator(".body").count()
+    assert details >= 14
+    assert shown(page, ".body") == details
+    assert shown(page, ".case table") == 10
+    assert shown(page, "summary h3") == details
 
 
-def test_nothing_is_wider_than_a_phone(browser, sample):
-    with Seen(browser, sample, 390) as seen:
-        seen.page.locator("#all").check()
-        assert seen.page.evaluate("document.documentElement.scrollWidth") <= 390
-        wider = (
-            "[...document.querySelectorAll('td, th, p, li, svg')].filter(e => e.getBoundingClientRect().right > 391)"
-        )
-        assert seen.page.evaluate(f"{wider}.map(e => e.textContent)") == []
-        sizes = "[...document.querySelectorAll('td, th, p, li, text')].filter(e => e.getClientRects().length)"
-        smallest = seen.page.evaluate(f"Math.min(...{sizes}.map(e => parseFloat(getComputedStyle(e).fontSize)))")
-        assert smallest >= 11
-        # Rows become paragraphs: each number stands after what it is called.
-        name = "getComputedStyle(document.querySelector('#all_tests td, .scroll td[data-name]'), '::before').content"
-        assert ": " in seen.page.evaluate(name)
+def test_nothing_is_wider_than_a_phone(page):
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.locator("#all").check()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    wider = "[...document.querySelectorAll('td, th, p, li, svg')].filter(e => e.getBoundingClientRect().right > 391)"
+    assert page.evaluate(f"{wider}.map(e => e.textContent)") == []
+    sizes = "[...document.querySelectorAll('td, th, p, li, text')].filter(e => e.getClientRects().length)"
+    smallest = page.evaluate(f"Math.min(...{sizes}.map(e => parseFloat(getComputedStyle(e).fontSize)))")
+    assert smallest >= 11
+    # Rows become paragraphs: each number stands after what it is called.
+    name = "getComputedStyle(document.querySelector('#all_tests td, .scroll td[data-name]'), '::before').content"
+    assert ": " in page.evaluate(name)
 
 
 def test_a_detail_opens_by_a_click_by_the_keyboard_and_by_its_address(browser, sample):
@@ -170,22 +186,21 @@ def test_works_without_javascript(browser, audited):
         assert seen.page.locator("script").count() == 0
 
 
-def test_text_has_the_contrast_of_wcag_aa_as_it_is_drawn(browser, sample):
+def test_text_has_the_contrast_of_wcag_aa_as_it_is_drawn(page):
     """Colours as the browser computes them, of every text against the ground below it."""
     read = """[...document.querySelectorAll('h1, h2, h3, h4, p, li, th, td, dt, dd, figcaption, strong, span, label')]
       .filter(e => e.getClientRects().length && e.textContent.trim())
       .map(e => { let ground = e; while (ground && getComputedStyle(ground).backgroundColor.endsWith(', 0)'))
           ground = ground.parentElement;
         return [getComputedStyle(e).color, getComputedStyle(ground || document.body).backgroundColor].join('|'); })"""
-    with Seen(browser, sample, 1200) as seen:
-        seen.page.locator("#all").check()
-        for scheme in ("light", "dark"):
-            seen.page.emulate_media(color_scheme=scheme)
-            pairs = set(seen.page.evaluate(read))
-            assert len(pairs) >= 3
-            for pair in pairs:
-                one, two = (re.findall(r"\d+", colour)[:3] for colour in pair.split("|"))
-                assert _contrast(*(np.array(colour, float) / 255 for colour in (one, two))) >= 4.5, pair
+    page.locator("#all").check()
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        pairs = set(page.evaluate(read))
+        assert len(pairs) >= 3
+        for pair in pairs:
+            one, two = (re.findall(r"\d+", colour)[:3] for colour in pair.split("|"))
+            assert _contrast(*(np.array(colour, float) / 255 for colour in (one, two))) >= 4.5, pair
 
 
 def _contrast(one, two):
@@ -193,15 +208,6 @@ def _contrast(one, two):
     weights = np.array([0.2126, 0.7152, 0.0722])
     light = [weights @ np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) for c in (one, two)]
     return (max(light) + 0.05) / (min(light) + 0.05)
-
-
-def test_printed_in_light_colours(browser, audited):
-    with Seen(browser, audited.report, 1280, color_scheme="dark") as seen:
-        seen.page.emulate_media(media="print")
-        seen.page.set_viewport_size({"width": 688, "height": 1000})  # an A4 page between its margins
-        assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-        assert seen.page.evaluate("document.documentElement.scrollWidth") <= 688 * 1.5
-        assert not seen.page.locator("#all").is_visible()
 
 
 def test_drawings_on_their_own(browser, audited):

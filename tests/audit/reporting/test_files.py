@@ -75,8 +75,8 @@ def test_xml_without_conditions_has_not_passed(audited):
     assert suite.find("testcase/skipped").attrib["message"] == "No conditions."
 
 
-@pytest.mark.parametrize("name", ["\ufffe", "\uffff", "\x0b", "\x1f", "\u202e"])
-def test_every_character_that_xml_forbids_leaves_it_whole(tmp_path, name):
+def test_characters_that_xml_forbids_leave_it_whole(tmp_path):
+    name = "\ufffe\uffff\x0b\x1f\u202e"
     finder = cfe.EvidenceFinder.from_vectors(
         np.eye(4)[[0, 1] * 40], [0, 1] * 40, features={name: [f"a{name}", "b"] * 40}
     )
@@ -94,10 +94,10 @@ def test_every_character_that_xml_forbids_leaves_it_whole(tmp_path, name):
     )
     for file in written.files:
         text = file.read_text(encoding="utf-8")
-        assert name not in text or file.suffix in (".json", ".csv")
+        assert not set(name) & set(text) or file.suffix in (".json", ".csv")
         if file.suffix in (".xml", ".svg"):
             ET.fromstring(text.encode())
-    assert "\ufffd" in written.files[2].read_text(encoding="utf-8")
+    assert len(name) * "\ufffd" in written.files[2].read_text(encoding="utf-8")
 
 
 def test_figures_are_files(audited):

@@ -11,15 +11,17 @@ import cfe_faiss as cfe
 from cfe_faiss import audit
 from cfe_faiss.audit.reporting.sections.direct_effects import change_key
 
+N = 600
+
 
 @pytest.fixture(scope="module")
 def clean():
-    return finder_of(simulated(3, 1000), town=np.random.default_rng(0).choice(["a", "b", "c"], 1000))
+    return finder_of(simulated(3, N), town=np.random.default_rng(0).choice(["a", "b", "c"], N))
 
 
 @pytest.fixture(scope="module")
 def compared(clean, tmp_path_factory):
-    harmed, rest = simulated(3, 1000, harm=0.6)["labels"], simulated(8, 1000)["labels"]
+    harmed, rest = simulated(3, N, harm=0.6)["labels"], simulated(8, N)["labels"]
     return audit.report(
         clean,
         tmp_path_factory.mktemp("models") / "report.html",
@@ -39,7 +41,7 @@ def test_the_models_stand_side_by_side_on_the_first_page(clean, compared):
     assert page.count("The models side by side</strong>") == 1
     threshold = float(clean.top_pairs(200).similarity[-1])
     models = audit.compare_models(
-        clean, {"v2": simulated(3, 1000, harm=0.6)["labels"]}, threshold=threshold, unfavourable=0
+        clean, {"v2": simulated(3, N, harm=0.6)["labels"]}, threshold=threshold, unfavourable=0
     ).models
     rows = table_of(compared, "models", "models")["rows"]
     assert [row["model"] for row in rows] == ["v1", "v2", "other"]
@@ -61,7 +63,7 @@ def test_all_tests_are_one_family(clean, compared):
     ).summary.set_index("feature")["p"]
     both = [("sex", "town")]
     options = {"sensitive": ["sex", "town"], "unfavourable": 0, "intersections": both}
-    own = {"v2": simulated(3, 1000, harm=0.6)["labels"], "other": simulated(8, 1000)["labels"]}
+    own = {"v2": simulated(3, N, harm=0.6)["labels"], "other": simulated(8, N)["labels"]}
     further = audit.compare_models(clean, own, **options).table
     others = {**ratios, **{change_key(row): row["p"] for row in further.to_dict("records")}}
     family = audit.direct_effects(clean, others=others, **options)
@@ -75,7 +77,7 @@ def test_all_tests_are_one_family(clean, compared):
 
 
 def test_the_first_page_says_what_a_model_changes_beyond_the_vectors(clean, tmp_path):
-    labels = simulated(3, 1000, harm=0.6)["labels"]
+    labels = simulated(3, N, harm=0.6)["labels"]
     report = audit.report(
         clean, tmp_path / "r.html", sensitive=["sex"], favourable=1, compare={"v2": labels}, pairs=20, progress=False
     )
@@ -100,12 +102,12 @@ def test_conditions_on_models(compared):
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"compare": {"v1": [0] * 1000}}, ValueError, "compare must name each model once, got 'v1'"),
+        ({"compare": {"v1": [0] * N}}, ValueError, "compare must name each model once, got 'v1'"),
         ({"compare": {"v2": [0] * 10}}, ValueError, r"compare\['v2'\] must be"),
         ({"compare": {}}, ValueError, "compare must hold another model"),
         ({"require": ["evidence_pairs<=v1"]}, ValueError, "evidence_pairs must come with models, got none"),
         (
-            {"compare": {"v2": [0, 1] * 500}, "require": ["evidence_pairs<=v3"]},
+            {"compare": {"v2": [0, 1] * (N // 2)}, "require": ["evidence_pairs<=v3"]},
             ValueError,
             r"require must name models that are compared \(v1, v2\), got 'v3'",
         ),
@@ -118,12 +120,12 @@ def test_bad_arguments(clean, tmp_path, options, error, words):
 
 
 def test_classes_whose_names_are_numbers(tmp_path):
-    people = simulated(3, 1000, harm=0.6)
+    people = simulated(3, N, harm=0.6)
     granted, refused = "1", "2"
     classes = np.where(people["labels"] == 1, granted, refused)
     features = {"sex": np.where(people["carries"], "f", "m")}
     finder = cfe.EvidenceFinder.from_vectors(people["X"], classes, features=features, sensitive=["sex"])
-    clean = np.where(simulated(3, 1000)["labels"] == 1, granted, refused)
+    clean = np.where(simulated(3, N)["labels"] == 1, granted, refused)
     options = {"favourable": granted, "compare": {"v2": clean}, "progress": False}
     rows = table_of(audit.report(finder, tmp_path / "r.html", **options), "tests", "all_tests")["rows"]
     verdicts = {(row["group"], row["test"]): row["verdict"] for row in rows}
@@ -140,7 +142,7 @@ def test_without_a_favourable_class_the_models_are_described(clean, tmp_path):
     assert rows[0]["evidence"] == rows[1]["evidence"], (
         "every pair of two classes stays one if the classes change places"
     )
-    assert rows[1]["changed"] == 1000
+    assert rows[1]["changed"] == N
 
 
 def test_one_class_only(tmp_path):
