@@ -253,13 +253,9 @@ def _ratios_where(scores: tuple[float, float], x1: Floats, n1: Floats, x0: Float
     n1, n0 = np.maximum(n1, 1), np.maximum(n0, 1)
     low, high = np.full((2, *x1.shape), -40.0), np.full((2, *x1.shape), 40.0)  # logarithms of the ratio
     total, share1 = x1 + x0, x1 / n1
-    # Each step divides the interval by 2 to the power of bits. Steps on few values take the time of their NumPy calls.
-    bits = 4 if x1.size < 100 else 1
-    parts = 2**bits
-    inner = np.arange(1, parts).reshape(-1, *[1] * low.ndim) / parts
-    for _ in range(60 // bits):  # to the last digits of float64
-        width = high - low
-        ratio = np.exp(low + width * inner)
+    for _ in range(60):  # to the last digits of float64
+        middle = (low + high) / 2
+        ratio = np.exp(middle)
         # Maximum likelihood of the shares given the ratio: the smaller root of a quadratic equation.
         b = (n1 + x0) * ratio + (x1 + n0)
         root = np.sqrt(np.maximum(b * b - 4 * (n1 + n0) * total * ratio, 0))
@@ -268,8 +264,7 @@ def _ratios_where(scores: tuple[float, float], x1: Floats, n1: Floats, x0: Float
         spread = np.sqrt(p1 * (1 - p1) / n1 + ratio**2 * p0 * (1 - p0) / n0)
         excess = share1 - ratio * x0 / n0 - score * spread
         above = (excess > 0) | ((excess == 0) & (score < 0))  # without variance the score is 0
-        low = low + width * (above.sum(axis=0) / parts)
-        high = low + width / parts
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
     bounds: Floats = np.exp((low + high) / 2)
     return bounds
 

@@ -127,14 +127,6 @@ def test_koopman_equals_the_published_example() -> None:
     assert (round(float(low), 2), round(float(high), 2)) == (2.94, 7.15)
 
 
-def test_koopman_is_the_same_for_few_ratios_and_for_many() -> None:
-    counts = np.stack(np.meshgrid(*[np.arange(5)] * 4), axis=-1).reshape(-1, 4)
-    counts = counts[(counts[:, 0] <= counts[:, 1]) & (counts[:, 2] <= counts[:, 3])]
-    assert len(counts) > 200
-    few = [np.array(risk_ratio(*part.T)) for part in np.array_split(counts, 5)]
-    np.testing.assert_allclose(np.concatenate(few, axis=1), risk_ratio(*counts.T), rtol=1e-12)
-
-
 @given(counts=st.tuples(st.integers(0, 30), st.integers(1, 30), st.integers(0, 30), st.integers(1, 30)), level=LEVELS)
 def test_koopman_holds_the_ratio_and_turns_with_it(counts: tuple[int, int, int, int], level: float) -> None:
     x1, n1, x0, n0 = min(counts[0], counts[1]), counts[1], min(counts[2], counts[3]), counts[3]
