@@ -4,11 +4,11 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import faiss
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base import threads
 
+Name = TypeVar("Name", bound=Hashable)
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = (
     "cfe-faiss",
@@ -77,8 +78,8 @@ def search_with_each(index: Any, xq: NDArray[np.float32], k: int, parameters: li
 
 
 def paired_times(
-    functions: Mapping[str, Callable[[], object]], repeats: int, clock: Callable[[], float] = time.perf_counter
-) -> tuple[dict[str, float], dict[str, list[float]]]:
+    functions: Mapping[Name, Callable[[], object]], repeats: int, clock: Callable[[], float] = time.perf_counter
+) -> tuple[dict[Name, float], dict[Name, list[float]]]:
     """Time the functions in turns, after one untimed call each, and return the medians and all times in seconds.
 
     In turns, since the load of a shared machine drifts: all then see the same machine. Their ratio is meaningful
@@ -86,7 +87,7 @@ def paired_times(
     """
     for function in functions.values():
         function()
-    times: dict[str, list[float]] = {name: [] for name in functions}
+    times: dict[Name, list[float]] = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():
             start = clock()

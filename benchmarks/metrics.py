@@ -167,8 +167,34 @@ def our_indexes(data: Data, metric: Any) -> tuple[Any, Any]:
     return flat, ivf
 
 
-def measure(name: str, metric: str) -> dict[str, Any]:
-    """Return the settings, recalls and times of one data set and metric."""
+Runs = dict[tuple[str, str], tuple[Callable[[], object], int]]
+"""By metric and rival: a search, and the number of its rows."""
+
+
+def measure(name: str) -> list[dict[str, Any]]:
+    """Return the settings, recalls and times of one data set, for each metric; all metrics are timed in turns."""
+    results: list[dict[str, Any]] = []
+    every: Runs = {}
+    single: Runs = {}
+    for metric in CONSTANTS:
+        result, of_all, alone = tuned_rivals(name, metric)
+        results.append(result)
+        every |= {(metric, rival): run for rival, run in of_all.items()}
+        single |= {(metric, rival): run for rival, run in alone.items()}
+    for key, runs in (("all_rows_us", every), ("one_query_us", single)):
+        times = paired_times({of: run for of, (run, _) in runs.items()}, REPEATS)[0]
+        for result in results:
+            for rival, figures in result["rivals"].items():
+                if (of := (result["metric"], rival)) in times:
+                    figures[key] = times[of] / runs[of][1] * 1e6
+    for result in results:
+        for rival, figures in result["rivals"].items():
+            print(name, result["metric"], rival, {key: round(value, 3) for key, value in figures.items()}, flush=True)
+    return results
+
+
+def tuned_rivals(name: str, metric: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Return settings and recalls for one metric, and the searches of all rows and of one query, by rival."""
     X, labels = load(name)
     if metric == "cosine":
         X = X.copy()
@@ -212,13 +238,8 @@ def measure(name: str, metric: str) -> dict[str, Any]:
             return rival.search(xq, int(label[0]), setting)
 
         single[rival_name] = partial(one_by_one, one)
-    for rival_name, seconds in paired_times({name: run for name, (run, _) in every.items()}, REPEATS)[0].items():
-        figures[rival_name]["all_rows_us"] = seconds / every[rival_name][1] * 1e6
-    for rival_name, seconds in paired_times(single, REPEATS)[0].items():
-        figures[rival_name]["one_query_us"] = seconds / SINGLE * 1e6
-    for rival_name, some in figures.items():
-        print(name, metric, rival_name, {key: round(value, 3) for key, value in some.items()}, flush=True)
-    return {"data": name, "metric": metric, "n": n, "d": X.shape[1], "rivals": figures}
+    one_query = {rival_name: (search, SINGLE) for rival_name, search in single.items()}
+    return {"data": name, "metric": metric, "n": n, "d": X.shape[1], "rivals": figures}, every, one_query
 
 
 def main() -> None:
@@ -226,7 +247,7 @@ def main() -> None:
     parser.add_argument("data", nargs="*", default=["bail", "facebook", "mixture"])
     names = parser.parse_args().data
     faiss.omp_set_num_threads(1)
-    results = [measure(name, metric) for name in names for metric in CONSTANTS]
+    results = [result for name in names for result in measure(name)]
     print(save("metrics", {"recall": RECALL, "wanted": WANTED, "results": results}))
 
 
