@@ -201,8 +201,8 @@ def run(
     """
     workers = min(num_threads(work), len(tasks))
     # BLAS ignores FAISS's setting. With one thread for FAISS, much work is worth the time to limit BLAS, too.
-    one_thread = workers > 1 or (work >= _WORTH_THREADS and num_threads() == 1)
-    limit = single_threaded_blas() if blas and one_thread else nullcontext()
+    limits_blas = blas and (workers > 1 or (work >= _WORTH_THREADS and num_threads() == 1))
+    limit = single_threaded_blas() if limits_blas else nullcontext()
     with native_progress(progress, len(tasks)) as report, limit:
         if workers <= 1:
             for done, task in enumerate(tasks, 1):
