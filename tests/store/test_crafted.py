@@ -153,7 +153,9 @@ def peak():
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
-for folder in sys.argv[1:]:
+sound, *folders = sys.argv[1:]
+cfe.EvidenceStore.load(sound)  # loads the libraries: they take 35 to 70 MB, which depends on the machine
+for folder in folders:
     before = peak()
     try:
         cfe.EvidenceStore.load(folder)
@@ -162,10 +164,10 @@ for folder in sys.argv[1:]:
 """
 
 
-def loaded(*folders: Path) -> list[tuple[int, str]]:
-    """Load stores in a process of its own; return, of each, the memory that it took, and why it was refused."""
+def loaded(sound: Path, *folders: Path) -> list[tuple[int, str]]:
+    """Load a sound store and damaged ones in a new process; return of each damaged one its memory and its error."""
     done = subprocess.run(
-        [sys.executable, "-c", LOADED, *folders], capture_output=True, text=True, timeout=600, check=True
+        [sys.executable, "-c", LOADED, sound, *folders], capture_output=True, text=True, timeout=600, check=True
     )
     lines = [line.partition(" ") for line in done.stdout.splitlines()]
     return [(int(memory), message) for memory, _, message in lines]
@@ -178,7 +180,7 @@ def test_a_pipe_does_not_hang(whole: Path, tmp_path: Path) -> None:
         path = next(folder.glob(name))
         path.unlink()
         os.mkfifo(path)
-    refused = loaded(*folders)
+    refused = loaded(whole, *folders)
     assert [str(folder) in message for folder, (_, message) in zip(folders, refused, strict=True)] == [True] * 3
 
 
@@ -195,11 +197,11 @@ def test_rows_that_unpack_to_a_thousand_times_their_size_are_refused(whole: Path
     for folder, how in zip(folders, BOMBS, strict=True):
         write_rows(folder, columns, **({"compression": "zstd"} | how))
         assert rows_path(folder).stat().st_size < 1 << 18
-    refused = loaded(*folders)
+    refused = loaded(whole, *folders)
     assert len(refused) == len(BOMBS)
     for memory, message in refused:
         assert "unpack" in message
-        assert memory < 64 << 20  # of 100 MB
+        assert memory < 16 << 20  # of 100 MB
 
 
 def test_saved_rows_are_loaded_at_any_compression(tmp_path: Path) -> None:
