@@ -15,7 +15,8 @@ from cfe_faiss.audit.reporting.sections.direct_effects import find_effects
 from cfe_faiss.audit.tables import Floats
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.finder import PairEvidence
-from cfe_faiss.graph.csr import Graph, Surroundings, surroundings
+from cfe_faiss.graph.csr import Graph
+from cfe_faiss.graph.surroundings import Surroundings, surroundings
 from cfe_faiss.pairs import evidence_pairs
 
 _NAMES = 6
