@@ -116,13 +116,21 @@ def _class_texts(table: Table, name: str, column: Column) -> list[str]:
     if numbers is None:
         return as_texts(column)
     table.check(
-        ~np.isnan(numbers) & (numbers != np.floor(numbers)),
+        np.isinf(numbers) | (~np.isnan(numbers) & (numbers != np.floor(numbers))),
         lambda row: (
             f"{name} must be a class, an integer or a text, got {numbers[row]:g} "
             "(probabilities need a column for each class)"
         ),
     )
-    return ["" if np.isnan(value) else str(int(value)) for value in numbers.tolist()]
+    texts = as_texts(column)
+    return ["" if np.isnan(number) else _whole(text) for number, text in zip(numbers.tolist(), texts, strict=True)]
+
+
+def _whole(text: str) -> str:
+    try:
+        return str(int(text))  # exact: a float holds 53 bits
+    except ValueError:
+        return str(int(float(text)))
 
 
 def _probabilities(table: Table, names: tuple[str, ...], columns: list[Column], ids: Ids) -> _Probabilities:

@@ -4,6 +4,7 @@ import codecs
 import csv
 import gzip
 import io
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,6 +30,7 @@ SUFFIXES = (".csv", ".csv.gz", ".tsv", ".parquet", ".xlsx", ".txt")
 
 _MISSING_NUMBERS = frozenset(("", "NA", "N/A", "NaN", "nan", "NULL", "null"))
 _DELIMITERS = (",", ";", "\t")
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(\.\d{3})+(,\d*)?")
 _FORMAT: ContextVar[tuple[str, str]] = ContextVar("text_format", default=("utf-8-sig", "."))
 """Encoding and decimal mark of text files."""
 
@@ -276,9 +278,10 @@ def is_table(path: Path) -> bool:
     suffix = kind(path)
     if suffix not in (".csv", ".csv.gz", ".tsv"):
         return suffix in (".parquet", ".xlsx")
-    with gzip.open(path) if suffix.endswith(".gz") else path.open("rb") as file:
-        line = file.readline().decode(_FORMAT.get()[0], errors="replace")
-    return not are_numbers(line.split(_delimiter(line)))
+    encoding = _FORMAT.get()[0]
+    with (gzip.open if suffix.endswith(".gz") else open)(path, "rt", encoding=encoding, errors="replace") as file:
+        line = file.readline()
+    return not _holds_numbers(line.split(_delimiter(line)))
 
 
 def read_table(path: Path, *, empty: bool = False) -> Table:
@@ -313,23 +316,36 @@ def read_table(path: Path, *, empty: bool = False) -> Table:
     rows, lines = _fields(path, _text(path, suffix), whitespace=suffix == ".txt")
     if not rows:
         raise ValueError(f"{path} must hold a table, got an empty file")
-    has_header = suffix != ".txt" and not are_numbers(rows[0])
+    has_header = suffix != ".txt" and not _holds_numbers(rows[0])
     names = rows[0] if has_header else [str(1 + column) for column in range(len(rows[0]))]
     body, lines = (rows[1:], lines[1:]) if has_header else (rows, lines)
     _check_names(path, names)
     if not body and not empty:
         raise ValueError(f"{path} must hold a row below its header, got none")
     fields = zip(*body, strict=True) if body else ((),) * len(names)
-    columns: dict[str, Column] = {name: _with_points(list(texts)) for name, texts in zip(names, fields, strict=True)}
-    return Table(path, columns, has_header, np.array(lines, np.int64))
+    table = Table(path, dict(zip(names, map(list, fields), strict=True)), has_header, np.array(lines, np.int64))
+    return table if _FORMAT.get()[1] == "." else _with_points(table)
 
 
-def _with_points(texts: list[str]) -> list[str]:
-    """Return a column of numbers with decimal points instead of commas; any other column unchanged."""
-    if _FORMAT.get()[1] == ".":
-        return texts
-    points = [text.replace(",", ".") for text in texts]
-    return texts if as_numbers(points) is None else points
+def _holds_numbers(fields: Iterable[str]) -> bool:
+    mark = _FORMAT.get()[1]
+    return are_numbers([field.replace(mark, ".") for field in fields])
+
+
+def _with_points(table: Table) -> Table:
+    """Return a table with decimal points instead of commas in columns of numbers; ValueError for "1.500"."""
+    columns = dict(table.columns)
+    for name, texts in table.columns.items():
+        points = [text.replace(",", ".") for text in as_texts(texts)]
+        if as_numbers(points) is None:
+            continue
+        for row, text in enumerate(as_texts(texts)):
+            if _THOUSANDS.fullmatch(text):
+                raise ValueError(
+                    f"{table.path}, {table.place(row)}: {name} must have no mark of thousands, got {text!r}"
+                )
+        columns[name] = points
+    return replace(table, columns=columns)
 
 
 def _text(path: Path, suffix: str) -> str:
@@ -380,9 +396,12 @@ def _fields(path: Path, text: str, *, whitespace: bool) -> tuple[list[list[str]]
 
 
 def _delimiter(text: str) -> str:
-    header = text.partition("\n")[0].rstrip("\r")
-    counts = [len(next(csv.reader([header], delimiter=delimiter), [])) for delimiter in _DELIMITERS]
-    return _DELIMITERS[counts.index(max(counts))]
+    """Return what separates most fields in the first line; a decimal comma only if nothing else separates any."""
+    header = re.split(r"[\r\n]", text, maxsplit=1)[0]
+    counts = {delimiter: len(next(csv.reader([header], delimiter=delimiter), [])) for delimiter in _DELIMITERS}
+    if _FORMAT.get()[1] == "," and max(counts[";"], counts["\t"]) > 1:
+        counts[","] = 0
+    return max(counts, key=counts.__getitem__)
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:

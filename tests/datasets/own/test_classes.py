@@ -30,6 +30,12 @@ def test_integers_are_ordered_as_numbers(tmp_path: Path) -> None:
     assert (classes.names, classes.predicted.tolist(), classes.y) == (("-1", "2", "10"), [2, 0, 1], None)
 
 
+def test_integers_that_no_float_holds_are_different_classes(tmp_path: Path) -> None:
+    large = str(2**53), str(2**53 + 1)
+    classes = read_classes(source(tmp_path, f"id,class\na,{large[1]}\nb,{large[0]}\nc,1.0\n"), None, IDS)
+    assert (classes.names, classes.predicted.tolist()) == (("1", *large), [2, 1, 0])
+
+
 def test_probabilities(tmp_path: Path) -> None:
     predictions = source(tmp_path, 'id,no,"yes, sure"\nc,0.2,0.8\na,0.5,0.5\nb,1,0\n')
     truth = source(tmp_path, 'id,y\na,"yes, sure"\nb,no\n', name="t.csv")
@@ -66,6 +72,7 @@ def test_files_without_header(tmp_path: Path) -> None:
         ),
         ("id\na\nb\nc\n", (), "must hold a column of classes, got id only"),
         ("id,class\na,1\nb,0.3\nc,0\n", (), "line 3: class must be a class, an integer or a text, got 0.3"),
+        ("id,class\na,1\nb,inf\nc,0\n", (), "line 3: class must be a class, an integer or a text, got inf"),
         ("id,u,v\na,x,1\nb,x,2\nc,x,3\n", (), r"has several columns \(u, v\): name that of the classes, as in .*:u"),
         (
             "id,u,v\na,.5,.5\nb,.5,.6\nc,0,1\n",

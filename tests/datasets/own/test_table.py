@@ -108,6 +108,31 @@ def test_encodings_and_decimal_commas(tmp_path: Path) -> None:
     assert read_table(written(tmp_path, b"a\tb\n1\tx,y\n", "t.tsv")).columns == {"a": ["1"], "b": ["x,y"]}
 
 
+def test_decimal_commas_and_other_marks(tmp_path: Path) -> None:
+    with text_format(None, ","):
+        for text in ("1.500", "-12.500", "1.234,5", "1.234.567"):
+            path = written(tmp_path, f"name;rate\nAna;1,5\nBo;{text}\n".encode())
+            if text.count(".") + text.count(",") == 1:  # else the column holds texts
+                with pytest.raises(
+                    ValueError, match=rf"t\.csv, line 3: rate must have no mark of thousands, got '{text}'"
+                ):
+                    read_table(path)
+            else:
+                assert read_table(path).columns["rate"] == ["1,5", text]
+        shares = written(tmp_path, b"yes;no\n0.250;0.750\n1.0;0.0\n")
+        assert read_table(shares).columns == {"yes": ["0.250", "1.0"], "no": ["0.750", "0.0"]}
+        assert read_table(written(tmp_path, b"1,5;2,5;3\n")).columns == {"1": ["1.5"], "2": ["2.5"], "3": ["3"]}
+        assert read_table(written(tmp_path, b'a,b\n"1,5",x\n')).columns == {"a": ["1.5"], "b": ["x"]}
+
+
+@pytest.mark.parametrize("end", ["\r", "\n", "\r\n"])
+def test_all_ends_of_lines(tmp_path: Path, end: str) -> None:
+    path = written(tmp_path, end.join(("a;b", "1;x", "2;y", "")).encode())
+    assert is_table(path)
+    assert read_table(path).columns == {"a": ["1", "2"], "b": ["x", "y"]}
+    assert not is_table(written(tmp_path, end.join(("1;2", "3;4", "")).encode()))
+
+
 def test_excel(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     frame = pd.DataFrame({"id": [1, 2], "score": [0.5, None], "job": ["cook", None]})
