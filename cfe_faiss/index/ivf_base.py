@@ -323,7 +323,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         if not self._table.is_as_left(lists, *change):
             raise RuntimeError(
                 "the inverted lists were changed by other means than the methods of this index, so that labels and "
-                "vectors do not belong together any more; make the index anew by from_stock"
+                "vectors do not belong together any more; build a new index with from_stock"
             )
 
     # --- changes ----------------------------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ def warn_of_unchecked(shards: Shards) -> None:
     if old:
         warnings.warn(
             f"{len(old)} shards in {shards.folder} are not checked when they are read: {old[0]} was written by version "
-            "0.2, without a checksum for each list; write_shards writes them anew",
+            "0.2, without a checksum for each list; write_shards adds checksums",
             stacklevel=3,
         )
 
