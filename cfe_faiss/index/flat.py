@@ -125,7 +125,9 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
 
     def _new_snapshot(self) -> Snapshot:
         if self._state is not None:
-            raise RuntimeError("the vectors were changed by other means than the methods of this index; build a new one")
+            raise RuntimeError(
+                "the vectors were changed by other means than the methods of this index; build a new one"
+            )
         self._address, lists = steps_of.address_of(self._flat), self._faiss_lists()
         rows = self._table.unsorted_rows(lists, self.d, self._metric_number)
         lookup = partial(self._table.rows_of, lists)

@@ -8,7 +8,7 @@ import numpy as np
 
 from cfe_faiss.attributes.classes import check_names
 from cfe_faiss.base.arrays import Array, Bools, Int32s
-from cfe_faiss.base.checks import as_array, as_labels
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_labels
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import summary
 from cfe_faiss.models.predictions import predictions_of
@@ -51,7 +51,8 @@ def evaluate(model: Any, data: Any, mask: Any = None, *, features: Any = None) -
         A model for :func:`cfe_faiss.models.predict`, a fitted scikit-learn estimator, or the predictions for every
         node: logits or probabilities, (n, C), or classes, (n,), as numbers or texts.
     data
-        The graph, PyG ``Data`` with ``y``, and with ``sensitive`` (n,), 0 or 1, for the two differences.
+        The graph, PyG ``Data`` with ``y``, which may be -1 outside of the mask, and with ``sensitive`` (n,), 0 or 1,
+        for the two differences.
     mask
         The nodes to evaluate, (n,) bool; default: ``data.test_mask``.
     features
@@ -67,7 +68,7 @@ def evaluate(model: Any, data: Any, mask: Any = None, *, features: Any = None) -
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or the mask holds no node.
+        If an argument is not as described, or the mask holds no node or one of unknown class.
 
     Notes
     -----
@@ -84,7 +85,10 @@ def evaluate(model: Any, data: Any, mask: Any = None, *, features: Any = None) -
     """
     n = len(data.y)
     mask = _mask(data.test_mask if mask is None else mask, n)
-    truth = as_labels("data.y", data.y, n)
+    truth = as_labels("data.y", data.y, n, unknown=True)
+    unknown = np.flatnonzero(mask & (truth == UNKNOWN))
+    if len(unknown):
+        raise ValueError(f"data.y must be known for the nodes of the mask, got -1 for node {unknown[0]}")
     found = predictions_of(model, data, features)
     check_names(found, data)
     predicted, scores = found.labels, found.scores

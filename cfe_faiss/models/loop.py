@@ -100,9 +100,9 @@ def train(  # noqa: PLR0913
     TypeError
         If an argument is of the wrong kind.
     ValueError
-        If a number is out of its range, ``data`` lacks a value, there is no training or validation node, the logits
-        have another shape, the loss becomes NaN or infinite, or ``checkpoint`` is not a checkpoint of the same model,
-        initial weights, graph and arguments.
+        If a number is out of its range, ``data`` lacks a value, there is no training or validation node, a mask has a
+        node of a negative class, the logits have another shape, the loss becomes NaN or infinite, or ``checkpoint`` is
+        not a checkpoint of the same model, initial weights, graph and arguments.
     OSError
         If the checkpoint cannot be read or written.
 
@@ -147,6 +147,12 @@ def check(model: torch.nn.Module, data: Any) -> None:
     for name in _MASKS[:2]:
         if not data[name].any():
             raise ValueError(f"{name} must hold at least one node, got none of {len(data.x)}")
+    for name in _MASKS:
+        unknown = torch.nonzero(data[name] & (data.y < 0))
+        if len(unknown):
+            raise ValueError(
+                f"y must be known for the nodes of {name}, got {data.y[unknown[0]].item()} for node {unknown[0].item()}"
+            )
     arguments(model, data)
 
 

@@ -61,6 +61,13 @@ def test_auc_is_the_share_of_pairs_in_the_right_order(seed):
     assert evaluate(np.zeros((23, 2)), graph(binary)).auc == 0.5
 
 
+def test_classes_may_be_unknown_outside_of_the_mask():
+    data = graph([1, 0, -1, -1], mask=[True, True, False, False])
+    assert evaluate(np.array([1, 1, 0, 0]), data).accuracy == 0.5
+    with pytest.raises(ValueError, match="y must be known for the nodes of the mask, got -1 for node 2"):
+        evaluate(np.array([1, 1, 0, 0]), data, ~data.test_mask)
+
+
 def test_f1_of_more_classes_is_their_mean():
     found = evaluate(np.array([0, 0, 1, 2, 2, 0]), graph([0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 0, 1]))
     assert found.f1 == pytest.approx((4 / 5 + 2 / 3 + 1 / 2) / 3)

@@ -144,6 +144,17 @@ def test_training_needs_nodes(patients, name):
         train(gcn(data), data)
 
 
+@pytest.mark.parametrize("name", ["train_mask", "val_mask", "test_mask"])
+def test_nodes_without_a_class_are_in_no_mask(patients, name):
+    data = patients.clone()
+    node = int(data[name].nonzero()[0])
+    data.y[node] = -1
+    with pytest.raises(ValueError, match=f"y must be known for the nodes of {name}, got -1 for node {node}"):
+        train(gcn(patients), data)
+    data[name][node] = False
+    train(gcn(patients), data, epochs=1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
