@@ -34,6 +34,11 @@ def as_array(name: str, values: Any) -> Array:
     return array
 
 
+def is_missing(value: Any) -> bool:
+    """Return whether a value is None, NaN, NaT, or the NA of pandas, which has no truth value."""
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)
+
+
 def is_sparse(values: Any) -> bool:
     """Return whether ``values`` is a SciPy sparse matrix or array, without the import of scipy.sparse (0.5 s)."""
     sparse: Any = sys.modules.get("scipy.sparse")

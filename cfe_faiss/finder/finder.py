@@ -183,7 +183,7 @@ class EvidenceFinder:
     def class_numbers(self, argument: str, classes: Any) -> Int32s:
         """Return the numbers of a class or of a collection of classes, given by names or numbers, each once, (c,).
 
-        If all class names are whole numbers, such as "1" and "2", a number is a name.
+        If all class names are whole numbers, such as "1" and "2", or truth values, a number or truth value is a name.
 
         Raises
         ------

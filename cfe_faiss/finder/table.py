@@ -11,7 +11,7 @@ from cfe_faiss.attributes.classes import Predictions, as_predictions
 from cfe_faiss.attributes.columns import DUPLICATE, PROXY, Proxy, Removed, association
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s
-from cfe_faiss.base.checks import as_dense, as_unit_rows, check_distinct, check_known, did_you_mean
+from cfe_faiss.base.checks import as_dense, as_unit_rows, check_distinct, check_known, did_you_mean, is_missing
 from cfe_faiss.base.extras import extra
 from cfe_faiss.datasets.own.classes import sort_names
 from cfe_faiss.datasets.own.encoding import MOST_VALUES
@@ -206,6 +206,7 @@ def _numbered(
 ) -> Predictions:
     """Return predictions in the numbering of class names, from texts and probabilities of the model's own classes."""
     names = tuple(own) if class_names is None else tuple(map(str, class_names))
+    check_distinct("class_names must be distinct", names)
     if "" in texts:
         raise ValueError(f"model must predict a class for every row, got none for row {texts.index('')}")
     scores = None
@@ -264,8 +265,7 @@ def class_texts(argument: str, values: Any, n: int) -> list[str]:
                 f"{argument} must hold classes, whole numbers or texts, got {value:g} in row {row}; scores of classes "
                 "are for probabilities="
             )
-        missing = value is None or value != value
-        texts.append("" if missing else str(int(value)) if isinstance(value, float) else str(value))
+        texts.append("" if is_missing(value) else str(int(value)) if isinstance(value, float) else str(value))
     return texts
 
 

@@ -38,7 +38,7 @@ def find_rates(inputs: Inputs) -> Rates:
         y_true=inputs.truth,
         y_pred=inputs.labels,
         sensitive_features=inputs.attributes.select(inputs.sensitive),
-        favourable=inputs.favourable,
+        favourable=None if inputs.favourable is None else inputs.class_names[inputs.favourable],
         class_names=inputs.class_names,
         confidence=inputs.settings.confidence,
         **(inputs.options | {"bins": inputs.sensitive_bins}),
