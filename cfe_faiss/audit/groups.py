@@ -90,7 +90,8 @@ def groupings(
     TypeError
         If ``features`` or bins are of the wrong kind.
     ValueError
-        If an attribute does not exist, its name is not unique or "all", an id has no row or two, or edges do not ascend.
+        If an attribute does not exist, its name is not unique or is "all", an id has no row or two, or edges do not
+        ascend.
 
     Examples
     --------

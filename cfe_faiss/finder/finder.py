@@ -452,7 +452,8 @@ class EvidenceFinder:
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described, or predictions and truth have no class in common.
+            If an argument is not as described, predictions and truth have no class in common, or classes, ids or
+            probabilities come with another pandas index than the frame.
         ImportError
             If pandas is missing.
 

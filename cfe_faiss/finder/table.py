@@ -39,6 +39,8 @@ class Roles:
 def table_fields(frame: Any, model: Any, roles: Roles, encoder: Any) -> dict[str, Any]:
     """Return fields of a finder, made from a table; see :meth:`cfe_faiss.EvidenceFinder.from_table` for errors."""
     table, index = as_frame(frame)
+    for argument in ("model", "id", "truth", "probabilities"):
+        _check_index(argument, model if argument == "model" else getattr(roles, argument), frame)
     for argument, name in (("id", roles.id), ("truth", roles.truth), ("model", model)):
         if isinstance(name, str):
             check_column(argument, name, table)
@@ -117,6 +119,16 @@ def as_frame(frame: Any) -> "tuple[pd.DataFrame, Array | None]":
     if not len(table):
         raise ValueError("frame must have rows, got none")
     return table, index
+
+
+def _check_index(argument: str, values: Any, frame: Any) -> None:
+    """Raise ValueError if the pandas index of values says that their rows are in another order than those of frame."""
+    import pandas as pd
+
+    if isinstance(values, pd.Series | pd.DataFrame):
+        index = frame.index if isinstance(frame, pd.DataFrame) else pd.RangeIndex(len(values))
+        if not values.index.equals(index) and values.index.isin(index).any():
+            raise ValueError(f"{argument} must have the pandas index of frame: sort the rows alike, or pass arrays")
 
 
 def split_scores(frame: Any, name: str) -> tuple[Any, Array, Array | None]:
@@ -293,6 +305,7 @@ def encode_columns(features: "pd.DataFrame", encoder: Any, left_out: Sequence[st
             "and without leave out, with their copies"
         )
     if encoder is None:
+        features = as_attributes(features).to_frame()  # so that a column of texts may hold any values
         encoder = table_encoder(features)
     elif hasattr(encoder, "feature_names_in_"):
         told = [name for name in encoder.feature_names_in_ if name in left_out]
@@ -335,7 +348,8 @@ def table_encoder(frame: Any, *, scale: bool = True) -> Any:
     Raises
     ------
     ValueError
-        If a column of texts has more than 100 values: it holds names or remarks, not categories.
+        If a column of texts has more than 100 values: it holds names or remarks, not categories. If a number is
+        infinite.
 
     Examples
     --------
@@ -354,6 +368,9 @@ def table_encoder(frame: Any, *, scale: bool = True) -> Any:
 
     numeric = [name for name in frame if is_numeric_dtype(frame[name]) and not is_bool_dtype(frame[name])]
     texts = [name for name in frame if name not in numeric]
+    for name in numeric:
+        if np.isinf(frame[name].to_numpy(np.float64, na_value=np.nan)).any():
+            raise ValueError(f"column {name!r} must hold finite numbers, got infinite ones")
     for name in texts:
         count = frame[name].nunique()
         if count > MOST_VALUES:

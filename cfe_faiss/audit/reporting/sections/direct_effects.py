@@ -174,9 +174,14 @@ def _ratio_row(inputs: Inputs, row: _Row, effects: DirectEffects) -> _Row:
         "p": row["p"],
         "q": q if known else None,
         "n_effective": None,
-        "verdict": row["verdict"] if named or row["verdict"] == "cannot tell" else "no finding",
+        "verdict": _below(row) if named else "cannot tell" if row["verdict"] == "cannot tell" else "no finding",
         "named": named,
     }
+
+
+def _below(row: _Row) -> str:
+    """Return the verdict of a named impact ratio. At a confidence above 95 % its interval may hold 1."""
+    return row["verdict"] if row["verdict"].startswith("below") else "below 1"
 
 
 def _reference(row: _Row) -> str:
@@ -187,7 +192,7 @@ def _say_unequal(inputs: Inputs, rates: Rates, effects: DirectEffects) -> Iterat
     for row in rates.comparisons:
         q = effects.others[row["feature"]]
         if q <= effects.fdr:
-            below = "below four fifths" if row["verdict"] == "below 0.8" else "below 1"
+            below = "below four fifths" if _below(row) == "below 0.8" else "below 1"
             names = {"group": inputs.group(row), "reference_group": _reference(row)}
             yield inputs.say("tests.unequal", row | names, below=below, q=q)
 
