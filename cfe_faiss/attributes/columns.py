@@ -302,8 +302,10 @@ class _Values:
     def of(cls, attribute: Attribute, rows: NDArray[np.bool_]) -> "_Values":
         numbers = None if attribute.numbers is None else attribute.numbers[rows].astype(np.float64)
         codes = attribute.codes[rows].astype(np.int64)
-        # values that occur, numbered without gaps
-        return cls(numbers, (np.cumsum(np.bincount(codes) > 0) - 1)[codes])
+        codes = (np.cumsum(np.bincount(codes) > 0) - 1)[codes]  # values that occur, numbered without gaps
+        if numbers is not None and not np.isfinite(numbers).all():
+            numbers = codes.astype(np.float64)  # infinite ones have no mean
+        return cls(numbers, codes)
 
     def groups(self) -> NDArray[np.int64]:
         """Return the group of each row: equal values, or a range of numbers if there are too many values."""

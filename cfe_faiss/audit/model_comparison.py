@@ -305,7 +305,7 @@ def compare_models(  # noqa: PLR0913
         if names or len(intersections):
             groups = groupings(attributes_of(finder), rows, names, bins, intersections, with_missing=False)
         lines += change_of_rates(models, rows, bad, [Grouping.of_all(len(rows)), *groups], confidence)
-        lines += change_of_effects(Samples(finder, rows, bad), models, groups, k)
+        lines += change_of_effects(Samples(finder, rows, bad, list(models.values())[1:]), models, groups, k)
     for line, q in zip(lines, adjusted_p_values([line["p"] for line in lines]).tolist(), strict=True):
         direct_test.judge(line, q, fdr)
     if threshold is None:

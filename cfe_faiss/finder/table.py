@@ -306,6 +306,7 @@ def encode_columns(features: "pd.DataFrame", encoder: Any, left_out: Sequence[st
         )
     if encoder is None:
         features = as_attributes(features).to_frame()  # so that a column of texts may hold any values
+        features = features.astype(dict.fromkeys(features.select_dtypes("float32"), np.float64))
         encoder = table_encoder(features)
     elif hasattr(encoder, "feature_names_in_"):
         told = [name for name in encoder.feature_names_in_ if name in left_out]
@@ -336,7 +337,8 @@ def table_encoder(frame: Any, *, scale: bool = True) -> Any:
     """Return the default encoder of a table, not fitted: a scikit-learn ``ColumnTransformer``.
 
     Numbers are standardised; a missing number becomes the mean, and a further column marks it. Each value of any other
-    column becomes a column of 0 and 1; missing values count as one more value.
+    column becomes a column of 0 and 1; missing values count as one more value. A column of one value,
+    which would make all rows more alike, is left out.
 
     Parameters
     ----------
@@ -378,6 +380,8 @@ def table_encoder(frame: Any, *, scale: bool = True) -> Any:
                 f"column {name!r} has {count:,} different texts, more than {MOST_VALUES}, which is no category: name "
                 f"it in id or without, or make it a number"
             )
+    varied = [name for name in texts if frame[name].nunique(dropna=False) > 1]
+    texts = varied if varied or numeric else texts
     imputer = SimpleImputer(add_indicator=True, keep_empty_features=True)
     numbers = make_pipeline(imputer, StandardScaler()) if scale else imputer
     return ColumnTransformer(

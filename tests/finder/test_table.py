@@ -331,3 +331,14 @@ def test_truth_values_are_class_names(people: pd.DataFrame) -> None:
         only.class_numbers("favourable", False)
     with pytest.raises(ValueError, match="class_names must be distinct"):
         cfe.EvidenceFinder.from_table(table, people["paid"] == "yes", class_names=["a", "a"])
+
+
+@pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
+def test_columns_of_one_value_and_the_type_of_numbers_change_nothing(people: pd.DataFrame) -> None:
+    table = people.drop(columns=["person", "paid"]).assign(age=np.arange(200) % 7)
+    one = cfe.EvidenceFinder.from_table(table, people["paid"], sensitive=["sex"])
+    for other in (table.assign(country="here"), table.assign(country=None), table.astype({"age": np.float32})):
+        found = cfe.EvidenceFinder.from_table(other, people["paid"], sensitive=["sex"])
+        np.testing.assert_array_equal(found.vectors, one.vectors)
+    alone = cfe.EvidenceFinder.from_table(pd.DataFrame({"country": ["here"] * 4}), [0, 1, 0, 1])
+    assert alone.vectors.shape == (4, 1)
