@@ -70,10 +70,11 @@ class Removed:
         for title, found in (("duplicates", self.duplicates), ("proxies kept", self.proxies)):
             if found:
                 more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-                parts.append(f"{title}: {', '.join(map(self._text, found[:_SHOWN]))}{more}")
+                parts.append(f"{title}: {', '.join(map(self.describe, found[:_SHOWN]))}{more}")
         return f"Removed({'; '.join(parts)})"
 
-    def _text(self, proxy: Proxy) -> str:
+    def describe(self, proxy: Proxy) -> str:
+        """Return the column of a proxy, of which attribute it is one where several are left out, and its strength."""
         whose = f" for {proxy.attribute}" if len(self.attributes) > 1 else ""
         return f"{proxy.column}{whose} ({proxy.strength:.2f})"
 

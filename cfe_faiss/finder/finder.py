@@ -125,7 +125,7 @@ class EvidenceFinder:
 
     def __repr__(self) -> str:
         n, d = self.vectors.shape
-        count = len(np.unique(self.labels))
+        count = len(np.unique(self.labels[self.labels != UNKNOWN]))
         classes = f"{count} predicted {'class' if count == 1 else 'classes'}"
         rows = "nodes" if self.graph is not None else "rows"
         if self.scores is not None:
@@ -233,8 +233,8 @@ class EvidenceFinder:
         data
             PyG ``Data`` (or another object with ``x`` and edges): features (n, d), dense or sparse, and ``edge_index``,
             (2, E), or ``adj_t``; see :func:`cfe_faiss.graph.as_graph` for their forms. There may be no edges. Optional:
-            ``y``, (n,), the true classes; ``class_names``, the names of true and predicted classes; and ``node_ids``,
-            (n,), the ids in results and arguments.
+            ``y``, (n,) integers, the true classes; ``class_names``, the names of true and predicted classes; and
+            ``node_ids``, (n,), the ids in results and arguments.
         model
             Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), in evaluation mode and without
             gradients; its mode is restored (see :func:`cfe_faiss.models.predict` for models with more arguments). Or a

@@ -112,3 +112,12 @@ def test_what_is_refused(model, mask, message):
 def test_a_sensitive_attribute_of_three_values_is_refused():
     with pytest.raises(ValueError, match=r"data\.sensitive must be 0 or 1, got 2"):
         evaluate(np.zeros(3, dtype=int), graph([0, 1, 0], [0, 1, 2]))
+
+
+def test_nodes_without_a_true_class_are_left_out():
+    data = graph([1, 0, -1, 1], [0, 1, -1, -1])
+    found = evaluate(np.array([1, 1, 0, 1]), data)
+    assert (found.n, found.accuracy, found.group_sizes) == (3, pytest.approx(2 / 3), (1, 1))
+    assert data.test_mask.all()
+    with pytest.raises(ValueError, match="mask must hold a node with a true class"):
+        evaluate(np.array([1, 1, 0, 1]), graph([-1, -1, -1, -1]))
