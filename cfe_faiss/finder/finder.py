@@ -806,7 +806,9 @@ class EvidenceFinder:
             return {**inputs.gap_conditions(where, min_gap, self.scores, self.attributes), "graph": self.graph}
         if where is None:
             return {}
-        return {"where": where.numbered(self.class_names), "attributes": self.attributes, "graph": self.graph}
+        if where.target is not None:
+            where = replace(where, target=self.class_numbers("target", where.target).tolist())
+        return {"where": where, "attributes": self.attributes, "graph": self.graph}
 
 
 def _classes_for_scores(model: Any, truth: Any, class_names: Any, n: int) -> Int32s:

@@ -166,6 +166,8 @@ def gap_conditions(
     while name in known:
         name += "_"
     where = Constraints() if where is None else where
+    if where.target is not None:
+        raise ValueError(f"target must be left out with scores, which have no classes, got {where.target}")
     most = None if where.max_changed is None else where.max_changed + 1  # scores always differ
     where = replace(where, caliper={**where.caliper, name: -gap}, max_changed=most)
     table = Attributes({**known, name: scores}, np.arange(len(scores)))
