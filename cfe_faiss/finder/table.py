@@ -281,6 +281,14 @@ def class_texts(argument: str, values: Any, n: int) -> list[str]:
     return texts
 
 
+def classes_of_table(argument: str, values: Any, n: int, names: Sequence[str]) -> Any:
+    """Return predictions for the rows of a table, where numbers are names: classes (n,) as texts, others unchanged."""
+    if np.ndim(values) != 1:
+        return values
+    texts = np.array(_by_name(class_texts(argument, values, n), tuple(names)), object)
+    return type(values)(texts, index=values.index) if hasattr(values, "iloc") else texts
+
+
 def codes_of(argument: str, texts: Sequence[str], names: Sequence[str]) -> Int32s:
     """Return the number of each class, -1 for "".
 

@@ -102,7 +102,7 @@ def test_constraints_are_read() -> None:
     assert read("--permitted age=20:35 sex=f,m") == Constraints(permitted={"age": (20, 35), "sex": ["f", "m"]})
     assert read("--permitted age=:35") == Constraints(permitted={"age": (-float("inf"), 35)})
     assert read("--permitted age=20,40") == Constraints(permitted={"age": [20.0, 40.0]})
-    assert read("--target yes --max-changed 2 --min-hops 3") == Constraints(target=[1], max_changed=2, min_hops=3)
+    assert read("--target yes --max-changed 2 --min-hops 3") == Constraints(target="yes", max_changed=2, min_hops=3)
     assert read("--no-common-neighbours --ratio 1") == Constraints(common_neighbors=False, ratio=1)
 
 

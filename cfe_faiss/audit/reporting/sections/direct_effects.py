@@ -66,10 +66,13 @@ def find_changes(inputs: Inputs) -> ModelComparison | None:
         others = [name for label, name in enumerate(inputs.class_names) if label != inputs.favourable]
         tested = {"unfavourable": others, "sensitive": inputs.sensitive, **inputs.options}
     first, *named = inputs.models
+    models = {name: inputs.models[name] for name in named}
+    if hasattr(inputs.finder.data, "columns"):  # numbers are names in a table
+        models = {name: np.array(inputs.class_names)[labels] for name, labels in models.items()}
     found = inputs.finder.top_pairs(inputs.settings.pairs).similarity
     return compare_models(
         inputs.finder,
-        {name: inputs.models[name] for name in named},
+        models,
         k=inputs.settings.k,
         threshold=float(found[-1]) if len(found) else 1.0,
         pairs=inputs.settings.pairs,
