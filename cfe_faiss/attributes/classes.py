@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import as_array, as_ids, as_labels
+from cfe_faiss.base.checks import as_array, as_ids, as_labels, check_distinct, is_missing
 
 _TEXTS = "OSTU"
 """Kinds of arrays that may hold texts."""
@@ -98,6 +98,7 @@ def as_predictions(
     (array([0, 1, 0], dtype=int32), ('no', 'yes'))
     """
     names = None if class_names is None else tuple(map(str, class_names))
+    check_distinct("class_names must be distinct", names or ())
     array, columns = _array(values, n, name)
     if array.shape == (n, 1) and array.dtype.kind == "f":
         if are_shares(array):
@@ -187,7 +188,7 @@ def _of_texts(array: NDArray[Any], n: int, names: tuple[str, ...] | None, name: 
     if all(isinstance(value, Integral) for value in listed):
         return Predictions(as_labels(name, np.array(listed), n), None, names)
     for node, value in enumerate(listed):
-        if value is None or value != value:
+        if is_missing(value):
             raise ValueError(f"{name} must hold a class for every node, got {value} for node {node}")
         if not isinstance(value, str | bytes):
             raise TypeError(f"{name} must be an array of real numbers or texts, got {type(value).__name__}: {value!r}")

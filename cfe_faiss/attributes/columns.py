@@ -70,10 +70,11 @@ class Removed:
         for title, found in (("duplicates", self.duplicates), ("proxies kept", self.proxies)):
             if found:
                 more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-                parts.append(f"{title}: {', '.join(map(self._text, found[:_SHOWN]))}{more}")
+                parts.append(f"{title}: {', '.join(map(self.describe, found[:_SHOWN]))}{more}")
         return f"Removed({'; '.join(parts)})"
 
-    def _text(self, proxy: Proxy) -> str:
+    def describe(self, proxy: Proxy) -> str:
+        """Return the column of a proxy, of which attribute it is one where several are left out, and its strength."""
         whose = f" for {proxy.attribute}" if len(self.attributes) > 1 else ""
         return f"{proxy.column}{whose} ({proxy.strength:.2f})"
 
@@ -302,8 +303,10 @@ class _Values:
     def of(cls, attribute: Attribute, rows: NDArray[np.bool_]) -> "_Values":
         numbers = None if attribute.numbers is None else attribute.numbers[rows].astype(np.float64)
         codes = attribute.codes[rows].astype(np.int64)
-        # values that occur, numbered without gaps
-        return cls(numbers, (np.cumsum(np.bincount(codes) > 0) - 1)[codes])
+        codes = (np.cumsum(np.bincount(codes) > 0) - 1)[codes]  # values that occur, numbered without gaps
+        if numbers is not None and not np.isfinite(numbers).all():
+            numbers = codes.astype(np.float64)  # infinite ones have no mean
+        return cls(numbers, codes)
 
     def groups(self) -> NDArray[np.int64]:
         """Return the group of each row: equal values, or a range of numbers if there are too many values."""

@@ -1,6 +1,5 @@
 """Conditions on the two nodes of a pair, for the argument ``where=``."""
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
@@ -37,7 +36,8 @@ class Constraints:
         By attribute: permitted values of the evidence, as a closed range ``(low, high)`` (a tuple of two numbers;
         ``-np.inf`` and ``np.inf`` leave a side open), or as a collection of values (a list or set).
     target
-        Predicted class or classes of the evidence, by number, or (with an ``EvidenceFinder`` with class names) by name.
+        Predicted class or classes of the evidence, by number, or (with an ``EvidenceFinder`` with class names) by name;
+        a number is a name if all class names are whole numbers.
     max_changed
         Largest number of attributes in which the nodes differ, of all attributes of the table.
     min_hops
@@ -165,25 +165,6 @@ class Constraints:
         """Whether any condition is on both nodes of a pair, not on the evidence alone."""
         attributes = self.exact or self.antiexact or self.caliper or self.std_caliper
         return self.needs_graph or self.max_changed is not None or bool(attributes)
-
-    def numbered(self, class_names: Sequence[str] | None) -> "Constraints":
-        """Return the same conditions with class numbers in place of the class names of ``target``.
-
-        Raises
-        ------
-        ValueError
-            If there is no such class, or classes have no names.
-        """
-        texts = [label for label in self.target or () if isinstance(label, str)]  # type: ignore[union-attr]
-        if not texts:
-            return self
-        names = list(class_names or ())
-        for text in texts:
-            if text not in names:
-                known = f"({', '.join(names[:20])})" if names else "by number, as they have no names here"
-                raise ValueError(f"target must be predicted classes {known}, got {text!r}")
-        labels = [names.index(label) if isinstance(label, str) else label for label in self.target or ()]  # type: ignore[union-attr]
-        return dataclasses.replace(self, target=labels)
 
     def named(self) -> dict[str, str]:
         """Return the attributes in the conditions, and the first argument with each."""

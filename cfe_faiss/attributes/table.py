@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_ids, check_distinct, check_known
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_ids, check_distinct, check_known, is_missing
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.extras import extra
 
@@ -303,7 +303,7 @@ def _of_values(values: Any) -> NDArray[Any] | _Texts:
     listed = array.tolist()
     if array.ndim != 1:
         raise ValueError(f"an attribute must have shape (n,), got {array.shape}")
-    texts = [None if value is None or value != value else str(value) for value in listed]
+    texts = [None if is_missing(value) else str(value) for value in listed]
     distinct = {text: code for code, text in enumerate(dict.fromkeys(text for text in texts if text is not None))}
     codes = np.array([UNKNOWN if text is None else distinct[text] for text in texts], np.int32)
     return _texts(codes, list(distinct))

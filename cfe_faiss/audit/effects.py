@@ -133,7 +133,7 @@ def direction_test(
     -----
     Score test of a contrast (1 for the unfavourable side of a pair, -1 for the other) in a ridge-logistic regression of
     carrying the value on a basis of the vectors [1]_. People with a missing value are left out first. Ties are broken
-    by a fixed seed. The result does not depend on the order of rows, except among people with identical vectors.
+    by a fixed seed. The result does not depend on the order of rows.
     O(n^2 d) for the pairs, O(n d^2) for the test.
 
     References

@@ -17,6 +17,14 @@ def drop_self(D: NDArray[np.float32], I: Ints, ids: Ints) -> tuple[NDArray[np.fl
     return np.take_along_axis(D, order, axis=1), np.take_along_axis(I, order, axis=1)
 
 
+def canonical_order(vectors: NDArray[np.float32], *keys: NDArray[Any]) -> Ints:
+    """Return an order of rows, (n,), that depends on their set: by the bytes of vectors, then by the keys, (n,)."""
+    as_bytes = np.ascontiguousarray(vectors).view(f"V{vectors.shape[1] * vectors.itemsize}").ravel()
+    distinct, place = np.unique(as_bytes, return_inverse=True)
+    order: Ints = np.lexsort((*reversed(keys), place)) if len(distinct) < len(vectors) else np.argsort(place)
+    return order
+
+
 def known_rows(finder: EvidenceFinder, nodes: Any) -> Ints:
     """Return the searched rows with a predicted class, ascending; restricted to ``nodes``, if given."""
     rows = finder.index.members().ids if nodes is None else np.unique(finder.searched("nodes", nodes))

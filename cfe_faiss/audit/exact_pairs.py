@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attributes
-from cfe_faiss.audit.evidence import attributes_of
+from cfe_faiss.audit.evidence import attributes_of, known_rows
 from cfe_faiss.audit.intervals import clustered_wilson
 from cfe_faiss.audit.tables import Floats, Ints, TableResult, data_frame, limits_of
 from cfe_faiss.base.checks import as_count, as_names
@@ -183,7 +183,7 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
     Parameters
     ----------
     finder
-        Knows attributes; its searched nodes are compared.
+        Knows attributes; its searched nodes with a predicted class are compared.
     names
         Attributes in which the two nodes may differ; they differ in one of them at least, and in no other attribute.
     confidence
@@ -224,7 +224,7 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
        source  target  source_label  target_label source sex target sex
     0       0       1             0             1          f          m
     """
-    attributes, ids = attributes_of(finder), finder.index.members().ids
+    attributes, ids = attributes_of(finder), known_rows(finder, None)
     attributes = attributes if len(ids) == len(attributes.ids) else attributes.take(ids)
     labels = finder.labels[ids]
     changing = [attributes.known("names", name) for name in as_names("names", names)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from cfe_faiss.audit.intervals import bootstrap_mean
 from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame, share
-from cfe_faiss.base.checks import as_count, as_ids
+from cfe_faiss.base.checks import UNKNOWN, as_count, as_ids, as_labels
 from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder
 
@@ -94,7 +94,7 @@ def fine_tune(  # noqa: PLR0913
     Notes
     -----
     ``control`` is the same training without the evidence nodes: fine-tuning gains ``after - control``. The test nodes
-    that remain are easier than the test set.
+    that remain are easier than the test set. Nodes without a true class (-1) are left out.
 
     Examples
     --------
@@ -123,10 +123,12 @@ def fine_tune(  # noqa: PLR0913
     runs = [as_count("seeds", seed, 0) for seed in seeds]
     if not runs or len(set(runs)) < len(runs):
         raise ValueError(f"seeds must be one seed at least, each once, got {runs}")
-    evidence = _nodes(pairs, len(data.x))
+    y = as_labels("data.y", data.y, len(data.x), unknown=True)
+    evidence = _nodes(pairs, len(y))
+    evidence = evidence[y[evidence] != UNKNOWN]
     tuning = _move_evidence(data, evidence, role)
-    remaining = np.setdiff1d(np.flatnonzero(data.test_mask.cpu().numpy()), evidence)
-    truth = data.y.cpu().numpy()[remaining]
+    remaining = np.setdiff1d(np.flatnonzero(data.test_mask.cpu().numpy() & (y != UNKNOWN)), evidence)
+    truth = y[remaining]
 
     def judge(of: torch.nn.Module) -> Any:
         return predict(of, data)[remaining] == truth

@@ -355,6 +355,8 @@ def _targets(run: _Run, values: Sequence[Any] | None) -> Ints:
         if len(run.values) > _MOST_VALUES:
             raise ValueError(f"values must be given for an attribute of more than 10 values, got {len(run.values)}")
         return np.arange(len(run.values))
+    values = [values] if isinstance(values, str) else values
+    values = [value if value in run.values else str(value) for value in values]  # texts may be of other values
     for value in values:
         check_known("values must be among those that occur", value, run.values)
     if not len(values):

@@ -15,7 +15,8 @@ from cfe_faiss.audit.features import class_name
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, share_columns
 from cfe_faiss.audit.tables import Frame, TableResult, data_frame, limits_of, stack
-from cfe_faiss.base.checks import UNKNOWN, as_labels, check_known
+from cfe_faiss.base.checks import UNKNOWN, as_labels, check_distinct, check_known
+from cfe_faiss.finder.names import class_numbers
 
 _UNKNOWN = "unknown"
 _BELOW_2_PERCENT = 0.02
@@ -201,8 +202,8 @@ def group_metrics(  # noqa: PLR0913
         Attributes whose values are the groups: an array, list or Series (n,); a matrix (n, m), a mapping from names to
         arrays, or a DataFrame.
     favourable
-        The class or classes that count as selected, together, by number or by name; by default each class in turn,
-        against the rest.
+        The class or classes that count as selected, together, by number or by name; a number is a name if all names are
+        whole numbers. By default each class in turn, against the rest.
     intersections
         Tuples of attributes whose combinations are groups, too; by default all attributes together, if there are
         several.
@@ -361,16 +362,10 @@ def _blocks(favourable: int | str | Sequence[int | str] | None, classes: _Classe
     occurring = np.unique(np.concatenate([classes.labels, classes.true[classes.true != UNKNOWN]]))
     if favourable is None:
         return {class_name(classes, int(c)): np.array([c], np.int32) for c in occurring}
-    given: list[Any] = [favourable] if np.ndim(favourable) == 0 else list(favourable)  # type: ignore[arg-type]
-    names = list(classes.class_names or ())
-    numbers = [names.index(c) if c in names else c for c in given]
-    for c in numbers:
-        if isinstance(c, str) or (c not in occurring and not 0 <= c < len(names)):
-            known = ", ".join([*map(str, occurring), *names])
-            raise ValueError(f"favourable must be among the classes ({known}), got {c!r}")
-    selected = np.unique(as_labels("favourable", numbers, len(numbers)))
-    if not len(selected):
-        raise ValueError("favourable must hold one class at least, got none")
+    names = classes.class_names or tuple(map(str, occurring))
+    selected = np.sort(class_numbers("favourable", favourable, names, len(names)))
+    if classes.class_names is None:
+        selected = occurring[selected]
     return {" or ".join(class_name(classes, int(c)) for c in selected): selected}
 
 
@@ -409,6 +404,7 @@ def _check_indexes(**arguments: Any) -> None:
 def _classes(y_true: Any, y_pred: Any, class_names: Sequence[str] | None, n: int) -> _Classes:
     """Return predicted and true classes as numbers; texts without names are numbered in ascending order."""
     names = None if class_names is None else tuple(map(str, class_names))
+    check_distinct("class_names must be distinct", names or ())
     true = None if y_true is None else _column("y_true", y_true, n)
     if len(np.shape(y_pred)) == 2:
         predictions = as_predictions(_drop_index(y_pred), n, names, "y_pred")
@@ -430,7 +426,9 @@ def _column(name: str, values: Any, n: int) -> Attribute:
         rows = f"({n},), one class for each row of sensitive_features"
         raise ValueError(f"{name} must have shape {rows}, got {np.shape(values)}")
     frame = data_frame({name: _drop_index(values.detach().cpu().numpy() if hasattr(values, "detach") else values)})
-    return as_attributes(frame.astype(np.int64) if frame[name].dtype.kind == "b" else frame, name)[name]
+    known = frame[name].dropna()
+    are_bools = known.dtype.kind in "bO" and {type(value) for value in known} in ({bool}, {np.bool_})
+    return as_attributes(frame.astype("Float64") if are_bools else frame, name)[name]
 
 
 def _common_names(predicted: Attribute, true: Attribute | None) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute, as_attributes
 from cfe_faiss.audit.tables import Floats, Ints, share
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, check_distinct
 from cfe_faiss.base.text import summary
 
 Bins: TypeAlias = int | Mapping[str, int | Sequence[float]]
@@ -90,7 +90,8 @@ def groupings(
     TypeError
         If ``features`` or bins are of the wrong kind.
     ValueError
-        If an attribute does not exist or its name is not unique, an id has no row or two, or edges do not ascend.
+        If an attribute does not exist, its name is not unique or is "all", an id has no row or two, or edges do not
+        ascend.
 
     Examples
     --------
@@ -116,6 +117,10 @@ def groupings(
     default = DEFAULT_BINS if isinstance(bins, Mapping) else as_count("bins", bins)
     needed = dict.fromkeys([*wanted, *(name for names in crossed for name in names)])
     whole = {name: _grouping(attributes[name], explicit.get(name), default, with_missing) for name in needed}
+    names = [*wanted, *(" & ".join(names) for names in crossed)]
+    check_distinct("attributes and intersections must have distinct names", names)
+    if "all" in names:
+        raise ValueError("attributes that make groups must not be called 'all', the name of everyone: rename it")
     chosen = [whole[name] for name in wanted] + [_intersection([whole[name] for name in names]) for names in crossed]
     return [replace(group, codes=group.codes[rows]) for group in chosen]
 
@@ -201,4 +206,7 @@ def _intersection(groups: list[Grouping]) -> Grouping:
         present, codes = np.unique(codes * size + group.codes[known], return_inverse=True)
         parts = [(*parts[pair // size], group.values[pair % size]) for pair in present.tolist()]
     of_all[known] = codes
-    return Grouping(" & ".join(group.name for group in groups), [" & ".join(part) for part in parts], of_all, parts)
+    values = [" & ".join(part) for part in parts]
+    if len(set(values)) < len(values):  # values that hold " & "
+        values = [" & ".join(map(repr, part)) for part in parts]
+    return Grouping(" & ".join(group.name for group in groups), values, of_all, parts)

@@ -21,6 +21,7 @@ from cfe_faiss.audit.tables import Bools, Frame, Ints, TableResult, data_frame, 
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.finder.table import classes_of_table
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.pairs import evidence_pairs
 
@@ -305,7 +306,7 @@ def compare_models(  # noqa: PLR0913
         if names or len(intersections):
             groups = groupings(attributes_of(finder), rows, names, bins, intersections, with_missing=False)
         lines += change_of_rates(models, rows, bad, [Grouping.of_all(len(rows)), *groups], confidence)
-        lines += change_of_effects(Samples(finder, rows, bad), models, groups, k)
+        lines += change_of_effects(Samples(finder, rows, bad, list(models.values())[1:]), models, groups, k)
     for line, q in zip(lines, adjusted_p_values([line["p"] for line in lines]).tolist(), strict=True):
         direct_test.judge(line, q, fdr)
     if threshold is None:
@@ -346,8 +347,10 @@ def as_models(finder: EvidenceFinder, predictions: Any, argument: str, baseline:
     for name, values in predictions.items():
         if _model_name(f"names in {argument}", name) in models:
             raise ValueError(f"{argument} must name each model once, got {name!r}, which is the finder's own")
-        title = f"{argument}[{name!r}]"
-        given = as_predictions(values, len(finder.labels), finder.class_names, title)
+        title, n = f"{argument}[{name!r}]", len(finder.labels)
+        if hasattr(finder.data, "columns"):
+            values = classes_of_table(title, values, n, finder.class_names or ())
+        given = as_predictions(values, n, finder.class_names, title)
         if given.class_names is not None and finder.class_names is None:
             raise ValueError(f"{title} must be numbers of classes, as in the finder, got texts")
         if given.labels.max(initial=0) >= count:

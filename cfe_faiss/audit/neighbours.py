@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from cfe_faiss.audit.evidence import attributes_of, drop_self, sensitive_of
+from cfe_faiss.audit.evidence import attributes_of, canonical_order, drop_self, sensitive_of
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
 from cfe_faiss.audit.intervals import clustered_wilson, expect_by_exchange, near_cells, share_columns, wilson
 from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame, share, stack
@@ -224,7 +224,9 @@ def consistency(  # noqa: PLR0913
     graph = coo_array((np.ones(len(row), bool), (places[row], neighbour)), (len(members.ids),) * 2)
     cluster = connected_components(graph, directed=False)[1][places]
     known_class = np.flatnonzero(members.labels != UNKNOWN)
-    cells = near_cells(index.reconstruct_batch(members.ids[known_class]))
+    vectors = index.reconstruct_batch(members.ids[known_class])
+    order = canonical_order(vectors, members.labels[known_class])
+    known_class, cells = known_class[order], near_cells(vectors[order])
 
     def shares(order: Ints) -> Floats:
         labels = members.labels.copy()
@@ -380,8 +382,10 @@ def error_rate_by_evidence(  # noqa: PLR0913
     def accuracy(order: Ints) -> Floats:
         return share(within.T.astype(np.float64) @ right[order][own], count)
 
-    cells = near_cells(index.reconstruct_batch(members.ids[judged]))
-    expected = expect_by_exchange(cells, accuracy, confidence)
+    vectors = index.reconstruct_batch(members.ids[judged])
+    order = canonical_order(vectors, right)
+    place = np.argsort(order)
+    expected = expect_by_exchange(near_cells(vectors[order]), lambda drawn: accuracy(order[drawn][place]), confidence)
     hits = (within & right[own, None]).sum(axis=0)
     low, high = wilson(hits, count, confidence)
     columns = {"k": points, "pairs": np.minimum(points, len(pairs)), "nodes": count, "errors": count - hits}

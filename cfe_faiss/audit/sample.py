@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.audit import direct_test
 from cfe_faiss.audit.direct_test import ScoreTest
-from cfe_faiss.audit.evidence import attributes_of, drop_self, known_rows
+from cfe_faiss.audit.evidence import attributes_of, canonical_order, drop_self, known_rows
 from cfe_faiss.audit.groups import Bins, Grouping, groupings
 from cfe_faiss.audit.tables import Bools, Floats, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_names, check_known
@@ -143,11 +143,14 @@ class Samples:
         Row numbers in the finder, ascending, (n,) int64.
     unfavourable
         Numbers of the unfavourable classes.
+    others
+        Classes of all rows by other models.
     """
 
     finder: EvidenceFinder
     rows: Ints
     unfavourable: NDArray[np.int32]
+    others: Sequence[NDArray[np.int32]] = ()
     by_people: dict[bytes, Sample] = field(default_factory=dict)
 
     def of(self, group: Grouping) -> tuple[Sample, Ints]:
@@ -160,10 +163,15 @@ class Samples:
         return people, group.codes[np.searchsorted(self.rows, people.rows)]
 
     def _shuffle(self, rows: Ints) -> Sample:
-        """Return rows in an order that depends on the set of rows, not on their order."""
-        vectors, labels = self.finder.vectors, self.finder.labels
-        as_bytes = np.ascontiguousarray(vectors[rows]).view(f"V{vectors.shape[1] * vectors.itemsize}").ravel()
-        order = np.argsort(as_bytes, kind="stable")
+        """Return rows in an order that depends on the set of rows, not on their order.
+
+        The permutation is blind to attributes. They decide only how it starts: among equal vectors, equally decided.
+        """
+        vectors, labels, attributes = self.finder.vectors, self.finder.labels, attributes_of(self.finder)
+        places = attributes.rows(rows)
+        codes = (attribute.codes[places] for attribute in attributes.values())
+        decided = np.isin(labels[rows], self.unfavourable), *(own[rows] for own in (labels, *self.others))
+        order = canonical_order(vectors[rows], *decided, *codes)
         rows = rows[order[np.random.default_rng(_SEED).permutation(len(rows))]]
         return Sample(rows, vectors[rows], np.isin(labels[rows], self.unfavourable))
 

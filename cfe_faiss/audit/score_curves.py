@@ -121,7 +121,7 @@ def threshold_curves(
     4     m        0.5   0.5
     5     m        0.8   0.5
     """
-    points = np.linspace(0, 1, 21) if thresholds is None else as_array("thresholds", thresholds).astype(np.float64)
+    points = np.arange(21) / 20 if thresholds is None else as_array("thresholds", thresholds).astype(np.float64)
     groups, prob, truth = _inputs(sensitive_features, bins, y_prob, y_true)
     blocks = []
     for group in groups:

@@ -20,7 +20,10 @@ _MAX_ID = np.iinfo(np.int64).max - 1
 
 def to_host(values: Any) -> Any:
     """Return a tensor in host memory, without its gradient; return other values unchanged."""
-    return values.detach().cpu() if hasattr(values, "detach") else values
+    if not hasattr(values, "detach"):
+        return values
+    values = values.detach().cpu()
+    return values.float() if str(values.dtype) == "torch.bfloat16" else values  # NumPy has no bfloat16
 
 
 def as_array(name: str, values: Any) -> Array:
@@ -32,6 +35,11 @@ def as_array(name: str, values: Any) -> Array:
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}")
     return array
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is None, NaN, NaT, or the NA of pandas, which has no truth value."""
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)
 
 
 def is_sparse(values: Any) -> bool:

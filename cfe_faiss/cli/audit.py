@@ -164,7 +164,7 @@ def _write_groups(case: Case, nodes: Any, arguments: argparse.Namespace) -> None
         y_true=np.asarray(case.data.y)[nodes],
         y_pred=case.labels[nodes],
         sensitive_features=people.select(people.known("--sensitive", name) for name in arguments.sensitive),
-        favourable=None if favourable is None else class_number(names, "--favourable", favourable),
+        favourable=None if favourable is None else names[class_number(names, "--favourable", favourable)],
         class_names=names,
         confidence=arguments.confidence,
     )

@@ -70,8 +70,9 @@ def _from_case(arguments: argparse.Namespace) -> EvidenceIndex:
     finder = make_finder(arguments, replace(case, model=None), [], index="EvidenceFlat", **settings)
     if finder.removed is not None:
         note(f"left out: {', '.join(finder.removed.columns)}")
-        if finder.removed.proxies:
-            note(f"kept, though they partly tell what was left out: {', '.join(map(str, finder.removed.proxies))}")
+        kept = ", ".join(map(finder.removed.describe, finder.removed.proxies))
+        if kept:
+            note(f"kept, though they partly tell what was left out: {kept}")
     return _build_index(arguments, finder.vectors, finder.labels, nodes)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.base.checks import as_count, as_labels, check_known
+from cfe_faiss.base.checks import as_count, as_labels
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.cli.parser import call, flag
 from cfe_faiss.datasets import files_of, load
@@ -20,6 +20,7 @@ from cfe_faiss.datasets.own.graph import read_nodes, read_numbers
 from cfe_faiss.datasets.own.table import SUFFIXES, is_table
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder, table_encoder
+from cfe_faiss.finder.names import class_numbers
 from cfe_faiss.finder.suspicious import check_table
 from cfe_faiss.index.protocol import EvidenceIndex
 
@@ -173,17 +174,9 @@ class Case:
 
 
 def class_number(names: Sequence[str], option: str, text: str) -> int:
-    """Return the number of a class that an option gives by its name or number.
-
-    Raises
-    ------
-    ValueError
-        If there is no such class.
-    """
-    if text not in names and text.isdecimal() and int(text) < len(names):
-        return int(text)
-    check_known(f"{option} must be a class", text, names)
-    return list(names).index(text)
+    """Return the number of a class that an option gives by its name or number, as in a finder; ValueError for none."""
+    given = int(text) if text.isdecimal() and text not in names else text
+    return int(class_numbers(option, given, names, len(names))[0])
 
 
 def read_case(arguments: argparse.Namespace, *, predict: bool = True, encode: bool = True) -> Case:

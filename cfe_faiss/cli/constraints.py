@@ -28,7 +28,7 @@ def constraints(arguments: argparse.Namespace, attributes: Attributes, classes: 
             name: _parse_permitted(name, text, attributes)
             for name, text in parse_named("--permitted", arguments.permitted, attributes)
         },
-        target=None if target is None else [class_number(classes, "--target", text) for text in target],
+        target=None if target is None else [classes[class_number(classes, "--target", text)] for text in target],
         common_neighbors=not arguments.no_common_neighbours,
     )
     return found or None

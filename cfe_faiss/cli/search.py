@@ -18,6 +18,7 @@ from cfe_faiss.cli.parser import call
 from cfe_faiss.datasets.own.graph import read_attributes
 from cfe_faiss.files.format import read_header, read_index
 from cfe_faiss.files.pictures import write_picture
+from cfe_faiss.finder.names import class_numbers
 from cfe_faiss.graph.ks import ks_similarity
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.pairs import global_evidence
@@ -84,7 +85,12 @@ def _conditions(arguments: argparse.Namespace, names: Names) -> dict[str, Any]:
     if all(value is None or value is False for value in given):
         return {}
     attributes = read_attributes(arguments.features, arguments.id)
-    return {"where": constraints(arguments, attributes, list(names.classes)), "attributes": attributes}
+    where = constraints(arguments, attributes, list(names.classes))
+    if where is not None and where.target is not None:
+        where = replace(
+            where, target=class_numbers("--target", where.target, names.classes, len(names.classes)).tolist()
+        )
+    return {"where": where, "attributes": attributes}
 
 
 def open_index(arguments: argparse.Namespace) -> EvidenceIndex:

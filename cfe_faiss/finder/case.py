@@ -83,9 +83,11 @@ def case_of(finder: "EvidenceFinder", row: int, k: int, where: "Constraints | No
     with extra("audit"):
         import pandas as pd
 
+    label = int(finder.labels[row])
+    if label == UNKNOWN:
+        raise ValueError(f"id must name a row with a predicted class, got {finder.names([row]).tolist()[0]!r} without")
     (found,) = finder.local(finder.names([row]), k, where=where).evidence
     rows = np.append([row], found[found >= 0])
-    label = int(finder.labels[row])
     lines = [("Decision", _class_names(finder, finder.labels[rows]))]
     if finder.truth is not None:
         lines.append(("True class", _class_names(finder, finder.truth[rows])))

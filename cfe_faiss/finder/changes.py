@@ -15,7 +15,7 @@ from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_dense, as_matrix, as_unit_rows, is_sparse, to_host
 from cfe_faiss.finder.inputs import probabilities_of
 from cfe_faiss.finder.names import as_row_ids, row_numbers
-from cfe_faiss.finder.table import class_texts, predictions_of_table
+from cfe_faiss.finder.table import classes_of_table, predictions_of_table
 from cfe_faiss.graph.edges import is_torch_sparse, parts_for_the_model
 from cfe_faiss.graph.metapath import is_heterogeneous
 from cfe_faiss.graph.updates import KSVectors, as_edges, features_of_nodes
@@ -251,8 +251,8 @@ def _predict(finder: EvidenceFinder, data: Any, n: int, predictions: Any, featur
     """Return the given predictions, or the output of the finder's model for the data after a change."""
     model, names, is_table = finder.model, finder.class_names, hasattr(data, "columns")
     if predictions is not None:
-        if is_table and np.ndim(predictions) == 1:  # as in from_table, numbers are names
-            predictions = np.array(class_texts("predictions", predictions, n), object)
+        if is_table:
+            predictions = classes_of_table("predictions", predictions, n, names or ())
         found = as_predictions(predictions, n, names)
     elif model is None or data is None:
         why = "the finder has no model" if model is None else "its data has values of edges or several node types"

@@ -125,7 +125,7 @@ class EvidenceFinder:
 
     def __repr__(self) -> str:
         n, d = self.vectors.shape
-        count = len(np.unique(self.labels))
+        count = len(np.unique(self.labels[self.labels != UNKNOWN]))
         classes = f"{count} predicted {'class' if count == 1 else 'classes'}"
         rows = "nodes" if self.graph is not None else "rows"
         if self.scores is not None:
@@ -183,7 +183,7 @@ class EvidenceFinder:
     def class_numbers(self, argument: str, classes: Any) -> Int32s:
         """Return the numbers of a class or of a collection of classes, given by names or numbers, each once, (c,).
 
-        If all class names are whole numbers, such as "1" and "2", a number is a name.
+        If all class names are whole numbers, such as "1" and "2", or truth values, a number or truth value is a name.
 
         Raises
         ------
@@ -233,8 +233,8 @@ class EvidenceFinder:
         data
             PyG ``Data`` (or another object with ``x`` and edges): features (n, d), dense or sparse, and ``edge_index``,
             (2, E), or ``adj_t``; see :func:`cfe_faiss.graph.as_graph` for their forms. There may be no edges. Optional:
-            ``y``, (n,), the true classes; ``class_names``, the names of true and predicted classes; and ``node_ids``,
-            (n,), the ids in results and arguments.
+            ``y``, (n,) integers, the true classes; ``class_names``, the names of true and predicted classes; and
+            ``node_ids``, (n,), the ids in results and arguments.
         model
             Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), in evaluation mode and without
             gradients; its mode is restored (see :func:`cfe_faiss.models.predict` for models with more arguments). Or a
@@ -452,7 +452,8 @@ class EvidenceFinder:
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described, or predictions and truth have no class in common.
+            If an argument is not as described, predictions and truth have no class in common, or classes, ids or
+            probabilities come with another pandas index than the frame.
         ImportError
             If pandas is missing.
 
@@ -805,7 +806,9 @@ class EvidenceFinder:
             return {**inputs.gap_conditions(where, min_gap, self.scores, self.attributes), "graph": self.graph}
         if where is None:
             return {}
-        return {"where": where.numbered(self.class_names), "attributes": self.attributes, "graph": self.graph}
+        if where.target is not None:
+            where = replace(where, target=self.class_numbers("target", where.target).tolist())
+        return {"where": where, "attributes": self.attributes, "graph": self.graph}
 
 
 def _classes_for_scores(model: Any, truth: Any, class_names: Any, n: int) -> Int32s:

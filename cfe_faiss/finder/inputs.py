@@ -1,6 +1,7 @@
 """Checked arguments of a finder: graph, attributes, true classes, scores and index."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,13 +13,14 @@ from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, attributes_of
 from cfe_faiss.base.arrays import Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_array, as_count, as_labels, as_number
+from cfe_faiss.finder.suspicious import InputWarning
 from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, metapath_graph
 from cfe_faiss.index.factory import evidence_factory
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.metric import Metric
 from cfe_faiss.search.query import Rules
 
-_ROUNDING = 1e-3
+_ROUNDING, _NEARLY = 1e-3, 0.1
 EXACT_UP_TO = 100_000
 """Largest number of nodes that is searched exactly by default."""
 
@@ -29,12 +31,23 @@ def is_model(model: Any) -> bool:
 
 
 def probabilities_of(predicted: Predictions) -> Doubles | None:
-    """Return the scores if they are probabilities: rows in [0, 1] with sum 1; None for logits and classes."""
+    """Return the scores if they are probabilities: rows in [0, 1] with sum 1; None for logits and classes.
+
+    Warns
+    -----
+    InputWarning
+        If numbers in [0, 1] have nearly these sums.
+    """
     if predicted.scores is None:
         return None
     scores = as_array("scores", predicted.scores).astype(np.float64)
-    are_shares = (scores >= 0).all() and np.abs(scores.sum(axis=1) - 1).max(initial=0) <= _ROUNDING
-    return scores if are_shares else None
+    error = np.abs(scores.sum(axis=1) - 1).max(initial=0) if (scores >= 0).all() else np.inf
+    if _ROUNDING < error < _NEARLY:
+        text = (
+            f"rows of predictions have sums up to {error:.2g} from 1, so they are taken for scores, not probabilities"
+        )
+        warnings.warn(text, InputWarning, stacklevel=3)
+    return scores if error <= _ROUNDING else None
 
 
 def of_type(data: Any, node_type: str | None, metapath: Any, weighted: bool) -> tuple[Any, str | None]:
@@ -93,11 +106,21 @@ def true_classes(truth: Any, n: int, predicted: Sequence[str] | None, class_name
 
 
 def truth_of(data: Any, n: int) -> Int32s | None:
-    """Return the true classes if ``data.y`` holds one for each node, and not several or a target of a regression."""
+    """Return the true classes if ``data.y`` holds one for each node, and not several or a target of a regression.
+
+    Warns
+    -----
+    InputWarning
+        If it holds whole numbers below 100 as floats.
+    """
     y = getattr(data, "y", None)
     if y is None:
         return None
     values = as_array("data.y", y)
+    values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+    if values.ndim == 1 and values.dtype.kind == "f" and np.isin(values, np.arange(100)).all():
+        text = "data.y holds floats, which are no true classes: make it integers, data.y.long(), if they are meant so"
+        warnings.warn(text, InputWarning, stacklevel=3)
     return None if values.ndim != 1 or values.dtype.kind == "f" else as_labels("data.y", values, n, unknown=True)
 
 
@@ -143,6 +166,8 @@ def gap_conditions(
     while name in known:
         name += "_"
     where = Constraints() if where is None else where
+    if where.target is not None:
+        raise ValueError(f"target must be left out with scores, which have no classes, got {where.target}")
     most = None if where.max_changed is None else where.max_changed + 1  # scores always differ
     where = replace(where, caliper={**where.caliper, name: -gap}, max_changed=most)
     table = Attributes({**known, name: scores}, np.arange(len(scores)))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss.base.arrays import Array, Int32s, Ints
-from cfe_faiss.base.checks import as_ids, as_nodes, check_distinct, check_known, did_you_mean, to_host
+from cfe_faiss.base.checks import as_ids, as_nodes, check_distinct, check_known, did_you_mean, is_missing, to_host
 
 
 def as_row_ids(argument: str, values: Any, n: int) -> Array:
@@ -20,7 +20,7 @@ def as_row_ids(argument: str, values: Any, n: int) -> Array:
     listed = values.tolist() if hasattr(values, "tolist") else list(values)
     if len(listed) != n:
         raise ValueError(f"{argument} must hold one id for each of {n:,} rows, got {len(listed):,}")
-    missing = [row for row, value in enumerate(listed) if value is None or value != value]
+    missing = [row for row, value in enumerate(listed) if is_missing(value)]
     if missing:
         raise ValueError(f"{argument} must hold an id for every row, got none in row {missing[0]}")
     are_integers = all(isinstance(value, int) and not isinstance(value, bool) for value in listed)
@@ -53,7 +53,7 @@ def row_numbers(argument: str, given: Any, ids: Array | None, n: int) -> Ints:
 def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count: int) -> Int32s:
     """Return the numbers of a class or of several, each once, (c,).
 
-    A number is the number of a class; if all class names are whole numbers, it is a name.
+    A number or a truth value is the number of a class; if all class names are whole numbers or truth values, a name.
 
     Raises
     ------
@@ -64,13 +64,18 @@ def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count:
     by_name = {text: c for c, text in reversed(list(enumerate(known)))}
     if names is None:
         by_name |= {str(c): c for c in range(count)}
-    several = isinstance(given, list | tuple | set | frozenset | np.ndarray) and np.ndim(np.array(given, object)) > 0
-    are_numbers = bool(names) and all(name.removeprefix("-").isdecimal() for name in names or ())
+    given = given.tolist() if hasattr(given, "tolist") else given
+    several = hasattr(given, "__iter__") and not isinstance(given, str | bytes)
+    are_values = bool(names) and all(
+        name.removeprefix("-").isdecimal() or name in ("False", "True") for name in names or ()
+    )
     found: dict[int, None] = {}
     for value in given if several else [given]:
-        is_number = isinstance(value, int | np.integer)
-        number = by_name.get(str(int(value)) if is_number else str(value))
-        if is_number and number is None and not are_numbers and 0 <= value < count:
+        is_number = isinstance(value, int | np.integer | np.bool_) or (isinstance(value, float) and value.is_integer())
+        number = by_name.get(str(value))
+        if is_number and number is None:
+            number = by_name.get(str(int(value)))
+        if is_number and number is None and not are_values and 0 <= value < count:
             number = int(value)
         if number is None:
             hint = did_you_mean(str(value), known)

@@ -11,7 +11,7 @@ from cfe_faiss.attributes.classes import Predictions, as_predictions
 from cfe_faiss.attributes.columns import DUPLICATE, PROXY, Proxy, Removed, association
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s
-from cfe_faiss.base.checks import as_dense, as_unit_rows, check_distinct, check_known, did_you_mean
+from cfe_faiss.base.checks import as_dense, as_unit_rows, check_distinct, check_known, did_you_mean, is_missing
 from cfe_faiss.base.extras import extra
 from cfe_faiss.datasets.own.classes import sort_names
 from cfe_faiss.datasets.own.encoding import MOST_VALUES
@@ -39,6 +39,8 @@ class Roles:
 def table_fields(frame: Any, model: Any, roles: Roles, encoder: Any) -> dict[str, Any]:
     """Return fields of a finder, made from a table; see :meth:`cfe_faiss.EvidenceFinder.from_table` for errors."""
     table, index = as_frame(frame)
+    for argument in ("model", "id", "truth", "probabilities"):
+        _check_index(argument, model if argument == "model" else getattr(roles, argument), frame)
     for argument, name in (("id", roles.id), ("truth", roles.truth), ("model", model)):
         if isinstance(name, str):
             check_column(argument, name, table)
@@ -117,6 +119,16 @@ def as_frame(frame: Any) -> "tuple[pd.DataFrame, Array | None]":
     if not len(table):
         raise ValueError("frame must have rows, got none")
     return table, index
+
+
+def _check_index(argument: str, values: Any, frame: Any) -> None:
+    """Raise ValueError if the pandas index of values says that their rows are in another order than those of frame."""
+    import pandas as pd
+
+    if isinstance(values, pd.Series | pd.DataFrame):
+        index = frame.index if isinstance(frame, pd.DataFrame) else pd.RangeIndex(len(values))
+        if not values.index.equals(index) and values.index.isin(index).any():
+            raise ValueError(f"{argument} must have the pandas index of frame: sort the rows alike, or pass arrays")
 
 
 def split_scores(frame: Any, name: str) -> tuple[Any, Array, Array | None]:
@@ -206,6 +218,7 @@ def _numbered(
 ) -> Predictions:
     """Return predictions in the numbering of class names, from texts and probabilities of the model's own classes."""
     names = tuple(own) if class_names is None else tuple(map(str, class_names))
+    check_distinct("class_names must be distinct", names)
     if "" in texts:
         raise ValueError(f"model must predict a class for every row, got none for row {texts.index('')}")
     scores = None
@@ -264,9 +277,16 @@ def class_texts(argument: str, values: Any, n: int) -> list[str]:
                 f"{argument} must hold classes, whole numbers or texts, got {value:g} in row {row}; scores of classes "
                 "are for probabilities="
             )
-        missing = value is None or value != value
-        texts.append("" if missing else str(int(value)) if isinstance(value, float) else str(value))
+        texts.append("" if is_missing(value) else str(int(value)) if isinstance(value, float) else str(value))
     return texts
+
+
+def classes_of_table(argument: str, values: Any, n: int, names: Sequence[str]) -> Any:
+    """Return predictions for the rows of a table, where numbers are names: classes (n,) as texts, others unchanged."""
+    if np.ndim(values) != 1:
+        return values
+    texts = np.array(_by_name(class_texts(argument, values, n), tuple(names)), object)
+    return type(values)(texts, index=values.index) if hasattr(values, "iloc") else texts
 
 
 def codes_of(argument: str, texts: Sequence[str], names: Sequence[str]) -> Int32s:
@@ -293,6 +313,8 @@ def encode_columns(features: "pd.DataFrame", encoder: Any, left_out: Sequence[st
             "and without leave out, with their copies"
         )
     if encoder is None:
+        features = as_attributes(features).to_frame()  # so that a column of texts may hold any values
+        features = features.astype(dict.fromkeys(features.select_dtypes("float32"), np.float64))
         encoder = table_encoder(features)
     elif hasattr(encoder, "feature_names_in_"):
         told = [name for name in encoder.feature_names_in_ if name in left_out]
@@ -323,7 +345,8 @@ def table_encoder(frame: Any, *, scale: bool = True) -> Any:
     """Return the default encoder of a table, not fitted: a scikit-learn ``ColumnTransformer``.
 
     Numbers are standardised; a missing number becomes the mean, and a further column marks it. Each value of any other
-    column becomes a column of 0 and 1; missing values count as one more value.
+    column becomes a column of 0 and 1; missing values count as one more value. A column of one value,
+    which would make all rows more alike, is left out.
 
     Parameters
     ----------
@@ -335,7 +358,8 @@ def table_encoder(frame: Any, *, scale: bool = True) -> Any:
     Raises
     ------
     ValueError
-        If a column of texts has more than 100 values: it holds names or remarks, not categories.
+        If a column of texts has more than 100 values: it holds names or remarks, not categories. If a number is
+        infinite.
 
     Examples
     --------
@@ -354,6 +378,9 @@ def table_encoder(frame: Any, *, scale: bool = True) -> Any:
 
     numeric = [name for name in frame if is_numeric_dtype(frame[name]) and not is_bool_dtype(frame[name])]
     texts = [name for name in frame if name not in numeric]
+    for name in numeric:
+        if np.isinf(frame[name].to_numpy(np.float64, na_value=np.nan)).any():
+            raise ValueError(f"column {name!r} must hold finite numbers, got infinite ones")
     for name in texts:
         count = frame[name].nunique()
         if count > MOST_VALUES:
@@ -361,6 +388,8 @@ def table_encoder(frame: Any, *, scale: bool = True) -> Any:
                 f"column {name!r} has {count:,} different texts, more than {MOST_VALUES}, which is no category: name "
                 f"it in id or without, or make it a number"
             )
+    varied = [name for name in texts if frame[name].nunique(dropna=False) > 1]
+    texts = varied if varied or numeric else texts
     imputer = SimpleImputer(add_indicator=True, keep_empty_features=True)
     numbers = make_pipeline(imputer, StandardScaler()) if scale else imputer
     return ColumnTransformer(

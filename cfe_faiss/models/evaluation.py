@@ -51,10 +51,9 @@ def evaluate(model: Any, data: Any, mask: Any = None, *, features: Any = None) -
         A model for :func:`cfe_faiss.models.predict`, a fitted scikit-learn estimator, or the predictions for every
         node: logits or probabilities, (n, C), or classes, (n,), as numbers or texts.
     data
-        The graph, PyG ``Data`` with ``y``, which may be -1 outside of the mask, and with ``sensitive`` (n,), 0 or 1,
-        for the two differences.
+        The graph, PyG ``Data`` with ``y``, and with ``sensitive`` (n,), 0 or 1, for the two differences; -1 is unknown.
     mask
-        The nodes to evaluate, (n,) bool; default: ``data.test_mask``.
+        The nodes to evaluate, (n,) bool; default: ``data.test_mask``. Those without a true class are left out.
     features
         Attributes of the nodes, for estimators that were fitted on a DataFrame.
 
@@ -68,7 +67,7 @@ def evaluate(model: Any, data: Any, mask: Any = None, *, features: Any = None) -
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, or the mask holds no node or one of unknown class.
+        If an argument is not as described, or the mask holds no node.
 
     Notes
     -----
@@ -86,15 +85,15 @@ def evaluate(model: Any, data: Any, mask: Any = None, *, features: Any = None) -
     n = len(data.y)
     mask = _mask(data.test_mask if mask is None else mask, n)
     truth = as_labels("data.y", data.y, n, unknown=True)
-    unknown = np.flatnonzero(mask & (truth == UNKNOWN))
-    if len(unknown):
-        raise ValueError(f"data.y must be known for the nodes of the mask, got -1 for node {unknown[0]}")
+    mask &= truth != UNKNOWN
+    if not mask.any():
+        raise ValueError("mask must hold a node with a true class, got none")
     found = predictions_of(model, data, features)
     check_names(found, data)
     predicted, scores = found.labels, found.scores
     num_classes = int(max(truth.max(), predicted.max())) + 1 if scores is None else scores.shape[1]
     sensitive = getattr(data, "sensitive", None)
-    groups = () if sensitive is None else _groups(as_labels("data.sensitive", sensitive, n)[mask])
+    groups = () if sensitive is None else _groups(as_labels("data.sensitive", sensitive, n, unknown=True)[mask])
     truth, predicted = truth[mask], predicted[mask]
     positive = tuple(group & (truth == 1) for group in groups)
     binary = num_classes <= 2
@@ -116,7 +115,7 @@ def _mask(mask: Any, n: int) -> Bools:
         raise ValueError(f"mask must be bool of shape ({n},), got {array.dtype} {array.shape}")
     if not array.any():
         raise ValueError(f"mask must hold at least one node, got none of {n}")
-    return array
+    return array.copy()
 
 
 def _groups(sensitive: Int32s) -> tuple[Bools, ...]:

@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cfe_faiss.base.checks import as_count, as_number
+import numpy as np
+
+from cfe_faiss.base.checks import UNKNOWN, as_count, as_labels, as_number, to_host
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import summary
 from cfe_faiss.base.threads import native_progress
@@ -31,7 +33,10 @@ _PARTS = ("x", "edge_index", "y", *_MASKS)
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """Report of a training. Accuracies belong to the best weights, in [0, 1]; NaN for an empty mask."""
+    """Report of a training. Accuracies belong to the best weights, in [0, 1], and count nodes with a true class.
+
+    NaN without such nodes.
+    """
 
     epochs: int
     """Number of epochs."""
@@ -70,8 +75,8 @@ def train(  # noqa: PLR0913
         Called as ``model(x, edge_index)`` (or with more, see :func:`cfe_faiss.models.predict`), it returns logits of
         shape (n, C), with C larger than every class in ``y``.
     data
-        The graph, PyG ``Data`` with ``x``, ``edge_index``, ``y``, ``train_mask``, ``val_mask`` and ``test_mask``, on
-        the device of the model.
+        The graph, PyG ``Data`` with ``x``, ``edge_index``, ``y`` (integers; -1 only among test and unused nodes),
+        ``train_mask``, ``val_mask`` and ``test_mask``, on the device of the model.
     epochs
         Largest number of epochs, at least 1.
     lr, weight_decay
@@ -100,9 +105,9 @@ def train(  # noqa: PLR0913
     TypeError
         If an argument is of the wrong kind.
     ValueError
-        If a number is out of its range, ``data`` lacks a value, there is no training or validation node, a mask has a
-        node of a negative class, the logits have another shape, the loss becomes NaN or infinite, or ``checkpoint`` is
-        not a checkpoint of the same model, initial weights, graph and arguments.
+        If a number is out of its range, ``data`` lacks a value, there is no training or validation node, the logits
+        have another shape, the loss becomes NaN or infinite, or ``checkpoint`` is not a checkpoint of the same model,
+        initial weights, graph and arguments.
     OSError
         If the checkpoint cannot be read or written.
 
@@ -147,12 +152,11 @@ def check(model: torch.nn.Module, data: Any) -> None:
     for name in _MASKS[:2]:
         if not data[name].any():
             raise ValueError(f"{name} must hold at least one node, got none of {len(data.x)}")
-    for name in _MASKS:
-        unknown = torch.nonzero(data[name] & (data.y < 0))
+    y = as_labels("data.y", data.y, len(data.x), unknown=True)
+    for name in _MASKS[:2]:
+        unknown = np.flatnonzero((y == UNKNOWN) & np.asarray(to_host(data[name]), bool))
         if len(unknown):
-            raise ValueError(
-                f"y must be known for the nodes of {name}, got {data.y[unknown[0]].item()} for node {unknown[0].item()}"
-            )
+            raise ValueError(f"{name} must hold nodes with a true class only, got y = -1 for node {unknown[0]}")
     arguments(model, data)
 
 
@@ -226,7 +230,8 @@ class Training:
                 optimizer.zero_grad()
         with torch.no_grad(), seeded(seed, device):
             right = logits_of(model, self.data).argmax(dim=1) == self.data.y
-        accuracies = (float(right[self.data[name]].double().mean()) for name in _MASKS)
+        known = self.data.y >= 0
+        accuracies = (float(right[self.data[name] & known].double().mean()) for name in _MASKS)
         return TrainingReport(state.epoch, state.best_epoch, state.best_loss, *accuracies)
 
     def _next(self, state: "_State") -> "_State":

@@ -227,7 +227,12 @@ def make_conditions(
     for name, values in where.permitted.items():
         evidence &= _mask_permitted(named[name], values)
     if where.target is not None:
-        evidence[:n] &= _mask_target(where.numbered(None).target, labels)
+        texts = [label for label in where.target if isinstance(label, str)]  # type: ignore[union-attr]
+        if texts:
+            raise ValueError(
+                f"target must be predicted classes by number, as they have no names here, got {texts[0]!r}"
+            )
+        evidence[:n] &= _mask_target(where.target, labels)
     usable = np.ones(total, bool)
     for name in (*where.exact, *where.antiexact, *where.caliper, *where.std_caliper):
         usable &= ~named[name].missing

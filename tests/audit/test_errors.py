@@ -9,6 +9,7 @@ from reference import Stored, clustered, stored_vectors, top_pairs
 
 import cfe_faiss as cfe
 from cfe_faiss.audit import error_rate_by_evidence
+from cfe_faiss.audit.evidence import canonical_order
 from cfe_faiss.audit.intervals import exchanges, near_cells, wilson
 
 
@@ -56,7 +57,9 @@ def test_expected_is_the_mean_over_exchanges_of_errors_within_cells() -> None:
     index.add_with_labels(X, labels)
     found = curve(index, y, ks=[5, 20], confidence=0.8)
     pairs = cfe.global_evidence(index, 20)
-    known, right = np.flatnonzero(y >= 0), (labels == y)[y >= 0]
+    known = np.flatnonzero(y >= 0)
+    known = known[canonical_order(index.reconstruct_batch(known))]
+    right = (labels == y)[known]
     cells = near_cells(index.reconstruct_batch(known))
     for line, k in enumerate((5, 20)):
         nodes = np.union1d(pairs.source[:k], pairs.target[:k])

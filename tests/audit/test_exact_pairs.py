@@ -172,3 +172,16 @@ def test_without_pairs_there_is_no_share() -> None:
     assert np.isnan([found.share, found.low, found.high]).all()
     assert len(found.most_similar()) == 0
     assert list(found.blocks()) == []
+
+
+def test_rows_without_a_predicted_class_form_no_pairs() -> None:
+    index = cfe.IndexEvidenceFlat(1)
+    index.add_with_labels(np.ones((3, 1)), [0, 1, 1], ids=[1, 2, 3])
+    index.add_with_ids(np.ones((1, 1), np.float32), np.array([0]))
+    finder = cfe.EvidenceFinder.from_index(index, features={"sex": ["f", "f", "m", "f"]})
+    found = audit.only_in(finder, ["sex"])
+    assert (found.nodes, found.pairs, found.different) == (3, 2, 1)
+    assert found.table["different"].tolist() == [1, 1]
+    assert "2 predicted classes" in repr(finder)
+    with pytest.raises(ValueError, match="id must name a row with a predicted class, got 0 without"):
+        finder.case(0)

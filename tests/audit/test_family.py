@@ -135,3 +135,22 @@ def test_errors(finder: cfe.EvidenceFinder) -> None:
     ):
         with pytest.raises(error, match=message):
             audit.direct_effects(finder, **{"sensitive": ["sex"], "unfavourable": REFUSED} | changes)
+
+
+def test_the_order_of_rows_does_not_matter_among_equal_vectors() -> None:
+    rng = np.random.default_rng(0)
+    n = 400
+    skills = rng.integers(0, 3, (n, 4)).astype(np.float32)
+    people = {"sex": rng.choice(["f", "m"], n), "town": rng.choice(["x", "y", "z"], n)}
+    refused = skills.sum(axis=1) + rng.normal(size=n) + (people["sex"] == "f") > 4
+    other = skills.sum(axis=1) + rng.normal(size=n) > 4
+    found = []
+    for order in (np.arange(n), rng.permutation(n), np.argsort(people["sex"])):
+        features = {name: values[order] for name, values in people.items()}
+        finder = cfe.EvidenceFinder.from_vectors(
+            skills[order], refused[order].astype(int), features=features, sensitive=["sex", "town"]
+        )
+        effects = audit.direct_effects(finder, unfavourable=1).table
+        changes = audit.compare_models(finder, {"v2": other[order].astype(int)}, unfavourable=1).table
+        found.append([table.to_csv(index=False) for table in (effects, changes)])
+    assert found[0] == found[1] == found[2]

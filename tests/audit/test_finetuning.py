@@ -171,3 +171,14 @@ def test_no_pairs_and_no_remaining_nodes(data, model) -> None:
 def test_faults(data, model, pairs, change: dict, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         tuned_by(**({"model": model, "data": data, "pairs": pairs} | change))
+
+
+def test_nodes_without_a_true_class_are_left_out(data, model, pairs):
+    unknown = data.clone()
+    evidence = np.union1d(pairs.source, pairs.target)
+    rest = np.setdiff1d(np.flatnonzero(data.test_mask), evidence)
+    unknown.y[[evidence[0], *rest[:10]]] = -1
+    runs = tuned_by(model, unknown, pairs, seeds=[0], **SHORT).runs
+    assert runs[["tuned", "nodes"]].iloc[0].tolist() == [len(evidence) - 1, len(rest) - 10]
+    right = predict(model, data)[rest[10:]] == data.y.numpy()[rest[10:]]
+    assert runs["before"][0] == pytest.approx(right.mean())

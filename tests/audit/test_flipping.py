@@ -321,3 +321,10 @@ def test_what_is_refused() -> None:
         flip(model, scaled, "sex")
     with pytest.raises(ValueError, match="data must have edge_index"):
         flip(model, SimpleNamespace(x=data.x_raw, edge_index=None, feature_names=NAMES), "sex")
+
+
+def test_values_of_a_table_may_be_given_as_they_are() -> None:
+    table = pd.DataFrame({"member": [True, False] * 4, "code": pd.Categorical([1, 2] * 4), "income": np.arange(8.0)})
+    finder = cfe.EvidenceFinder.from_table(table, lambda frame: (frame["income"] + 4 * frame["member"] > 5).to_numpy())
+    for name, values in (("member", [True]), ("member", "True"), ("code", [1])):
+        assert set(audit.flip(finder, name, values=values).flipped) == {str(values if values == "True" else values[0])}

@@ -362,6 +362,7 @@ def test_on_german_equal_to_direct_counts(data_root: Any) -> None:
         ({"intersections": [["g", "h"]]}, ValueError, "intersections must name attributes"),
         ({"intersections": [["g"]]}, ValueError, "two attributes or more"),
         ({"confidence": 1}, ValueError, "confidence must lie"),
+        ({"class_names": ["a", "a"]}, ValueError, "class_names must be distinct"),
     ],
 )
 def test_what_is_refused(options: Any, error: type[Exception], words: str) -> None:
@@ -369,3 +370,44 @@ def test_what_is_refused(options: Any, error: type[Exception], words: str) -> No
         audit.group_metrics(**{"y_pred": [0, 1], "sensitive_features": {"g": [0, 1]}} | options)
     with pytest.raises(TypeError, match="positional"):
         audit.group_metrics([0, 1], [0, 1])  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("kind", ["category", "str", "int"])
+def test_a_number_is_a_name_where_all_names_are_numbers(kind: str) -> None:
+    y_pred = pd.Series([1, 1, 2, 1]).astype(kind)
+    metrics = audit.group_metrics(y_pred=y_pred, sensitive_features={"g": list("aabb")}, favourable=1)
+    assert metrics.table["selected"].tolist() == [3, 2, 1]
+
+
+@pytest.mark.parametrize("favourable", [True, "True", {"True"}, pd.Series([True])])
+def test_truth_values_of_texts_are_names(favourable: Any) -> None:
+    predicted = ["True", "True", "False", "True"]
+    for names in (None, ["True", "False"]):
+        options = {"sensitive_features": {"g": list("aabb")}, "class_names": names}
+        assert audit.group_metrics(y_pred=predicted, favourable=favourable, **options).table["selected"][0] == 3
+    options = {"sensitive_features": {"g": list("aa")}}
+    with pytest.raises(ValueError, match="favourable must be among the classes"):
+        audit.group_metrics(y_pred=["True", "True"], favourable=False, **options)
+
+
+@pytest.mark.parametrize(
+    "y_true",
+    [[True, None, False, True], pd.array([True, None, False, True], dtype="boolean"), [True, np.nan, False, True]],
+)
+def test_true_classes_may_be_truth_values_and_missing(y_true: Any) -> None:
+    predicted = np.array([True, True, False, False])
+    metrics = audit.group_metrics(
+        y_true=y_true, y_pred=predicted, sensitive_features={"g": ["a", "a", pd.NA, "b"]}, favourable=1
+    )
+    assert metrics.table[["judged", "TP", "FN"]].iloc[0].tolist() == [3, 1, 1]
+    assert metrics.table["count"].tolist() == [4, 2, 1, 1]
+
+
+def test_names_of_groups_tell_them_apart() -> None:
+    features = {"a": ["x", "x & y", "x & y"], "b": ["y & z", "z", "z"]}
+    table = audit.group_metrics(y_pred=[0, 1, 1], sensitive_features=features).table
+    assert table.loc[table["feature"] == "a & b", "value"].tolist()[:2] == ["'x' & 'y & z'", "'x & y' & 'z'"]
+    for names, words in ((["all"], "must not be called 'all'"), (["a", "b", "a & b"], "got 'a & b' more than once")):
+        features, crossed = {name: ["x", "y"] for name in names}, [names[:2]] if len(names) > 1 else []
+        with pytest.raises(ValueError, match=words):
+            audit.group_metrics(y_pred=[0, 1], sensitive_features=features, intersections=crossed)

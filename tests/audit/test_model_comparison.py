@@ -1,7 +1,9 @@
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -252,3 +254,25 @@ def test_errors() -> None:
     ):
         with pytest.raises(error, match=message):
             audit.compare_models(own, models, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("as_given", [np.asarray, list, lambda v: v.astype(float), lambda v: pd.Series(v)[::-1]])
+def test_numbers_are_names_where_the_classes_of_a_table_are_numbers(as_given: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"income": rng.normal(size=90), "sex": rng.choice(["f", "m"], 90)})
+    decisions = np.arange(90) % 3 + 1
+    finder = cfe.EvidenceFinder.from_table(table, decisions, sensitive=["sex"])
+    other = {"v2": as_given(np.minimum(decisions, 2))}
+    expected = [{"model": "v2", "before": "3", "after": "2", "count": 30, "share": 1 / 3}]
+    assert audit.compare_models(finder, other).directions.to_dict("records") == expected
+    report = audit.report(finder, tmp_path / "r.html", compare=other, favourable=1, pairs=5, cases=5, progress=False)
+    (section,) = [part for part in report.numbers["sections"] if part["id"] == "models"]
+    (rows,) = [one["rows"] for one in section["tables"] if one["id"] == "model_directions"]
+    assert [(row["before"], row["after"], row["count"]) for row in rows] == [("3", "2", 30)]
+
+
+def test_truth_values_are_names_in_a_table() -> None:
+    table = pd.DataFrame({"income": np.arange(4.0)})
+    finder = cfe.EvidenceFinder.from_table(table, [True] * 4, truth=[True, True, False, False])
+    moved = audit.compare_models(finder, {"v2": np.array([True, True, True, False])}).directions
+    assert moved[["before", "after", "count"]].values.tolist() == [["True", "False", 1]]

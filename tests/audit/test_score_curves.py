@@ -75,3 +75,11 @@ def test_what_is_refused(options: dict[str, Any], words: str) -> None:
     given = {"y_true": [0, 1], "y_prob": [0.2, 0.4], "sensitive_features": ["a", "b"]} | options
     with pytest.raises(ValueError, match=words):
         calibration_curves(**given)
+
+
+def test_a_probability_at_a_default_threshold_is_selected() -> None:
+    prob = np.array([0.15, 0.3, 0.35, 0.6, 0.7, 0.85, 0.95])
+    curves = threshold_curves(y_prob=prob, sensitive_features={"g": ["a"] * 7})
+    of_all = curves[curves["feature"] == "all"]
+    for rank, one in enumerate(prob):
+        assert of_all.loc[np.isclose(of_all["threshold"], one), "rate"].item() == pytest.approx((7 - rank) / 7)

@@ -67,3 +67,11 @@ def test_data_sets(tmp_path, output) -> None:
     np.savetxt(tmp_path / "y.csv", np.array(data.class_names)[labels], fmt="%s", header="class", comments="")
     options = ("--dataset", "patients", "--seed", 3, "--predictions", tmp_path / "y.csv")
     assert json.loads(output("evaluate", *options, "--json")) == [row]
+
+
+def test_a_number_is_a_name_where_classes_are_numbers(tmp_path, monkeypatch, output, error) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.csv").write_text("sex,truth,loan\n" + "f,1,2\nf,2,2\nm,1,1\nm,2,2\n" * 10)
+    line = "evaluate --features p.csv --predictions p.csv:loan --truth p.csv:truth --sensitive sex --csv --favourable"
+    assert frame_of(output(*line.split(), "1"), "csv")["selected"].astype(int).tolist() == [10, 0, 10]
+    assert "--favourable must be among the classes (1, 2), got 0" in error(*line.split(), "0")

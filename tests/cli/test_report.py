@@ -102,7 +102,7 @@ def test_constraints_are_read() -> None:
     assert read("--permitted age=20:35 sex=f,m") == Constraints(permitted={"age": (20, 35), "sex": ["f", "m"]})
     assert read("--permitted age=:35") == Constraints(permitted={"age": (-float("inf"), 35)})
     assert read("--permitted age=20,40") == Constraints(permitted={"age": [20.0, 40.0]})
-    assert read("--target yes --max-changed 2 --min-hops 3") == Constraints(target=[1], max_changed=2, min_hops=3)
+    assert read("--target yes --max-changed 2 --min-hops 3") == Constraints(target="yes", max_changed=2, min_hops=3)
     assert read("--no-common-neighbours --ratio 1") == Constraints(common_neighbors=False, ratio=1)
 
 
@@ -118,8 +118,8 @@ OWN = "--features people.csv --id patient --edges edges.csv --predictions pred.c
         (f"{OWN} --min-cases 5", "--min-cases has no effect without --require"),
         (f"{OWN} --sensitive race", "race"),
         (f"{OWN} --without race", "without must name columns of people.csv"),
-        (f"{OWN} --favourable good", r"--favourable must be a class \(malignant, sure, benign\), got 'good'"),
-        (f"{OWN} --target good", "--target must be a class"),
+        (f"{OWN} --favourable good", r"--favourable must be among the classes \(malignant, sure, benign\), got 'good'"),
+        (f"{OWN} --target good", "--target must be among the classes"),
         (f"{OWN} --caliper sex", "--caliper must be like NAME=VALUE, with a name of mean radius"),
         (f"{OWN} --permitted sex=", "permitted"),
         (f"{OWN} --exact race", "race"),

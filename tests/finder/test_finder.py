@@ -598,11 +598,11 @@ def test_sparse_features(kind: str) -> None:
     assert_array_equal(finder.vectors, cfe.ks_vectors(dense, edges))
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float64, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float64, torch.float16, torch.bfloat16])
 def test_features_of_any_numbers(dtype: torch.dtype) -> None:
     x = torch.eye(6)[[0, 0, 1, 2, 1, 2]].to(dtype)
     finder = cfe.EvidenceFinder.from_data(Data(x=x, edge_index=torch.tensor([[0, 1], [2, 3]])), [0, 1, 0, 1, 0, 1])
-    assert_array_equal(finder.vectors, cfe.ks_vectors(x.numpy().astype(float), [[0, 1], [2, 3]]))
+    assert_array_equal(finder.vectors, cfe.ks_vectors(x.double().numpy(), [[0, 1], [2, 3]]))
 
 
 # --- own vectors ---
@@ -688,3 +688,20 @@ def test_forms_of_own_vectors_and_classes(tmp_path: Path) -> None:
 def test_bad_own_vectors_are_named(kwargs: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         cfe.EvidenceFinder.from_vectors(**({"X": np.ones((4, 2)), "model": [0, 1, 0, 1]} | kwargs))
+
+
+def test_true_classes_of_one_column_and_of_floats(data: Data) -> None:
+    predicted = np.zeros(len(data.x), int)
+    column = data.clone()
+    column.y = data.y[:, None]
+    np.testing.assert_array_equal(cfe.EvidenceFinder.from_data(column, predicted).truth, data.y)
+    column.y = data.y.float()
+    with pytest.warns(cfe.InputWarning, match="data.y holds floats, which are no true classes"):
+        assert cfe.EvidenceFinder.from_data(column, predicted).truth is None
+
+
+def test_shares_that_miss_the_sum_of_1_are_named(data: Data) -> None:
+    shares = np.full((len(data.x), 3), 0.33)
+    with pytest.warns(cfe.InputWarning, match="sums up to 0.01 from 1, so they are taken for scores"):
+        assert cfe.EvidenceFinder.from_data(data, shares).probabilities is None
+    assert cfe.EvidenceFinder.from_data(data, shares / 0.99).probabilities is not None

@@ -278,3 +278,67 @@ def test_suspicious_columns_are_named_with_the_remedy(people: pd.DataFrame) -> N
     born = pd.Timestamp("1960-01-01") + pd.to_timedelta(np.arange(200) % 30, unit="D")
     (text,) = suspicions(bare.assign(born=born), model="paid", sensitive=["born"])
     assert "sensitive attribute 'born' has 30 values" in text
+
+
+@pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
+@pytest.mark.parametrize("kind", ["string", "object"])
+def test_missing_values_of_pandas_are_missing(people: pd.DataFrame, kind: str) -> None:
+    holes = np.arange(200) % 4 == 0
+    table = people.assign(truth=people["paid"].astype(kind).mask(holes, pd.NA), job=people["job"].mask(holes, pd.NA))
+    finder = cfe.EvidenceFinder.from_table(table, "paid", truth="truth", id="person", sensitive=["sex"])
+    assert finder.truth is not None
+    np.testing.assert_array_equal(finder.truth == -1, holes)
+    assert finder.attributes is not None
+    np.testing.assert_array_equal(finder.attributes["job"].missing, holes)
+    assert cfe.EvidenceFinder.from_table(table, "paid", id="person", without=["truth"]).vectors.shape[1] == 7
+    with pytest.raises(ValueError, match="must predict a class for every row, got none for row 0"):
+        cfe.EvidenceFinder.from_table(table, "truth", id="person")
+    with pytest.raises(ValueError, match="id must hold an id for every row, got none in row 0"):
+        cfe.EvidenceFinder.from_table(table, "paid", id=table["person"].astype(kind).mask(holes, pd.NA))
+
+
+def test_rows_of_other_columns_must_be_in_the_order_of_the_frame(people: pd.DataFrame) -> None:
+    table, paid = people.drop(columns=["person", "paid"]), people["paid"]
+    shuffled = people.sample(frac=1, random_state=0)
+    for argument in ("model", "truth", "probabilities"):
+        given = {"model": paid, argument: shuffled["paid"]}
+        with pytest.raises(ValueError, match=f"{argument} must have the pandas index of frame"):
+            cfe.EvidenceFinder.from_table(table, **given)
+    with pytest.raises(ValueError, match="model must have the pandas index of frame"):
+        cfe.EvidenceFinder.from_table(shuffled.drop(columns=["person", "paid"]), paid)
+    by_name = table.set_index(people["person"])
+    assert cfe.EvidenceFinder.from_table(by_name, paid).names([3]).tolist() == ["p3"]
+
+
+@pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
+def test_columns_of_mixed_values_are_categories_and_numbers_are_finite(people: pd.DataFrame) -> None:
+    table = people.drop(columns=["person", "job"]).assign(code=[1, "1", None, "x"] * 50)
+    finder = cfe.EvidenceFinder.from_table(table, "paid", sensitive=["sex"])
+    assert finder.vectors.shape[1] == 4  # income; "1", "x" and missing
+    with pytest.raises(ValueError, match="column 'income' must hold finite numbers"):
+        cfe.EvidenceFinder.from_table(table.assign(income=np.inf), "paid", sensitive=["sex"])
+
+
+def test_truth_values_are_class_names(people: pd.DataFrame) -> None:
+    table = people.drop(columns=["person", "paid"])
+    finder = cfe.EvidenceFinder.from_table(table, [True] * 200, truth=people["paid"] == "yes")
+    assert finder.class_names == ("True", "False")
+    for value in (True, np.True_, "True"):
+        assert finder.class_numbers("favourable", value).tolist() == [0]
+    assert finder.class_numbers("favourable", pd.Series([False, True])).tolist() == [1, 0]
+    only = cfe.EvidenceFinder.from_table(table, [True] * 200)
+    with pytest.raises(ValueError, match="favourable must be among the classes"):
+        only.class_numbers("favourable", False)
+    with pytest.raises(ValueError, match="class_names must be distinct"):
+        cfe.EvidenceFinder.from_table(table, people["paid"] == "yes", class_names=["a", "a"])
+
+
+@pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
+def test_columns_of_one_value_and_the_type_of_numbers_change_nothing(people: pd.DataFrame) -> None:
+    table = people.drop(columns=["person", "paid"]).assign(age=np.arange(200) % 7)
+    one = cfe.EvidenceFinder.from_table(table, people["paid"], sensitive=["sex"])
+    for other in (table.assign(country="here"), table.assign(country=None), table.astype({"age": np.float32})):
+        found = cfe.EvidenceFinder.from_table(other, people["paid"], sensitive=["sex"])
+        np.testing.assert_array_equal(found.vectors, one.vectors)
+    alone = cfe.EvidenceFinder.from_table(pd.DataFrame({"country": ["here"] * 4}), [0, 1, 0, 1])
+    assert alone.vectors.shape == (4, 1)

@@ -61,13 +61,6 @@ def test_auc_is_the_share_of_pairs_in_the_right_order(seed):
     assert evaluate(np.zeros((23, 2)), graph(binary)).auc == 0.5
 
 
-def test_classes_may_be_unknown_outside_of_the_mask():
-    data = graph([1, 0, -1, -1], mask=[True, True, False, False])
-    assert evaluate(np.array([1, 1, 0, 0]), data).accuracy == 0.5
-    with pytest.raises(ValueError, match="y must be known for the nodes of the mask, got -1 for node 2"):
-        evaluate(np.array([1, 1, 0, 0]), data, ~data.test_mask)
-
-
 def test_f1_of_more_classes_is_their_mean():
     found = evaluate(np.array([0, 0, 1, 2, 2, 0]), graph([0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 0, 1]))
     assert found.f1 == pytest.approx((4 / 5 + 2 / 3 + 1 / 2) / 3)
@@ -119,3 +112,12 @@ def test_what_is_refused(model, mask, message):
 def test_a_sensitive_attribute_of_three_values_is_refused():
     with pytest.raises(ValueError, match=r"data\.sensitive must be 0 or 1, got 2"):
         evaluate(np.zeros(3, dtype=int), graph([0, 1, 0], [0, 1, 2]))
+
+
+def test_nodes_without_a_true_class_are_left_out():
+    data = graph([1, 0, -1, 1], [0, 1, -1, -1])
+    found = evaluate(np.array([1, 1, 0, 1]), data)
+    assert (found.n, found.accuracy, found.group_sizes) == (3, pytest.approx(2 / 3), (1, 1))
+    assert data.test_mask.all()
+    with pytest.raises(ValueError, match="mask must hold a node with a true class"):
+        evaluate(np.array([1, 1, 0, 1]), graph([-1, -1, -1, -1]))

@@ -73,7 +73,8 @@ def report(  # noqa: PLR0913
     Parameters
     ----------
     finder
-        The rows of its index are audited. Its model is called for the flip test, which is left out without one.
+        The rows of its index with a predicted class are audited. Its model is called for the flip test, which is left
+        out without one.
     path
         The page to write; its name must end in ".html".
     sensitive

@@ -198,7 +198,7 @@ def facts(inputs: Inputs) -> dict[str, str]:
         "Left out of the similarity": "" if removed is None else join_words(_shorten(removed.attributes)),
         "Correlated columns that remain in it": ""
         if removed is None
-        else ", ".join(f"{show(proxy.column, _NAMES)} ({proxy.strength:.2f})" for proxy in removed.proxies[:8]),
+        else ", ".join(show(removed.describe(proxy), 2 * _NAMES) for proxy in removed.proxies[:8]),
         "Seed": "not given" if subject.seed is None else str(subject.seed),
         COMMAND: subject.command or "not given",
         "Versions": ", ".join(f"{name} {text}" for name, text in versions().items()),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.evidence import attributes_of, sensitive_of
-from cfe_faiss.audit.groups import Bins
+from cfe_faiss.audit.groups import Bins, groupings
 from cfe_faiss.audit.intervals import normal_quantile
 from cfe_faiss.audit.model_comparison import Models, as_models
 from cfe_faiss.audit.reporting.document import Case, Column, Measure, Plot, Section, Table, texts
@@ -92,9 +92,10 @@ class Inputs:
     sensitive
         Names of attributes.
     nodes
-        The rows of the index, ascending, (m,) int64.
+        The rows of the index with a predicted class, ascending, (m,) int64.
     labels, truth
-        Predicted and true class of each audited row, (m,) int32; -1 if unknown. ``truth`` is None without any.
+        Predicted and true class of each audited row, (m,) int32. A true class may be -1, unknown; ``truth`` is
+        None without any.
     class_names
         Names of class 0, 1, ...
     favourable
@@ -172,11 +173,12 @@ class Inputs:
         found: NDArray[np.int64] = np.searchsorted(self.nodes, nodes)
         return found
 
-    @property
-    def sensitive_bins(self) -> Bins:
-        """How numbers among the sensitive attributes are cut."""
-        bins = self.settings.bins
-        return {name: bins[name] for name in self.sensitive if name in bins} if isinstance(bins, Mapping) else bins
+    @cached_property
+    def groups(self) -> Attributes:
+        """Group of each audited row by sensitive attribute. Numbers are cut by all rows, as in every audit."""
+        attributes = attributes_of(self.finder)
+        found = groupings(attributes, self.nodes, self.sensitive, self.settings.bins, with_missing=False)
+        return Attributes({one.name: (one.codes.astype(np.int32), tuple(one.values)) for one in found}, self.nodes)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -327,16 +329,17 @@ def check_inputs(
         If an argument is not as :func:`cfe_faiss.audit.report` describes it.
     """
     members = finder.index.members()
-    if len(members.ids) < 2:
-        raise ValueError(f"finder must search among two nodes or more, got {len(members.ids)}")
+    nodes = members.ids[members.labels != UNKNOWN]
+    if len(nodes) < 2:
+        raise ValueError(f"finder must search among two nodes or more with a predicted class, got {len(nodes)}")
     if finder.attributes is None:  # by number, "feature 0", if the data has no names; none without data
         rows = np.arange(len(finder.labels))
         unnamed = Attributes({}, rows) if finder.data is None else as_attributes(finder.data)
         finder = replace(finder, attributes=unnamed)
-    attributes = attributes_of(finder).take(members.ids)
+    attributes = attributes_of(finder).take(nodes)
     _check_texts(attributes)
     names = tuple(attributes.known("sensitive", name) for name in sensitive_of(finder, sensitive))
-    truth = None if finder.truth is None else finder.truth[members.ids]
+    truth = None if finder.truth is None else finder.truth[nodes]
     selected = [None] if favourable is None else finder.class_numbers("favourable", favourable).tolist()
     if len(selected) > 1:
         raise ValueError(f"favourable must be one class, got {favourable!r}")
@@ -344,8 +347,8 @@ def check_inputs(
         finder,
         attributes,
         names,
-        members.ids,
-        members.labels,
+        nodes,
+        members.labels[members.labels != UNKNOWN],
         None if truth is None or (truth == UNKNOWN).all() else truth,
         tuple(finder.class_name(label) for label in range(finder.class_count)),
         selected[0],

@@ -309,3 +309,70 @@ def test_braces_in_names_are_text(tmp_path):
     report = write(tmp_path, finder, sensitive=["{sex}"], favourable="{granted!r}", subject=subject)
     text = text_of(report.files[0].read_text())
     assert all(name in text for name in ("{granted!r}", "{0}", "{sex} = {f}", "{title}", "{people}"))
+
+
+def made_people(n: int = 400) -> tuple[np.ndarray, dict, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X, people = rng.normal(size=(n, 4)), {"age": rng.integers(18, 80, n), "income": rng.gamma(3, 4, n).round(1)}
+    return X, people, np.where(X[:, 0] + 0.6 * (people["age"] < 50) > 0, "granted", "refused")
+
+
+def test_all_sections_cut_numbers_alike_where_some_rows_are_audited(tmp_path: Path) -> None:
+    X, people, decisions = made_people()
+    finder = cfe.EvidenceFinder.from_vectors(X, decisions, features=people, sensitive=["age"], nodes=people["age"] > 40)
+    report = audit.report(finder, tmp_path / "r.html", favourable="granted", pairs=20, progress=False)
+    parts = [("groups", "rates"), ("counts", "counts"), ("consistency", "consistency")]
+    named = [{row["group"] for row in table_of(report, *part)["rows"]} - {"all people"} for part in parts]
+    assert named[0] == named[1] == named[2]
+    assert {row["group"] for row in table_of(report, "tests", "all_tests")["rows"]} <= named[0]
+
+
+def test_other_attributes_may_be_cut_where_probabilities_are_known(tmp_path: Path) -> None:
+    X, people, decisions = made_people()
+    shares = np.where(decisions == "granted", 0.7, 0.3)
+    finder = cfe.EvidenceFinder.from_vectors(
+        X, np.column_stack([1 - shares, shares]), class_names=["refused", "granted"], features=people
+    )
+    report = audit.report(
+        finder,
+        tmp_path / "r.html",
+        sensitive=["age"],
+        favourable="granted",
+        bins={"age": [30], "income": [5, 10]},
+        pairs=20,
+        progress=False,
+    )
+    groups = [row["group"] for row in table_of(report, "calibration", "thresholds")["rows"]]
+    assert groups == ["all people", "age = <= 30", "age = > 30"]
+
+
+def test_rows_without_a_predicted_class_are_not_audited(tmp_path: Path) -> None:
+    X, people, decisions = made_people()
+    index = cfe.IndexEvidenceFlat(4)
+    index.add_with_labels(X[20:], (decisions == "granted")[20:].astype(int), ids=np.arange(20, 400))
+    index.add_with_ids(X[:20].astype(np.float32), np.arange(20))
+    finder = cfe.EvidenceFinder.from_index(index, features=people, sensitive=["age"])
+    report = audit.report(finder, tmp_path / "r.html", favourable=1, pairs=20, progress=False)
+    assert report.numbers["subject"]["Audited people"] == "380 of 400"
+    assert sum(row["count"] for row in table_of(report, "groups", "rates")["rows"]) == 380
+
+
+def test_the_strongest_case_shows_a_finding_on_bins(tmp_path: Path) -> None:
+    X, people, decisions = made_people(2000)
+    finder = cfe.EvidenceFinder.from_vectors(X, decisions, features=people, sensitive=["age"])
+    report = audit.report(
+        finder, tmp_path / "r.html", favourable="granted", bins={"age": [49]}, pairs=200, progress=False
+    )
+    (case,) = [part for part in report.numbers["sections"] if part["id"] == "strongest_case"]
+    assert "closest pair of age = > 49 and age = <= 49 that points in the direction" in " ".join(case["findings"])
+
+
+def test_a_finding_does_not_contradict_itself_at_a_high_confidence(tmp_path: Path) -> None:
+    decisions = np.repeat(["granted", "refused", "granted", "refused"], [13, 27, 26, 14])
+    X, people = np.random.default_rng(0).normal(size=(80, 4)), {"sex": np.repeat(["f", "m"], 40)}
+    finder = cfe.EvidenceFinder.from_vectors(X, decisions, features=people, sensitive=["sex"])
+    report = audit.report(finder, tmp_path / "r.html", favourable="granted", pairs=20, confidence=0.999, progress=False)
+    row = next(row for row in table_of(report, "tests", "all_tests")["rows"] if row["test"] == "impact ratio")
+    assert (row["named"], row["verdict"]) == (True, "below 1")
+    assert any("selected less often" in line for line in report.numbers["named"])
+    assert not any("none was found" in line for line in report.numbers["undetermined"])

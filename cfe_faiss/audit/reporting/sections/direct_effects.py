@@ -66,10 +66,13 @@ def find_changes(inputs: Inputs) -> ModelComparison | None:
         others = [name for label, name in enumerate(inputs.class_names) if label != inputs.favourable]
         tested = {"unfavourable": others, "sensitive": inputs.sensitive, **inputs.options}
     first, *named = inputs.models
+    models = {name: inputs.models[name] for name in named}
+    if hasattr(inputs.finder.data, "columns"):  # numbers are names in a table
+        models = {name: np.array(inputs.class_names)[labels] for name, labels in models.items()}
     found = inputs.finder.top_pairs(inputs.settings.pairs).similarity
     return compare_models(
         inputs.finder,
-        {name: inputs.models[name] for name in named},
+        models,
         k=inputs.settings.k,
         threshold=float(found[-1]) if len(found) else 1.0,
         pairs=inputs.settings.pairs,
@@ -174,9 +177,14 @@ def _ratio_row(inputs: Inputs, row: _Row, effects: DirectEffects) -> _Row:
         "p": row["p"],
         "q": q if known else None,
         "n_effective": None,
-        "verdict": row["verdict"] if named or row["verdict"] == "cannot tell" else "no finding",
+        "verdict": _below(row) if named else "cannot tell" if row["verdict"] == "cannot tell" else "no finding",
         "named": named,
     }
+
+
+def _below(row: _Row) -> str:
+    """Return the verdict of a named impact ratio. At a confidence above 95 % its interval may hold 1."""
+    return row["verdict"] if row["verdict"].startswith("below") else "below 1"
 
 
 def _reference(row: _Row) -> str:
@@ -187,7 +195,7 @@ def _say_unequal(inputs: Inputs, rates: Rates, effects: DirectEffects) -> Iterat
     for row in rates.comparisons:
         q = effects.others[row["feature"]]
         if q <= effects.fdr:
-            below = "below four fifths" if row["verdict"] == "below 0.8" else "below 1"
+            below = "below four fifths" if _below(row) == "below 0.8" else "below 1"
             names = {"group": inputs.group(row), "reference_group": _reference(row)}
             yield inputs.say("tests.unequal", row | names, below=below, q=q)
 

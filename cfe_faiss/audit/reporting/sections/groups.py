@@ -18,6 +18,7 @@ _SEX = {"sex", "gender"}
 _RACE = {"race", "ethnicity", "race/ethnicity", "race_ethnicity", "race ethnicity"}
 _BINS, _THRESHOLDS = 5, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _POINTS = (10, 20, 50, 100, 200, 500, 1000)
+_ALPHA = 0.05
 _SMALL = 6
 """Small groups that the first page names, at most."""
 
@@ -37,21 +38,22 @@ def find_rates(inputs: Inputs) -> Rates:
     metrics = group_metrics(
         y_true=inputs.truth,
         y_pred=inputs.labels,
-        sensitive_features=inputs.attributes.select(inputs.sensitive),
-        favourable=inputs.favourable,
+        sensitive_features=inputs.groups,
+        favourable=None if inputs.favourable is None else inputs.class_names[inputs.favourable],
         class_names=inputs.class_names,
         confidence=inputs.settings.confidence,
-        **(inputs.options | {"bins": inputs.sensitive_bins}),
+        intersections=inputs.crossed,
     )
     table = metrics.table
     frame = table.assign(positives=table["TP"] + table["FN"], negatives=table["FP"] + table["TN"])
     rows = [_row(inputs, row) for row in rows_of(frame)]
-    differences = {(row["class"], row["feature"], row["value"]): row["difference"] for row in rows}
+    known = [row for row in rows if not row["unknown"]]
+    differences = {(row["class"], row["feature"], row["value"]): row["difference"] for row in known}
     comparisons = rows_of(metrics.summary)
     for row in comparisons:
         difference = differences.get((row["class"], row["feature"], row["value"]))
         row["gap"] = None if difference is None else -difference
-    return Rates(metrics, rows, comparisons, [row for row in rows if row["feature"] != "all" and not row["unknown"]])
+    return Rates(metrics, rows, comparisons, [row for row in known if row["feature"] != "all"])
 
 
 def _row(inputs: Inputs, row: dict[str, Any]) -> dict[str, Any]:
@@ -71,7 +73,8 @@ def groups_section(inputs: Inputs) -> Section:
     ratios = [row for row in rates.groups if row["ratio"] is not None]
     ranked = [row | {"difference": None if row["reference"] else row["difference"]} for row in ratios]
     small = [row for row in rates.groups if not row["ranked"] and row["count"]]
-    weak = [row["feature"] for row in rates.comparisons if row["verdict"] == "cannot tell" and row["ranked"] > 1]
+    untold = [row for row in rates.comparisons if row["verdict"] == "cannot tell" and row["ranked"] > 1]
+    weak = [row["feature"] for row in untold if row["p"] > _ALPHA]  # a finding needs no confidence above 95 %
     unknown = {row["feature"]: row for row in rates.rows if row["unknown"] and " & " not in row["feature"]}
     values |= {
         "small": list_first(dict.fromkeys(f"{row['group']} ({row['count']:,})" for row in small), _SMALL, "; "),
@@ -135,8 +138,7 @@ def calibration_section(inputs: Inputs) -> Section:
     assert probabilities is not None
     shared: dict[str, Any] = {
         "y_prob": probabilities[inputs.nodes, inputs.favourable].clip(0, 1),
-        "sensitive_features": inputs.attributes.select(inputs.sensitive),
-        "bins": inputs.settings.bins,
+        "sensitive_features": inputs.groups,
     }
     lines: dict[str, dict[str, Any]] = {}
     shares: dict[str, list[float]] = {}

@@ -94,18 +94,12 @@ def _strongest(inputs: Inputs, pairs: Pairs) -> tuple[int, str]:
         refused, other = pairs.nodes(place)
         if inputs.finder.labels[refused] not in inputs.unfavourable:
             refused, other = other, refused
-        for attribute in (inputs.attributes[name] for name in inputs.sensitive):
-            mine, theirs = (_group_value(attribute, int(row)) for row in inputs.positions(np.array([refused, other])))
-            if mine != theirs and (attribute.name, mine) in named:
+        for attribute in inputs.groups.values():
+            mine, theirs = (attribute.of(int(row)) for row in inputs.positions(np.array([refused, other])))
+            if mine != theirs is not None and (attribute.name, mine) in named:
                 groups = {"mine": group_name(attribute.name, mine), "theirs": group_name(attribute.name, theirs)}
                 return place, inputs.say("strongest_case.finding", groups)
     return 0, inputs.say("strongest_case.closest")
-
-
-def _group_value(attribute: Attribute, row: int) -> str:
-    """Return a value as groups name it."""
-    value = attribute.of(row)
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def pairs_section(inputs: Inputs) -> Section:
