@@ -1,5 +1,6 @@
 """People whose decisions are tested, with their neighbours and closest pairs. Nothing here depends on the attribute."""
 
+import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,7 +28,7 @@ ANY_LABEL = 2
 
 @dataclass(frozen=True)
 class Sample:
-    """People in an order that depends on their vectors and a fixed seed, neither on the attribute nor on their ids.
+    """People in an order that depends on their data only, not on their ids, and is blind to the attribute.
 
     Searches break ties by position in this order. Data that need no attribute are computed once.
 
@@ -165,15 +166,23 @@ class Samples:
     def _shuffle(self, rows: Ints) -> Sample:
         """Return rows in an order that depends on the set of rows, not on their order.
 
-        The permutation is blind to attributes. They decide only how it starts: among equal vectors, equally decided.
+        It depends on attributes only among people with equal vectors and decisions. There, the seed is drawn from all
+        data, so that who comes first is no function of the attribute.
         """
-        vectors, labels, attributes = self.finder.vectors, self.finder.labels, attributes_of(self.finder)
+        vectors, labels, attributes = self.finder.vectors[rows], self.finder.labels, attributes_of(self.finder)
+        decided = [np.isin(labels[rows], self.unfavourable), *(own[rows] for own in (labels, *self.others))]
         places = attributes.rows(rows)
-        codes = (attribute.codes[places] for attribute in attributes.values())
-        decided = np.isin(labels[rows], self.unfavourable), *(own[rows] for own in (labels, *self.others))
-        order = canonical_order(vectors[rows], *decided, *codes)
-        rows = rows[order[np.random.default_rng(_SEED).permutation(len(rows))]]
-        return Sample(rows, vectors[rows], np.isin(labels[rows], self.unfavourable))
+        keys = [*decided, *(attribute.codes[places] for attribute in attributes.values())]
+        order = canonical_order(vectors, *keys)
+        ordered = vectors[order]
+        has_ties = (ordered[1:] == ordered[:-1]).all(axis=1).any()
+        seed = _digest(ordered, *(key[order] for key in keys)) if has_ties else _SEED
+        rows = rows[order[np.random.default_rng(seed).permutation(len(rows))]]
+        return Sample(rows, self.finder.vectors[rows], np.isin(labels[rows], self.unfavourable))
+
+
+def _digest(*arrays: NDArray[Any]) -> int:
+    return zlib.crc32(b"".join(array.tobytes() for array in arrays))
 
 
 def question(
