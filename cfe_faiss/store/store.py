@@ -373,8 +373,8 @@ class EvidenceStore:
             - a mapping of conditions that must all hold: ``{"lang": "de"}`` (equal), ``{"lang": ["de", "en"]}`` (one
               of), or operators, ``{"year": {"$gte": 2020, "$lt": 2024}}``: ``$eq``, ``$ne``, ``$in``, ``$nin``,
               ``$gt``, ``$gte``, ``$lt``, ``$lte``, ``$exists`` (True or False) and ``$contains`` (an element of a list,
-              a part of a text). In place of operators, a function of the value, which is called once for each distinct
-              one. ``{"$and": [...]}``, ``{"$or": [...]}`` and ``{"$not": {...}}`` combine mappings. A
+              a part of a text). In place of operators, a function of the value, which is called once for all equal ones
+              (1 and 1.0, or one instant in two time zones). ``{"$and": [...]}``, ``{"$or": [...]}`` and ``{"$not": {...}}`` combine mappings. A
               key is a key of the metadata ("a.b" is b in the mapping a), or ``"$id"``, ``"$label"`` (the predicted
               class), ``"$document"`` (the text);
             - a mask, (n,) booleans in the order of :attr:`ids`;

@@ -93,6 +93,21 @@ def test_several_queries() -> None:
     assert store.search(np.empty((0, 8), np.float32)) == []
 
 
+@pytest.mark.parametrize("kind", ["EvidenceIVF4,Flat", "EvidenceIVF4,SQ8", "EvidenceIVF2,PQ2,RFlat"])
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+def test_pages_of_lists_hold_each_row_once_in_order(kind: str, metric: Any) -> None:
+    X = np.repeat(np.eye(4, dtype=np.float32), 75, axis=0)[np.random.default_rng(0).permutation(300)]
+    store = cfe.EvidenceStore(4, kind, metric=metric)
+    store.add([f"{i:03}" for i in range(300)], X, ["a"] * 300)
+    store.index.nprobe = 2 if kind.endswith("RFlat") else 1
+    for query in (X[0], np.zeros(4)):
+        pages = [store.search(query, 7, offset=offset) for offset in range(0, 300, 7)]
+        ids = [id_ for page in pages for id_ in page.ids]
+        expected = store.search(query, 300, lambda _: True)  # exact
+        assert ids == expected.ids
+        assert [len(page) for page in pages] == [7] * 42 + [6]
+
+
 def test_equal_similarity_comes_in_the_order_of_rows() -> None:
     store = cfe.EvidenceStore(2)
     store.add([f"{i}" for i in range(50)], np.tile([[1.0, 1.0]], (50, 1)), [i % 2 for i in range(50)])
