@@ -52,6 +52,14 @@ class Contents:
         # Key of each id. It may hold removed ids: an id is stored if the table has its key.
         self._keys: dict[str, int] = dict(zip(table.ids.tolist(), table.keys.tolist(), strict=True))
 
+    def parts(self) -> tuple[Any, Table, int]:
+        """Return the index, the rows without what filters derive from them, and the next key."""
+        return self.index, replace(self.table.only(self.table.rows), columns={}), self.next_key
+
+    def at_most(self, k: int) -> int:
+        """Return k, or the number of rows if that is less, at least 1: no search returns more."""
+        return max(1, min(k, len(self.table)))
+
     def rows_of(self, ids: list[str]) -> NDArray[np.int64]:
         """Return the row of each id, -1 for an unknown one."""
         find = self._keys.get
