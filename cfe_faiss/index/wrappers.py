@@ -17,6 +17,7 @@ import numpy as np
 from cfe_faiss.base.arrays import Array, Floats, Ints
 from cfe_faiss.base.checks import as_array, as_count, as_lists
 from cfe_faiss.rows.faiss_functions import pointer_to
+from cfe_faiss.rows.metric import as_rows
 
 Results = tuple[Floats, Ints]
 _INSTEAD = "search the evidence indexes themselves, and merge the results by faiss.merge_knn_results"
@@ -100,9 +101,10 @@ def _search_replicas(replicas: Any, x: Array, k: int, params: Any) -> Results:
 
 
 def _search_refined(refined: Any, x: Array, k: int, params: Any) -> Results:
-    _, I = _part(refined, refined.base_index).search(x, math.ceil(k * max(1.0, refined.k_factor)), params=params)
+    part = _part(refined, refined.base_index)
+    _, I = part.search(x, math.ceil(k * max(1.0, refined.k_factor)), params=params)
     vectors = faiss.downcast_index(refined.refine_index).reconstruct_batch(np.maximum(I, 0).ravel())
-    queries, vectors = np.asarray(x, np.float32), vectors.reshape(*I.shape, -1)
+    queries, vectors = as_rows("x", x, refined.d, getattr(part, "metric", "ip")), vectors.reshape(*I.shape, -1)
     if refined.metric_type == faiss.METRIC_L2:
         differences = vectors.astype(np.float64) - queries[:, None]
         distances = np.einsum("qkd,qkd->qk", differences, differences).astype(np.float32)

@@ -133,7 +133,7 @@ def test_evidence_of_replicas_refinements_and_transforms(kind: str) -> None:
 
     refined = faiss.IndexRefineFlat(index, faiss.swig_ptr(X))
     refined.k_factor = 20
-    D_found, I_found = refined.search(X[:40], 5, params=params)
+    D_found, I_found = refined.search(3 * X[:40], 5, params=params)  # normalised, as the queries of the index
     D_flat, I_flat = filled("EvidenceFlat").search_evidence(X[:40], LABELS[:40], 5)
     assert_array_equal(I_found, I_flat)
     assert_allclose(D_found, D_flat, atol=1e-6)
