@@ -419,7 +419,7 @@ class EvidenceStore:
         -----
         With a filter the search is exact, for every kind of index, and compares the selected rows: O(nq * n * d) at
         most. Without one it is the index's own search: exact for the exact index, with ``store.index.nprobe`` lists
-        for others. It is exact, too, where these lists hold fewer than k rows, or where row k + 1 is as similar as row k.
+        for others. It is exact, too, where these hold fewer than k rows, or where row k + 1 is as similar as row k.
         """
         k, offset, (X, single) = as_count("k", k), as_count("offset", offset, 0), self._queries("xq", xq)
         least = _least_score(threshold, self.metric)
