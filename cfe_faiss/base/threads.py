@@ -4,6 +4,7 @@ The kernels of this package and NumPy's BLAS release the GIL, so Python threads 
 may start them at once, and a keyboard interrupt ends them cleanly; neither holds for an OpenMP runtime.
 """
 
+import copyreg
 import math
 import os
 import threading
@@ -31,6 +32,9 @@ _WORTH_THREADS = 1 << 25
 _NATIVE = 10
 # Progress bars abbreviate longer counts (1.2M).
 _LARGE = 1_000_000
+
+# A copied or unpickled object has a lock of its own, which nobody holds.
+copyreg.pickle(_native.ReadWriteLock, lambda lock: (type(lock), ()))
 
 _lock = threading.Lock()
 _limits: set[int] = set()  # ids of the limits of BLAS in force

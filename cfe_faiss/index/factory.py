@@ -104,7 +104,10 @@ def evidence_factory(d: int, description: str, metric: Metric | int = "cosine") 
     if match["links"] is not None:
         if metric == "l2":
             raise ValueError(f"metric must be 'cosine' or 'ip' with a graph as quantizer, got {metric!r}")
-        quantizer = faiss.IndexHNSWFlat(d, int(match["links"] or _LINKS), faiss.METRIC_INNER_PRODUCT)
+        links = int(match["links"] or _LINKS)
+        if links < 2:  # FAISS would end the process
+            raise ValueError(f"a graph in the description must have at least 2 links, got {links} in {head!r}")
+        quantizer = faiss.IndexHNSWFlat(d, links, faiss.METRIC_INNER_PRODUCT)
         index.quantizer, index.referenced_objects = quantizer, [quantizer]
     return cast(EvidenceIndex, index)
 

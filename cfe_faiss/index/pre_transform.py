@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, Self
 
 import faiss
+import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss.base.arrays import Floats
 from cfe_faiss.base.checks import as_matrix
 from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.stock import like, written
 from cfe_faiss.index.wrappers import transformed
+from cfe_faiss.rows.faiss_functions import total
 from cfe_faiss.search.query import Ranges, Results
 
 
@@ -19,7 +23,8 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
 
     A subclass of ``faiss.IndexPreTransform``. Its methods take vectors in the dimension of the first transform. For
     methods without vectors use :attr:`evidence`, for example ``evidence.search_stored(k=5)``. To keep the index in
-    files, write each transform by ``faiss.write_VectorTransform`` and :attr:`evidence` by ``cfe_faiss.write_index``.
+    files, write each transform by ``faiss.write_VectorTransform`` and :attr:`evidence` by ``cfe_faiss.write_index``;
+    copies and pickles hold both.
 
     Parameters
     ----------
@@ -66,19 +71,26 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
         return number
 
     def train(self, x: ArrayLike) -> None:
-        """Train each transform that needs it, then the evidence index, with vectors, (n, d)."""
+        """Train each transform that needs it, then the evidence index, with vectors, (n, d): all of them, or none."""
         X: Floats = as_matrix("x", x, self.d)
-        for transform in self.transforms:
-            if not transform.is_trained:
-                transform.train(X)
-            X = transform.apply(X)
-        if not self.evidence.is_trained:
-            self.evidence.train(X)
+        new = [transform for transform in self.transforms if not transform.is_trained]
+        try:
+            for transform in self.transforms:
+                if not transform.is_trained:
+                    transform.train(X)
+                X = transform.apply(X)
+            if not self.evidence.is_trained:
+                self.evidence.train(X)
+        except BaseException:
+            for transform in new:
+                transform.is_trained = False
+            raise
         self.is_trained = True
 
     def add_with_labels(self, x: ArrayLike, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
         """Add vectors, (n, d), as ``add_with_labels`` of an evidence index."""
         self.evidence.add_with_labels(self._transform("x", x), labels, ids)
+        self._count()
 
     def update_vectors(self, ids: ArrayLike, x: ArrayLike, labels: ArrayLike | None = None) -> None:
         """Replace vectors by others, (n, d), as ``update_vectors`` of an evidence index."""
@@ -87,19 +99,38 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
     def add(self, x: ArrayLike) -> None:
         """Add vectors of unknown class, (n, d)."""
         self.evidence.add(self._transform("x", x))
+        self._count()
 
     def add_with_ids(self, x: ArrayLike, ids: ArrayLike) -> None:
         """Add vectors of unknown class, (n, d), with ids, (n,)."""
         self.evidence.add_with_ids(self._transform("x", x), ids)
+        self._count()
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors, as ``remove_ids`` of an evidence index."""
         number: int = self.evidence.remove_ids(x)
+        self._count()
         return number
 
     def reset(self) -> None:
         """Remove all vectors."""
         self.evidence.reset()
+        self._count()
+
+    def merge_from(self, otherIndex: Any, add_id: int = 0) -> None:
+        """Move all vectors of another index behind equal transforms into this one, as an evidence index does."""
+        if not isinstance(otherIndex, IndexEvidencePreTransform):
+            raise TypeError(f"otherIndex must be an IndexEvidencePreTransform, got {otherIndex!r}")
+        if self._parts() != otherIndex._parts():
+            raise ValueError(f"otherIndex must have the same transforms as this index, got {otherIndex!r}")
+        self.evidence.merge_from(otherIndex.evidence, add_id)
+        for index in (self, otherIndex):
+            index._count()
+
+    def _count(self) -> None:
+        """Tell FAISS's code, which writes it into files, the number of vectors."""
+        set_total, arguments = total(self, self.ntotal)
+        set_total(*arguments)
 
     def search_evidence(
         self, xq: ArrayLike, labels_q: ArrayLike, k: int, nprobe: int | None = None, **options: Any
@@ -108,12 +139,96 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
         found: Results = self.evidence.search_evidence(self._transform("xq", xq), labels_q, k, nprobe, **options)
         return found
 
-    def range_search_evidence(self, xq: ArrayLike, labels_q: ArrayLike, threshold: float, *, sel: Any = None) -> Ranges:
+    def range_search_evidence(self, xq: ArrayLike, labels_q: ArrayLike, threshold: float, **options: Any) -> Ranges:
         """Return lims, D, I for queries, (nq, d), as ``range_search_evidence`` of an evidence index."""
-        found: Ranges = self.evidence.range_search_evidence(self._transform("xq", xq), labels_q, threshold, sel=sel)
+        X = self._transform("xq", xq)
+        found: Ranges = self.evidence.range_search_evidence(X, labels_q, threshold, **options)
         return found
+
+    def search_per_label(self, xq: ArrayLike, labels_q: ArrayLike, k: int, **options: Any) -> Results:
+        """Return D, I for queries, (nq, d), as ``search_per_label`` of an evidence index."""
+        found: Results = self.evidence.search_per_label(self._transform("xq", xq), labels_q, k, **options)
+        return found
+
+    # --- FAISS's searches, by the methods of the evidence index, which wait for its changes --------------------------
+
+    def search(self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None) -> Any:
+        """Return D, I as ``faiss.IndexPreTransform.search``; with ``EvidenceParameters``, evidence."""
+        found = self.evidence.search(self._transform("x", x), k, params=_inner(params))
+        return like(x, written("D", found[0], D)), like(x, written("I", found[1], I))
+
+    def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None) -> Any:
+        """Return lims, D, I as ``faiss.IndexPreTransform.range_search``; with ``EvidenceParameters``, evidence."""
+        found = self.evidence.range_search(self._transform("x", x), thresh, params=_inner(params))
+        return tuple(like(x, part) for part in found)
+
+    def search_and_reconstruct(
+        self, x: ArrayLike, k: int, *, params: Any = None, D: Any = None, I: Any = None, R: Any = None
+    ) -> Any:
+        """Return the results of :meth:`search` and their vectors, (nq, k, d), transformed back."""
+        *found, Y = self.evidence.search_and_reconstruct(self._transform("x", x), k, params=_inner(params))
+        vectors = self._reverse(Y.reshape(-1, Y.shape[2])).reshape(*Y.shape[:2], self.d)
+        named = zip(("D", "I", "R"), (*found, vectors), (D, I, R), strict=True)
+        return tuple(like(x, written(name, result, out)) for name, result, out in named)
+
+    def assign(self, x: ArrayLike, k: int, labels: Any = None) -> Any:
+        """Return the ids of the k nearest vectors."""
+        return self.search(x, k, I=labels)[1]
+
+    def reconstruct_batch(self, key: ArrayLike, x: Any = None) -> Floats:
+        """Return the vectors with the ids ``key``, (n, d), transformed back."""
+        return written("x", self._reverse(self.evidence.reconstruct_batch(key)), x)
+
+    def reconstruct(self, key: int, x: Any = None) -> Floats:
+        """Return the vector with the id ``key``, (d,), transformed back."""
+        return written("x", self._reverse(self.evidence.reconstruct(key)[None])[0], x)
+
+    def reconstruct_n(self, n0: int = 0, ni: int = -1, x: Any = None) -> Floats:
+        """Return the vectors with the ids n0, ..., n0 + ni - 1, to the last vector by default, transformed back."""
+        return written("x", self._reverse(self.evidence.reconstruct_n(n0, ni)), x)
+
+    def _reverse(self, Y: Floats) -> Floats:
+        for transform in reversed(self.transforms):
+            Y = transform.reverse_transform(Y)
+        return Y
+
+    # --- copies -----------------------------------------------------------------------------------------------------
+
+    def _parts(self) -> list[bytes]:
+        """Return the bytes of each transform."""
+        return [_bytes_of(transform) for transform in self.transforms]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _from_parts, (self._parts(), self.evidence)
+
+    def __copy__(self) -> Self:
+        return copy.deepcopy(self)  # as FAISS's copies, which share no vectors
 
     def _transform(self, name: str, x: ArrayLike) -> Floats:
         if not self.is_trained:
             raise ValueError("the index must be trained before it is used: call train(x) first")
         return transformed(self, as_matrix(name, x, self.d))
+
+
+def _inner(params: Any) -> Any:
+    """Return the parameters of the index behind the transforms."""
+    if not isinstance(params, faiss.SearchParametersPreTransform):
+        return params
+    return getattr(params, "_sp_field_refs", {}).get("index_params", params.index_params)
+
+
+def _bytes_of(transform: Any) -> bytes:
+    writer = faiss.VectorIOWriter()
+    faiss.write_VectorTransform(transform, writer)
+    return bytes(faiss.vector_to_array(writer.data))
+
+
+def _from_parts(transforms: list[bytes], evidence: EvidenceIndex) -> IndexEvidencePreTransform:
+    parts = []
+    for data in transforms:
+        reader = faiss.VectorIOReader()
+        faiss.copy_array_to_vector(np.frombuffer(data, np.uint8), reader.data)
+        parts.append(faiss.read_VectorTransform(reader))
+    index = IndexEvidencePreTransform(parts, evidence)
+    index._count()
+    return index

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import faiss
 import numpy as np
 
 from cfe_faiss.base.arrays import Array, Floats, Ints
-from cfe_faiss.base.checks import as_array, as_count
+from cfe_faiss.base.checks import as_array, as_count, as_lists
 from cfe_faiss.rows.faiss_functions import pointer_to
+from cfe_faiss.rows.metric import as_rows
 
 Results = tuple[Floats, Ints]
 _INSTEAD = "search the evidence indexes themselves, and merge the results by faiss.merge_knn_results"
@@ -57,20 +59,38 @@ def transformed(holder: Any, x: Any) -> Floats:
 
 
 def _search_shards(shards: Any, x: Array, k: int, params: Any) -> Results:
-    if shards.successive_ids and any(map(params.uses, ("sel", "where"))):
+    if shards.successive_ids and any(map(params.uses, ("sel", "where", "exclude"))):
         raise TypeError(
-            f"params.sel and params.where select ids, but {type(shards).__name__} renumbers them: make it with "
-            "successive_ids=False"
+            f"params.sel, params.where and params.exclude select ids, but {type(shards).__name__} renumbers them: make "
+            "it with successive_ids=False"
         )
+    parts = [_part(shards, shards.at(number)) for number in range(shards.count())]
+    options = [params] * len(parts)
+    if params.uses("exclude_labels"):
+        options = _options_of_parts(params, parts, len(x))
     found, first = [], 0
-    for number in range(shards.count()):
-        D, I = _part(shards, shards.at(number)).search(x, k, params=params)
+    for number, (part, own) in enumerate(zip(parts, options, strict=True)):
+        D, I = part.search(x, k, params=own)
         found.append((D, np.where(I < 0, I, I + first)))
         first += shards.at(number).ntotal if shards.successive_ids else 0
     if not found:
         raise ValueError(f"params of evidence need an index to search, {type(shards).__name__} holds none")
     D, I = (np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True))
     return _best(D, I, k, descending=shards.metric_type != faiss.METRIC_L2)
+
+
+def _options_of_parts(params: Any, parts: list[Any], nq: int) -> list[Any]:
+    """Return the parameters of each part, whose ``exclude_labels`` leave out labels that only other parts store."""
+    values, lengths = as_lists("params.exclude_labels", params.exclude_labels, nq)
+    stops = np.cumsum(lengths)
+    rows = [values[start:stop] for start, stop in zip(stops - lengths, stops, strict=True)]
+    stored = [set(part.label_names.tolist()) if hasattr(part, "label_names") else None for part in parts]
+    known = set().union(*(some for some in stored if some is not None))
+    options = []
+    for own in stored:
+        elsewhere = set() if own is None else known - own
+        options.append(replace(params, exclude_labels=[[one for one in row if one not in elsewhere] for row in rows]))
+    return options
 
 
 def _search_replicas(replicas: Any, x: Array, k: int, params: Any) -> Results:
@@ -81,9 +101,10 @@ def _search_replicas(replicas: Any, x: Array, k: int, params: Any) -> Results:
 
 
 def _search_refined(refined: Any, x: Array, k: int, params: Any) -> Results:
-    _, I = _part(refined, refined.base_index).search(x, math.ceil(k * max(1.0, refined.k_factor)), params=params)
+    part = _part(refined, refined.base_index)
+    _, I = part.search(x, math.ceil(k * max(1.0, refined.k_factor)), params=params)
     vectors = faiss.downcast_index(refined.refine_index).reconstruct_batch(np.maximum(I, 0).ravel())
-    queries, vectors = np.asarray(x, np.float32), vectors.reshape(*I.shape, -1)
+    queries, vectors = as_rows("x", x, refined.d, getattr(part, "metric", "ip")), vectors.reshape(*I.shape, -1)
     if refined.metric_type == faiss.METRIC_L2:
         differences = vectors.astype(np.float64) - queries[:, None]
         distances = np.einsum("qkd,qkd->qk", differences, differences).astype(np.float32)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from cfe_faiss._native import FaissLists, Table
 from cfe_faiss.base.arrays import Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_ids, as_labels
-from cfe_faiss.rows.layout import stock_codes
+from cfe_faiss.rows.layout import check_lists, stock_codes
 from cfe_faiss.rows.metric import OF_FAISS, Metric, as_metric
 from cfe_faiss.rows.snapshot import Snapshot
 
@@ -25,7 +25,7 @@ def check_unchanged(ntotal: int, labels: int) -> None:
 
 
 def check_stock(index: Any) -> None:
-    """Raise TypeError unless :func:`stock_contents` supports the stock index."""
+    """Raise TypeError or ValueError unless :func:`stock_contents` supports the stock index."""
     index = faiss.downcast_index(index) if isinstance(index, faiss.Index) else index
     flat = isinstance(index, faiss.IndexFlat)
     with_ids = isinstance(index, faiss.IndexIDMap) and isinstance(faiss.downcast_index(index.index), faiss.IndexFlat)
@@ -34,6 +34,8 @@ def check_stock(index: Any) -> None:
             "otherIndex must be an evidence index, an IndexFlat, an IndexIVFFlat, an IndexIVFScalarQuantizer without "
             f"residuals or an IndexIDMap over IndexFlat, got {index!r}"
         )
+    if isinstance(index, faiss.IndexIVF):
+        check_lists(index)
 
 
 def stock_contents(index: Any) -> tuple[Floats, Ints]:

@@ -175,12 +175,13 @@ class LabelEncoder:
 def arrays_of(table: LabelKeys | None, stored: Callable[[], Int32s]) -> dict[str, Array]:
     """Return the arrays that a file holds: keys as bytes, the end of each text (none for integers), and the codes.
 
-    Labels without rows are left out.
+    Labels without rows are left out; of texts one is kept at least, so that the labels remain texts.
     """
     if table is None:
         table = LabelKeys.of_codes(np.empty(0, np.int32))
     else:
         has_rows = np.isin(table.codes, stored())
+        has_rows[: int(table.are_texts and not has_rows.any())] = True
         table = LabelKeys(table.keys[has_rows], table.codes[has_rows])
     ends, content = np.empty(0, np.int64), table.keys.tobytes()
     if table.are_texts:

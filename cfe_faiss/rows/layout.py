@@ -25,8 +25,18 @@ def codes_of(ivf: Any, X: Floats, lists: Int32s) -> Bytes:
     return codes
 
 
+def check_lists(ivf: Any) -> None:
+    """Raise TypeError or ValueError unless the lists of a stock index hold the code of each vector, one by one."""
+    if isinstance(faiss.downcast_InvertedLists(ivf.invlists), getattr(faiss, "ArrayInvertedListsPanorama", ())):
+        raise TypeError(f"the stock index must have whole vectors in its lists, got {type(ivf).__name__}")
+    found = int(list_sizes(ivf).sum())
+    if found != ivf.ntotal:
+        raise ValueError(f"the {type(ivf).__name__} must have its {ivf.ntotal} vectors in its lists, got {found}")
+
+
 def stock_codes(ivf: Any) -> tuple[Bytes, Ints]:
     """Return copies of the codes, (n, code_size), and ids, (n,), of a stock index in list order."""
+    check_lists(ivf)
     lists, size = ivf.invlists, ivf.code_size
     filled = [(j, count) for j, count in enumerate(list_sizes(ivf).tolist()) if count]
     codes = [faiss.rev_swig_ptr(lists.get_codes(j), count * size).reshape(count, size) for j, count in filled]

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
+import faiss
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import as_count, as_number
@@ -68,18 +69,19 @@ class ServedEvidenceIndex(EvidenceSearcher):
 
     def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
         """Return the results of ``ShardedEvidenceIndex.answer``; TimeoutError if no process answers in time."""
-        _refuse_progress(progress)
+        _refuse(query, progress)
         found: Results = self._ask("answer", query, effort)
         return found
 
     def answer_range(self, query: Query) -> Ranges:
         """Return the results of ``ShardedEvidenceIndex.answer_range``."""
+        _refuse(query)
         found: Ranges = self._ask("answer_range", query)
         return found
 
     def answer_certified(self, query: Query, effort: Effort, progress: bool = False) -> Certified:
         """Return the results of ``ShardedEvidenceIndex.answer_certified``."""
-        _refuse_progress(progress)
+        _refuse(query, progress)
         found: Certified = self._ask("answer_certified", query, effort)
         return found
 
@@ -138,9 +140,11 @@ class ServedEvidenceIndex(EvidenceSearcher):
         raise TimeoutError(f"no replica answered {method} in {self._attempts} times {self._deadline:g} s") from last
 
 
-def _refuse_progress(progress: bool) -> None:
+def _refuse(query: Query, progress: bool = False) -> None:
     if progress:
         raise ValueError("progress must be False: the replicas of a served index report none, got True")
+    if isinstance(query.sel, faiss.IDSelector):
+        raise TypeError(f"sel must be ids or a mask: FAISS's selectors stay in their process, got {query.sel!r}")
 
 
 class _Replica:

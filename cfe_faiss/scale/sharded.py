@@ -334,7 +334,11 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         return self._mapping(lambda: np.concatenate([shard.storage().row_ids for shard in shards.indexes]))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).open, (self._files.folder,)
+        return type(self).open, (self._files.folder,), {"nprobe": self.nprobe, "complete": self.complete}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
 
     def __repr__(self) -> str:
         return (

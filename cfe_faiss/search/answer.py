@@ -79,8 +79,8 @@ def _split_by_nprobe(queries: Queries, plan: Plan) -> list[_Part]:
         largest = np.maximum.reduceat(probes[groups.order], groups.starts[:-1]) if len(groups) else probes[:0]
         probes[groups.order] = np.repeat(largest, np.diff(groups.starts))
     numbers = np.unique(probes).tolist()
-    if len(numbers) == 1:
-        return [(slice(None), queries, plan._replace(nprobe=numbers[0]))]
+    if len(numbers) <= 1:  # without queries, none
+        return [(slice(None), queries, plan._replace(nprobe=max(numbers, default=plan.nprobe)))]
     order = queries.in_order
     chosen = [order[probes[order] == nprobe] for nprobe in numbers]
     plans = [plan._replace(nprobe=nprobe) for nprobe in numbers]

@@ -172,7 +172,8 @@ def search_per_label(queries: Queries, effort: Effort) -> Results:
     """Return the k best D, I of each other class than the query's, (nq, classes, k): exactly, or as :func:`search`."""
     snapshot, labels = queries.snapshot, queries.snapshot.class_counts[0]
     D, I = make_results(len(queries), len(labels) * queries.k)
-    D, I = D.reshape(len(queries), -1, queries.k), I.reshape(len(queries), -1, queries.k)
+    shape = len(queries), len(labels), queries.k
+    D, I = D.reshape(shape), I.reshape(shape)
     ranked, rules = _ranked_labels(snapshot, effort), (queries.rules or Rules())._replace(neighbors="own")
     drops = rules.excluded_ids is not None or rules.within is not None
     near = _near_lists(queries, effort) if len(ranked) and not drops else None

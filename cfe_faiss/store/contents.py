@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss._native import call_steps
+from cfe_faiss._native import call_steps, row_scores
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.rows.faiss_functions import setting
 from cfe_faiss.rows.id_map import relabelled_rows, unknown_labels
-from cfe_faiss.rows.metric import flipped, make_results
+from cfe_faiss.rows.metric import METRICS, PADDING, flipped, make_results
 from cfe_faiss.rows.snapshot import Snapshot, UnknownIdError
 from cfe_faiss.search.exact import pad_results
 from cfe_faiss.search.query import Effort, Query, Results, Rules
@@ -51,6 +51,14 @@ class Contents:
         self.next_key = next_key
         # Key of each id. It may hold removed ids: an id is stored if the table has its key.
         self._keys: dict[str, int] = dict(zip(table.ids.tolist(), table.keys.tolist(), strict=True))
+
+    def parts(self) -> tuple[Any, Table, int]:
+        """Return the index, the rows without what filters derive from them, and the next key."""
+        return self.index, replace(self.table.only(self.table.rows), columns={}), self.next_key
+
+    def at_most(self, k: int) -> int:
+        """Return k, or the number of rows if that is less, at least 1: no search returns more."""
+        return max(1, min(k, len(self.table)))
 
     def rows_of(self, ids: list[str]) -> NDArray[np.int64]:
         """Return the row of each id, -1 for an unknown one."""
@@ -98,23 +106,36 @@ class Contents:
         return allowed if mask is None else allowed & np.append(mask, False)[rows]
 
     def _search_lists(self, X: NDArray[np.float32], k: int) -> Results:
-        index = self.index
-        if not index.ntotal:  # FAISS refuses to search an untrained index
+        """Return the k nearest rows of the index's ``nprobe`` lists, or of all lists where those hold too few rows.
+
+        FAISS orders equal rows, and leaves out some of them, in any way. A search of all lists tells which come first.
+        """
+        index, least = self.index, min(k, self.index.ntotal)
+        if not least:  # FAISS refuses to search an untrained index
             D, I = pad_results(*make_results(len(X), 0), k)
             return flipped(D, index.metric), I
-        if index.k_factor is None:
-            found: Results = index.search(X, k)
-            return found
-        # FAISS returns similarities to codes: fetch more candidates, and rank them by the full vectors.
-        _, candidates = index.search(X, math.ceil(k * index.k_factor))
-        D, I = make_results(len(X), k)
+        D, I = index.search(X, max(least + 1, math.ceil(least * (index.k_factor or 1))))
+        scores = flipped(D, index.metric) if index.k_factor is None else self._scores(X, I)
+        order = np.lexsort((I, -scores), axis=1)
+        scores, I = np.take_along_axis(scores, order, axis=1), np.take_along_axis(I, order, axis=1)
+        unsure = (I[:, least - 1] < 0) | (scores[:, least - 1] == scores[:, -1])
+        scores, I = scores[:, :least], I[:, :least]
+        if unsure.any():
+            query = Query(least, X=X[unsure], labels=unknown_labels(int(unsure.sum())), rules=Rules("any"))
+            D, I[unsure] = self._search_exactly(query, None)
+            scores[unsure] = flipped(D, index.metric)
+        scores, I = pad_results(scores, I, k)
+        return flipped(scores, index.metric), I
+
+    def _scores(self, X: NDArray[np.float32], candidates: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the scores of candidates by their vectors, (nq, m); FAISS's similarities are to their codes."""
+        scores, metric = np.full(candidates.shape, PADDING, np.float32), METRICS.index(self.index.metric)
         for q, ids in enumerate(candidates):
-            ids = np.sort(ids[ids >= 0])
-            vectors = index.reconstruct_batch(ids)
-            scores = -((vectors - X[q]) ** 2).sum(axis=1) if index.metric == "l2" else vectors @ X[q]
-            order = np.argsort(-scores, kind="stable")[:k]
-            D[q, : len(order)], I[q, : len(order)] = scores[order], ids[order]
-        return flipped(D, index.metric), I
+            places = np.flatnonzero(ids >= 0)
+            own, vectors = np.empty(len(places), np.float32), self.index.reconstruct_batch(ids[places])
+            row_scores(metric, X[q : q + 1], vectors, np.zeros_like(places), np.arange(len(places)), own)
+            scores[q, places] = own
+        return scores
 
     def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the vectors of some keys, (n, d)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -108,6 +109,16 @@ class EvidenceStore:
         self._lock = ReadWriteLock()
         self._contents = contents
         self._origins: tuple[Path, ...] = ()  # directories that it was first read from or saved to, and last saved to
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        with self._lock.reading():
+            return self._contents.parts()
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self._set_up(Contents(*state))
+
+    def __copy__(self) -> Self:
+        return deepcopy(self)  # a copy with the same index would change it without its own rows
 
     # --- what is stored ---------------------------------------------------------------------------------------------
 
@@ -373,8 +384,9 @@ class EvidenceStore:
             - a mapping of conditions that must all hold: ``{"lang": "de"}`` (equal), ``{"lang": ["de", "en"]}`` (one
               of), or operators, ``{"year": {"$gte": 2020, "$lt": 2024}}``: ``$eq``, ``$ne``, ``$in``, ``$nin``,
               ``$gt``, ``$gte``, ``$lt``, ``$lte``, ``$exists`` (True or False) and ``$contains`` (an element of a list,
-              a part of a text). In place of operators, a function of the value, which is called once for each distinct
-              one. ``{"$and": [...]}``, ``{"$or": [...]}`` and ``{"$not": {...}}`` combine mappings. A
+              a part of a text). In place of operators, a function of the value, which is called once for all equal ones
+              (1 and 1.0, or one instant in two time zones). ``{"$and": [...]}``, ``{"$or": [...]}`` and
+              ``{"$not": {...}}`` combine mappings. A
               key is a key of the metadata ("a.b" is b in the mapping a), or ``"$id"``, ``"$label"`` (the predicted
               class), ``"$document"`` (the text);
             - a mask, (n,) booleans in the order of :attr:`ids`;
@@ -407,12 +419,12 @@ class EvidenceStore:
         -----
         With a filter the search is exact, for every kind of index, and compares the selected rows: O(nq * n * d) at
         most. Without one it is the index's own search: exact for the exact index, with ``store.index.nprobe`` lists
-        for others.
+        for others. It is exact, too, where these hold fewer than k rows, or where row k + 1 is as similar as row k.
         """
         k, offset, (X, single) = as_count("k", k), as_count("offset", offset, 0), self._queries("xq", xq)
         least = _least_score(threshold, self.metric)
         with self._lock.reading():
-            D, I = self._contents.search(X, k + offset, self._mask(where))
+            D, I = self._contents.search(X, self._contents.at_most(k + offset), self._mask(where))
             I = np.where(least > flipped(D, self.metric), -1, I)
             found = [self._hits(d[offset:], i[offset:], with_vectors) for d, i in zip(D, I, strict=True)]
         return found[0] if single else found
@@ -493,7 +505,8 @@ class EvidenceStore:
             if keys is not None and (label is not None or neighbors != "other"):  # a row could find itself
                 excluded = keys[:, None] if excluded is None else np.column_stack([keys, excluded])
             rules = Rules.of(excluded, None, within, neighbors)
-            D, I = self._contents.evidence(Query(k + offset, X=X, labels=labels, rules=rules), mask, effort)
+            query = Query(self._contents.at_most(k + offset), X=X, labels=labels, rules=rules)
+            D, I = self._contents.evidence(query, mask, effort)
             I = np.where(least > flipped(D, self.metric), -1, I)
             found = [self._hits(d[offset:], i[offset:], with_vectors) for d, i in zip(D, I, strict=True)]
         return found[0] if single else found

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import chain
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from cfe_faiss.base.extras import extra
+from cfe_faiss.store.columns import Kind, kind_of
 from cfe_faiss.store.values import Metadata, Rows, speaks_arrow, to_json
 
 with extra("store"):
@@ -94,12 +95,27 @@ def to_arrow(rows: Rows, class_kind: type) -> Any:
 
 def _array(values: list[Any]) -> Any:
     """Return values as one Arrow array, or as JSON texts if no Arrow type holds them all."""
-    try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        return pa.array(
-            [None if value is None else json.dumps(value, ensure_ascii=False, default=to_json) for value in values]
-        )
+    if _are_of_one_kind(values):
+        with suppress(TypeError, ValueError, OverflowError):  # of Arrow, or of Python for NaN among decimals
+            return pa.array(values)
+    return pa.array(
+        [None if value is None else json.dumps(value, ensure_ascii=False, default=to_json) for value in values]
+    )
+
+
+def _are_of_one_kind(values: Iterable[Any]) -> bool:
+    """Return whether values, and those at each place in them, are of one kind; Arrow may cut others without an error.
+
+    It takes a datetime for a date, a text for bytes, and drops time zones. No type of Arrow holds the zone of a time.
+    """
+    held = [value for value in values if value is not None]
+    kinds = set(map(kind_of, held))
+    if kinds == {Kind.LIST}:
+        return _are_of_one_kind(chain.from_iterable(held))
+    if kinds == {Kind.MAPPING}:
+        keys = set(chain.from_iterable(held))
+        return all(_are_of_one_kind(one.get(key) for one in held) for key in keys)
+    return len(kinds) < 2 and (kinds != {Kind.TIME} or all(value.tzinfo is None for value in held))
 
 
 def _free(key: str, taken: Mapping[str, Any]) -> str:

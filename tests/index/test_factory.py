@@ -102,9 +102,11 @@ def test_changes_behind_transforms() -> None:
         ("IVF10,EvidenceFlat", "transforms of FAISS, got 'IVF10,'"),
         ("PCA8,EvidenceFlt", "begin with .* got 'EvidenceFlt'"),
         ("PCA8", "begin with .* got 'PCA8'"),
+        ("EvidenceIVF8_HNSW0,Flat", "at least 2 links, got 0 in 'EvidenceIVF8_HNSW0'"),
+        ("PCA8,EvidenceIVF8_HNSW1,Flat", "at least 2 links, got 1"),
     ],
 )
-def test_wrong_transforms_are_an_error(description: str, message: str) -> None:
+def test_wrong_transforms_and_graphs_are_an_error(description: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         cfe.index_factory(16, description)
 

@@ -183,3 +183,23 @@ def test_a_wrong_kind_of_label_changes_nothing(number: int) -> None:
             index.search_stored([number], exclude_labels=[["x"] if index.label_keys.are_texts else [2**59]])
         assert index.members().labels.tolist() == before
         assert index.label_keys is keys
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("left", ["unknown", "none"])
+def test_labels_remain_texts_without_a_row_that_has_one(kind: str, left: str, tmp_path: Path) -> None:
+    index = trained(kind)
+    index.add_with_labels(X[:9], ["b", "a", "c"] * 3)
+    twins = [index]
+    if kind == "EvidenceIVF6,Flat":
+        write_shards(index, tmp_path / "shards", 2)
+        twins.append(ShardedEvidenceIndex.open(tmp_path / "shards"))
+    for one in twins:
+        one.relabel([None] * 9) if left == "unknown" else one.remove_ids(range(9))
+    for one in (*twins, cfe.clone_index(index), pickle.loads(pickle.dumps(index))):
+        assert one.members().labels.tolist() == ([None] * 9 if left == "unknown" else [])
+        assert one.label_names.tolist() == []
+        with pytest.raises(TypeError, match="labels must be texts, as the labels of the index are, got 7"):
+            one.add_with_labels(X[:1], [7])
+        one.add_with_labels(X[:1], ["d"])
+        assert one.label_names.tolist() == ["d"]

@@ -208,3 +208,23 @@ def test_what_can_be_merged_is_said_before(kind: str) -> None:
         for use in (index.check_compatible_for_merge, index.merge_from):
             with pytest.raises(error, match="otherIndex must be"):
                 use(wrong)
+
+
+@pytest.mark.parametrize("name", ["IndexIVFFlatPanorama", "IndexIVFFlatDedup"])
+def test_lists_of_another_form_are_refused(name: str) -> None:
+    if not hasattr(faiss, name):
+        pytest.skip(f"this FAISS has no {name}")
+    parts = (4,) if "Panorama" in name else ()
+    stock = getattr(faiss, name)(faiss.IndexFlatL2(D), D, 8, *parts)
+    twice = np.repeat(RAW[: len(RAW) // 2], 2, axis=0)
+    stock.train(twice)
+    stock.add(twice)
+    index = cfe.IndexEvidenceFlat(D, "l2")
+    for use in (
+        index.merge_from,
+        index.check_compatible_for_merge,
+        lambda other: cfe.IndexEvidenceIVF.from_stock(other, np.zeros(len(twice))),
+    ):
+        with pytest.raises((TypeError, ValueError), match=rf"in its lists, got |the {name} must have its"):
+            use(stock)
+    assert (index.ntotal, stock.ntotal) == (0, len(twice))

@@ -100,8 +100,25 @@ def test_shards_may_renumber_ids() -> None:
         shards.add_shard(part)
     found = shards.search(X[:40], 5, params=cfe.EvidenceParameters(labels=LABELS[:40]))
     assert_same(found, filled("EvidenceFlat").search_evidence(X[:40], LABELS[:40], 5))
-    with pytest.raises(TypeError, match=r"params.sel and params.where select ids, but IndexShards renumbers them"):
-        shards.search(X[:1], 1, params=cfe.EvidenceParameters(labels=0, sel=[1]))
+    for by_ids in ({"sel": [1]}, {"exclude": [[N // 2]]}):
+        with pytest.raises(TypeError, match=r"params.exclude select ids, but IndexShards renumbers them"):
+            shards.search(X[:1], 1, params=cfe.EvidenceParameters(labels=0, **by_ids))
+
+
+def test_classes_of_one_shard_may_be_excluded_from_all() -> None:
+    shards, whole = faiss.IndexShards(D, False, False), cfe.IndexEvidenceFlat(D)
+    for first, names in ((0, ["a", "b"]), (300, ["b", "c"])):
+        part, labels = cfe.IndexEvidenceFlat(D), np.array(names)[LABELS[first : first + 300] % 2]
+        for index in (part, whole):
+            index.add_with_labels(X[first : first + 300], labels, np.arange(first, first + 300))
+        shards.add_shard(part)
+    for excluded in ([["c"], [], ["a", "b"]], np.array([["a"], ["c"], ["b"]])):
+        params = cfe.EvidenceParameters(labels=["a", "b", "c"], exclude_labels=excluded)
+        assert_same(shards.search(X[:3], 5, params=params), whole.search(X[:3], 5, params=params))
+    with pytest.raises(ValueError, match="exclude_labels must hold stored labels, got 'd'"):
+        shards.search(X[:1], 5, params=cfe.EvidenceParameters(labels="a", exclude_labels=[["d"]]))
+    with pytest.raises(TypeError, match="exclude_labels must hold one sequence for each"):
+        shards.search(X[:1], 5, params=cfe.EvidenceParameters(labels="a", exclude_labels=["a"]))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -116,7 +133,7 @@ def test_evidence_of_replicas_refinements_and_transforms(kind: str) -> None:
 
     refined = faiss.IndexRefineFlat(index, faiss.swig_ptr(X))
     refined.k_factor = 20
-    D_found, I_found = refined.search(X[:40], 5, params=params)
+    D_found, I_found = refined.search(3 * X[:40], 5, params=params)  # normalised, as the queries of the index
     D_flat, I_flat = filled("EvidenceFlat").search_evidence(X[:40], LABELS[:40], 5)
     assert_array_equal(I_found, I_flat)
     assert_allclose(D_found, D_flat, atol=1e-6)

@@ -1,6 +1,8 @@
 """The Haystack document store and its retrievers, by themselves and in pipelines."""
 
 import asyncio
+import copy
+import math
 import subprocess
 import sys
 import threading
@@ -269,6 +271,15 @@ def test_filters_have_the_meaning_of_haystack(metas: list[dict[str, Any]], filte
         assert any(leaf["operator"] in (">", ">=", "<", "<=") for leaf in leaves(filters))
         return
     assert found == [one.id for one in documents if document_matches_filter(filters, one)]
+
+
+@pytest.mark.parametrize(("operator", "value"), [("==", math.nan), ("!=", math.nan), ("in", [math.nan, 1])])
+def test_nan_equals_nothing_as_in_haystack(operator: str, value: Any) -> None:
+    documents = [Document(id="a", meta={"v": math.nan}), Document(id="b", meta={"v": 1}), Document(id="c")]
+    store, filters = EvidenceDocumentStore(embedding_dim=1), having("meta.v", operator, value)
+    store.write_documents(documents)
+    expected = [one.id for one in documents if document_matches_filter(filters, one)]
+    assert ids_of(copy.deepcopy(store).filter_documents(filters)) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The LangChain store: LangChain's own tests of vector stores, and evidence against brute force."""
 
 import asyncio
+import copy
 import math
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -443,6 +444,19 @@ def test_filters_that_exclude() -> None:
     assert ids_of(vs.similarity_search(TEXTS[0], 20, filter={"label": {"$ne": "request"}})) == ids_of(found)
 
 
+def test_a_text_needs_no_metadata() -> None:
+    vs = filled()
+    vs.add_texts(["a", "b"], [None, {"label": "complaint"}], ids=["1", "2"])
+    assert [one.metadata for one in vs.get_by_ids(["1", "2"])] == [{}, {"label": "complaint"}]
+
+
+def test_copies_share_nothing() -> None:
+    vs = filled()
+    twin = copy.deepcopy(vs)
+    twin.delete()
+    assert (len(twin.store), ids_of(vs.similarity_search(NEW, 20))) == (0, ids_of(filled().similarity_search(NEW, 20)))
+
+
 def test_deleting() -> None:
     vs = filled()
     assert vs.delete(IDS[:3]) is True
@@ -493,6 +507,7 @@ def test_many_threads_may_add_to_an_empty_store() -> None:
         (lambda vs: vs.add_texts(["a", "b"], ids=["same", "same"]), "same"),
         (lambda vs: vs.add_texts(["a"], [{"label": 0.5}]), "label"),
         (lambda vs: vs.add_texts(["a"], [{"made": object()}]), "made"),
+        (lambda vs: vs.add_texts(["a"], [[1]]), r"metadatas must hold mappings or None, got \[1\]"),
         (lambda vs: vs.add_texts(["a"], nonsense=1), "nonsense"),
         (lambda vs: vs.similarity_search(NEW, k=0), "k must be at least 1"),
         (lambda vs: vs.similarity_search(NEW, filter={"place": {"$gte 3": 1}}), r"\$gte 3"),

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 import pytest
 import scale_calls
@@ -17,6 +18,7 @@ from ray_nodes import waited
 
 import cfe_faiss as cfe
 from cfe_faiss.rows.metric import Metric
+from cfe_faiss.rows.snapshot import UnknownIdError
 from cfe_faiss.scale import Job, JobError, ShardedEvidenceIndex, tasks, write_shards
 from cfe_faiss.scale import ray as scale_ray
 from cfe_faiss.scale.manifest import Finished
@@ -173,6 +175,11 @@ def test_replicas_answer_as_the_index_does_and_outlive_being_killed(cluster: Non
             served.search_stored([5], K, progress=True)
         with pytest.raises(ValueError, match="k must be at least 1"):
             served.search_stored([5], 0)
+        assert_array_equal(served.search_stored([5], K, sel=range(99))[1], made.search_stored([5], K, sel=range(99))[1])
+        with pytest.raises(TypeError, match="sel must be ids or a mask: FAISS's selectors stay in their process"):
+            served.range_search_evidence(FEATURES[:3], LABELS[:3], 0.9, sel=faiss.IDSelectorRange(0, 99))
+        with pytest.raises(UnknownIdError, match=f"ids must be in the index, got {N}, which is not"):
+            served.search_stored([N], K)
     with pytest.raises(RuntimeError, match="was closed"):
         served.search_stored([5])
     with pytest.raises(FileNotFoundError):

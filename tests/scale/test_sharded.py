@@ -1,5 +1,6 @@
 """Shards of lists, opened as one index: the same results, to the last bit, as from the index that was split."""
 
+import copy
 import gc
 import json
 import os
@@ -123,8 +124,10 @@ def test_an_index_in_shards_is_written_into_one_file_and_pickled_as_a_path(
     one = cfe.read_index(tmp_path / "one.index")
     assert type(one) is cfe.IndexEvidenceIVF
     assert_same(one.search_stored(k=5, nprobe=3), index.search_stored(k=5, nprobe=3))
-    again = pickle.loads(pickle.dumps(sharded))
-    assert repr(again) == f"ShardedEvidenceIndex(d={D}, nlist={NLIST}, shards={SHARDS}, nprobe=16, ntotal={N})"
+    other = ShardedEvidenceIndex.open(sharded.shards[0].origins[0].parent)
+    other.nprobe = 3
+    for again in (pickle.loads(pickle.dumps(other)), copy.copy(other), copy.deepcopy(other)):
+        assert repr(again) == f"ShardedEvidenceIndex(d={D}, nlist={NLIST}, shards={SHARDS}, nprobe=3, ntotal={N})"
 
 
 def test_changes_of_all_shards_are_refused(sharded: ShardedEvidenceIndex) -> None:

@@ -155,3 +155,22 @@ def test_an_exact_index_certifies_every_row_at_any_effort() -> None:
         lists.search_certified(k=3, nprobe=2, exact=True)
     with pytest.raises(ValueError, match="nprobe is for an index with lists"):
         flat.search_certified(k=3, nprobe=2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_queries_have_no_results(kind: str) -> None:
+    index = cfe.clone_index(filled(kind))
+    efforts: list[dict[str, Any]] = [{}, {"exact": True}, {"recall": 0.5}, {"recall": 0.9}]
+    efforts += [{"nprobe": 2}] if index.has_lists else []
+    for effort in efforts:
+        for rules in ({}, {"sel": [3, 5, 7]}, {"exclude": []}, {"neighbors": "own"}, {"within": (0.1, 0.9)}):
+            assert index.search_evidence(X[:0], LABELS[:0], 3, **effort, **rules)[1].shape == (0, 3)
+            assert index.search_stored([], 3, **effort, **rules)[1].shape == (0, 3)
+            assert index.search_certified([], 3, **effort, **rules)[2].shape == (0,)
+        assert index.search_per_label(X[:0], LABELS[:0], 3, **effort)[1].shape == (0, 3, 3)
+        assert by_parameters_of_none(index, **effort).shape == (0, 4)
+    assert index.range_search_evidence(X[:0], LABELS[:0], 0.5)[0].tolist() == [0]
+
+
+def by_parameters_of_none(index: Any, **effort: Any) -> Any:
+    return index.search(X[:0], 4, params=cfe.EvidenceParameters(LABELS[:0], **effort))[1]

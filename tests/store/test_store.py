@@ -1,3 +1,5 @@
+import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +93,44 @@ def test_several_queries() -> None:
     by_vector = store.evidence(own.vectors, 4, label=own.labels)
     assert [one.ids for one in by_vector] == [one.ids for one in store.evidence(classified, 4)]
     assert store.search(np.empty((0, 8), np.float32)) == []
+
+
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda store: pickle.loads(pickle.dumps(store))])
+def test_copies_share_nothing(index: str, copied: Any) -> None:
+    store, rows = filled(400, index=index)
+    store.delete(rows.ids[:50])
+    twin, before = copied(store), store.search(rows.vectors[60], 9, {"lang": "de"}).ids
+    assert (twin.ids, twin.get().metadata, twin.class_names) == (store.ids, store.get().metadata, store.class_names)
+    twin.delete(before)
+    twin.upsert(rows.ids[60:62], rows.vectors[:2], ["ham", "ham"])
+    twin.update_metadata(rows.ids[63:64], [{"lang": "xx"}])
+    assert store.search(rows.vectors[60], 9, {"lang": "de"}).ids == before
+    assert (len(store), len(twin), store.count({"lang": "xx"})) == (350, len(twin.ids), 0)
+    assert twin.index.ntotal == len(twin)
+
+
+def test_any_number_of_rows_may_be_asked_for() -> None:
+    for index in (None, "EvidenceIVF2,Flat"):
+        store, rows = filled(100, index=index)
+        assert len(store.search(rows.vectors[0], 2**60)) == 100
+        assert len(store.evidence(rows.vectors[0], 2**60, "ham", offset=2**60)) == 0
+    assert len(cfe.EvidenceStore(2).search([1, 0], 2**60)) == 0
+
+
+@pytest.mark.parametrize("kind", ["EvidenceIVF4,Flat", "EvidenceIVF4,SQ8", "EvidenceIVF2,PQ2,RFlat"])
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+def test_pages_of_lists_hold_each_row_once_in_order(kind: str, metric: Any) -> None:
+    X = np.repeat(np.eye(4, dtype=np.float32), 75, axis=0)[np.random.default_rng(0).permutation(300)]
+    store = cfe.EvidenceStore(4, kind, metric=metric)
+    store.add([f"{i:03}" for i in range(300)], X, ["a"] * 300)
+    store.index.nprobe = 2 if kind.endswith("RFlat") else 1
+    for query in (X[0], np.zeros(4)):
+        pages = [store.search(query, 7, offset=offset) for offset in range(0, 300, 7)]
+        ids = [id_ for page in pages for id_ in page.ids]
+        expected = store.search(query, 300, lambda _: True)  # exact
+        assert ids == expected.ids
+        assert [len(page) for page in pages] == [7] * 42 + [6]
 
 
 def test_equal_similarity_comes_in_the_order_of_rows() -> None:

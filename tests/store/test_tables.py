@@ -1,3 +1,7 @@
+import json
+import math
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -10,6 +14,7 @@ from reference import unit
 from stores import filled
 
 import cfe_faiss as cfe
+from cfe_faiss.store.values import from_json
 
 X = np.array([[3, 4], [1, 0], [0, 2]], np.float32)
 
@@ -82,6 +87,28 @@ def test_the_columns_of_a_table() -> None:
     assert table["big"].to_pylist() == [None, None, str(2**70)]
     assert cfe.EvidenceStore(2).to_arrow().num_rows == 0
     assert store.to_pandas().shape == store.to_polars().shape == (3, 8)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [date(2020, 1, 2), datetime(2020, 1, 2, 3)],
+        [datetime(2020, 1, 2, 3), datetime(2020, 1, 2, 3, tzinfo=UTC)],
+        [time(3, tzinfo=UTC), None],
+        ["a", b"a"],
+        [[date(2020, 1, 2)], [datetime(2020, 1, 2, 3)]],
+        [{"x": "a"}, {"x": b"a"}],
+        [Decimal("2.5"), 2.5, math.nan],
+        [math.nan, 1, Decimal("2.5")],
+    ],
+)
+def test_values_that_arrow_would_cut_are_json(values: list[Any]) -> None:
+    store = cfe.EvidenceStore(2)
+    store.add(["a", "b", "c"][: len(values)], X[: len(values)], metadata=[{"x": value} for value in values])
+    written = store.to_arrow()["x"].to_pylist()
+    assert all(value is None or isinstance(text, str) for text, value in zip(written, values, strict=True))
+    back = [None if text is None else json.loads(text, object_hook=from_json) for text in written]
+    assert repr(back) == repr(values)
 
 
 def test_tables_of_users() -> None:

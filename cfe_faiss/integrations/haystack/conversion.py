@@ -185,8 +185,9 @@ def _shortcut(name: str, value: Any, matches: _Predicate) -> _Predicate:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value equals only itself. Dates (1969-07-21T20:17:40) have several equal spellings."""
-    return value is None or type(value) in _NUMBERS or (type(value) is str and value[4:5] != "-")
+    """Return whether a value equals itself only: neither NaN nor a date (1969-07-21T20:17:40) of equal spellings."""
+    is_number = type(value) in _NUMBERS and value == value
+    return value is None or is_number or (type(value) is str and value[4:5] != "-")
 
 
 def _entry(filters: dict[str, Any], key: str) -> Any:

@@ -169,7 +169,7 @@ class EvidenceVectorStore(VectorStore):
         texts
             n texts.
         metadatas
-            One mapping per text, as for ``EvidenceStore.add``; the class is under ``label_key``.
+            One mapping, or None, per text, as for ``EvidenceStore.add``; the class is under ``label_key``.
         ids
             Distinct ids. None is replaced by a new id.
 
@@ -216,7 +216,8 @@ class EvidenceVectorStore(VectorStore):
             if values is not None and len(values) != len(texts):
                 raise ValueError(f"{name} must be as many as texts, got {len(values)} for {len(texts)}")
         names = [id_ or str(uuid.uuid4()) for id_ in ids or [None] * len(texts)]
-        rows = zip(names, map(dict, metadatas or [{}] * len(texts)), texts, strict=True)
+        copies = map(_as_metadata, metadatas or [{}] * len(texts))
+        rows = zip(names, copies, texts, strict=True)
         return put(self._store_of(len(vectors[0])).upsert, rows, _as_array(vectors), self.label_key)
 
     def relabel(self, labels: Mapping[str, Label]) -> None:
@@ -463,6 +464,14 @@ def _rename_label(wanted: Any, label_key: str) -> Any:
         else value
         for key, value in wanted.items()
     }
+
+
+def _as_metadata(metadata: Any) -> dict[str, Any]:
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping):
+        raise TypeError(f"metadatas must hold mappings or None, got {metadata!r}")
+    return dict(metadata)
 
 
 def _as_array(embeddings: Sequence[Any]) -> Any:
