@@ -104,7 +104,18 @@ def categories(cell: Cell, rng: Rng) -> People:
     X = np.column_stack([np.eye(level.max() + 1)[level] for level in levels])
     f = standard(X @ rng.normal(size=X.shape[1]) + levels[0] * (levels[2] == 1) + 1e-3 * rng.normal(size=cell.n), 0.4)
     carries = drawn_by(rng, cell.share, cell.strength * link(cell.link, f, X, np.zeros(0), rng))
-    decisions = decide(cell, rng, X, carries, f)
+    return sorted_by_attribute(X, carries, decide(cell, rng, X, carries, f))
+
+
+def corners(cell: Cell, rng: Rng) -> People:
+    """People of eight different vectors, sorted by the attribute."""
+    X = rng.choice([-1.0, 1.0], (cell.n, 3))
+    f = standard(X @ rng.normal(size=3), cell.refused)
+    carries = drawn_by(rng, cell.share, cell.strength * link(cell.link, f, X, np.zeros(0), rng))
+    return sorted_by_attribute(X, carries, decide(cell, rng, X, carries, f))
+
+
+def sorted_by_attribute(X: Floats, carries: NDArray[np.bool_], decisions: NDArray[np.int64]) -> People:
     order = np.argsort(carries, kind="stable")
     return People(X[order], carries[order], decisions[order])
 
@@ -198,6 +209,14 @@ CELLS |= {
     "table_strong_50": Cell("one-hot table sorted, strongly correlated", link="linear", draw=categories),
     "table_boosting_50": Cell(
         "one-hot table sorted, correlated, learned model", link="linear", strength=0.8, rule="boosting", draw=categories
+    ),
+    "corners_50": Cell("eight different vectors, sorted, decisions by chance", rule="chance", draw=corners),
+    "corners_strong_10": Cell(
+        "eight different vectors, sorted, decisions by chance, strongly correlated, 10 % carry",
+        share=0.1,
+        link="linear",
+        rule="chance",
+        draw=corners,
     ),
     "graph_50": Cell("KS vectors of a graph with homophily in A", d=16, draw=graph),
     "strong_n3000": Cell("strongly correlated, n = 3,000", link="linear", n=3000),
