@@ -53,6 +53,7 @@ _PANORAMA = (
     "add_search_add_search",
     "batch_boundaries",
     "different_n_levels",
+    "exact_match_with_ivf_flat",
     "exact_match_with_ivf_flat_medium",
     "id_selector_batch",
     "id_selector_range",

@@ -1,6 +1,6 @@
 """Run FAISS's own Python tests with evidence indexes in place of stock ones, and name the cause of each failure.
 
-    python benchmarks/faiss_tests/run.py CHECKOUT [--modules test_index ...] [--seconds 120]
+    python benchmarks/faiss_tests/run.py CHECKOUT [--modules test_index ...] [--seconds 900]
 
 CHECKOUT is a copy of FAISS's repository, preferably of the installed version. A test counts if it creates at least one
 index that an evidence index of the same metric replaces (:mod:`stand_ins`), also if it then crashes or stalls. Of
@@ -29,7 +29,7 @@ from child import REACHES
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "results" / "faiss_own_tests.md"
-SECONDS = 120
+SECONDS = 900
 
 
 class Outcome(NamedTuple):
