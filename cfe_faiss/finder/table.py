@@ -11,7 +11,7 @@ from cfe_faiss.attributes.classes import Predictions, as_predictions
 from cfe_faiss.attributes.columns import DUPLICATE, PROXY, Proxy, Removed, association
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s
-from cfe_faiss.base.checks import as_dense, as_unit_rows, check_distinct, check_known, did_you_mean, is_missing
+from cfe_faiss.base.checks import as_dense, as_unit_rows, check_distinct, check_known, did_you_mean, is_missing, to_host
 from cfe_faiss.base.extras import extra
 from cfe_faiss.datasets.own.classes import sort_names
 from cfe_faiss.datasets.own.encoding import MOST_VALUES
@@ -177,7 +177,10 @@ def predictions_of_table(model: Any, frame: "pd.DataFrame", class_names: Sequenc
         given = frame.to_numpy()
     argument = "the model's output"
     if not hasattr(model, "predict"):
-        return _of_scores(argument, as_predictions(model(given), len(frame), None, argument), class_names)
+        found = as_predictions(output := model(given), len(frame), None, argument)
+        if found.scores is None and np.asarray(to_host(output)).dtype.kind == "b":
+            found = replace(found, class_names=("False", "True"))
+        return _of_scores(argument, found, class_names)
     texts = class_texts(argument, model.predict(given), len(frame))
     if not hasattr(model, "classes_"):
         return _numbered(argument, texts, sort_names(set(texts)), None, class_names)
@@ -240,8 +243,9 @@ def _find_removed(attributes: Attributes, given: Iterable[str]) -> Removed | Non
 
 
 def _by_name(texts: Sequence[str], names: tuple[str, ...]) -> list[str]:
-    """Return classes by name, if they are the numbers 0..C-1 of the names."""
+    """Return classes by name, if they are the numbers 0..C-1 of the names, or truth values of two."""
     numbers = {str(c): name for c, name in enumerate(names)} | {"": ""}
+    numbers |= {str(bool(c)): name for c, name in enumerate(names) if len(names) == 2}
     are_numbers = set(texts) <= set(numbers) and not set(texts) & set(names)
     return [numbers[text] for text in texts] if are_numbers else list(texts)
 

@@ -342,3 +342,19 @@ def test_columns_of_one_value_and_the_type_of_numbers_change_nothing(people: pd.
         np.testing.assert_array_equal(found.vectors, one.vectors)
     alone = cfe.EvidenceFinder.from_table(pd.DataFrame({"country": ["here"] * 4}), [0, 1, 0, 1])
     assert alone.vectors.shape == (4, 1)
+
+
+def test_a_function_may_return_truth_values(people: pd.DataFrame) -> None:
+    table, rich = people.drop(columns=["person", "paid"]), (people["income"] > 40).to_numpy()
+
+    def model(frame: pd.DataFrame) -> Any:
+        return (frame["income"] > 40).to_numpy()
+
+    finder = cfe.EvidenceFinder.from_table(table, model, truth=people["paid"] == "yes", sensitive=["sex"])
+    assert finder.class_names == ("False", "True")
+    np.testing.assert_array_equal(finder.labels, rich)
+    np.testing.assert_array_equal(finder.truth, people["paid"] == "yes")
+    named = cfe.EvidenceFinder.from_table(table, model, class_names=["poor", "rich"])
+    np.testing.assert_array_equal(named.labels, rich)
+    poor = cfe.EvidenceFinder.from_table(table.assign(income=1.0), lambda frame: frame["sex"].to_numpy() > "z")
+    assert poor.class_names == ("False", "True")

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from audit_report_helpers import table_of, text_of
 
@@ -376,3 +377,19 @@ def test_a_finding_does_not_contradict_itself_at_a_high_confidence(tmp_path: Pat
     assert (row["named"], row["verdict"]) == (True, "below 1")
     assert any("selected less often" in line for line in report.numbers["named"])
     assert not any("none was found" in line for line in report.numbers["undetermined"])
+
+
+@pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
+def test_attributes_of_one_value_and_rows_that_are_equal(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {"income": rng.integers(1, 3, 60), "sex": "f", "race": [None] * 60, "town": rng.choice(["a", "b"], 60)}
+    )
+    decided = table["income"] + rng.integers(0, 2, 60) > 2
+    finder = cfe.EvidenceFinder.from_table(table, lambda frame: decided.to_numpy(), sensitive=["sex", "race"])
+    report = audit.report(
+        finder, tmp_path / "r.html", favourable=True, compare={"v2": ~decided}, pairs=20, progress=False
+    )
+    assert "sex has fewer than two values, so it cannot be flipped." in " ".join(report.numbers["undetermined"])
+    rows = [row for row in table_of(report, "tests", "all_tests")["rows"] if row["test"] == "impact ratio"]
+    assert {row["group"] for row in rows} == {"sex", "race", "sex & race"}

@@ -74,7 +74,7 @@ def find_changes(inputs: Inputs) -> ModelComparison | None:
         inputs.finder,
         models,
         k=inputs.settings.k,
-        threshold=float(found[-1]) if len(found) else 1.0,
+        threshold=min(float(found[-1]), 1.0) if len(found) else 1.0,  # rounding may exceed 1
         pairs=inputs.settings.pairs,
         confidence=inputs.settings.confidence,
         baseline=first,
@@ -169,7 +169,7 @@ def _ratio_row(inputs: Inputs, row: _Row, effects: DirectEffects) -> _Row:
     return {
         "attribute": row["feature"],
         "value": row["value"],
-        "group": group_name(row["feature"], row["value"]),
+        "group": show(row["feature"]) if row["value"] is None else group_name(row["feature"], row["value"]),
         "test": _RATIO,
         "n_carriers": row["count"],
         "effect": row["gap"] if known else None,

@@ -59,8 +59,9 @@ def flip_section(inputs: Inputs) -> Section:
         ways = {"one at a time": inputs.nodes[chosen]} | ways
     for name in inputs.sensitive:
         columns = _columns(inputs.finder.data, name)
-        if columns is None or len(columns or inputs.attributes[name].values) > _VALUES:
-            reason = "flip.not_read" if columns is None else "flip.too_many"
+        count = len(columns or inputs.attributes[name].values)
+        if columns is None or not 2 <= count <= _VALUES:
+            reason = "flip.not_read" if columns is None else "flip.too_few" if count < 2 else "flip.too_many"
             left_out.append(inputs.say(reason, name=name, most=_VALUES))
             continue
         for how, nodes in ways.items():
