@@ -38,7 +38,7 @@ class Roles:
 
 def table_fields(frame: Any, model: Any, roles: Roles, encoder: Any) -> dict[str, Any]:
     """Return fields of a finder, made from a table; see :meth:`cfe_faiss.EvidenceFinder.from_table` for errors."""
-    table, index = as_frame(frame)
+    table, index = as_frame(frame, roles.id)
     for argument in ("model", "id", "truth", "probabilities"):
         _check_index(argument, model if argument == "model" else getattr(roles, argument), frame)
     for argument, name in (("id", roles.id), ("truth", roles.truth), ("model", model)):
@@ -86,8 +86,10 @@ def table_fields(frame: Any, model: Any, roles: Roles, encoder: Any) -> dict[str
     }
 
 
-def as_frame(frame: Any) -> "tuple[pd.DataFrame, Array | None]":
+def as_frame(frame: Any, id_column: Any = None) -> "tuple[pd.DataFrame, Array | None]":
     """Return a table with rows 0..n-1 and texts as column names, and the index of a pandas frame if it holds ids.
+
+    Ids in a file stay as they are written: "007" is no number.
 
     Raises
     ------
@@ -101,7 +103,7 @@ def as_frame(frame: Any) -> "tuple[pd.DataFrame, Array | None]":
     index = None
     if isinstance(frame, str | Path):
         read = read_table(Path(frame))
-        table = pd.DataFrame({name: _plain(column) for name, column in read.columns.items()})
+        table = pd.DataFrame({name: _plain(column, name == id_column) for name, column in read.columns.items()})
     elif isinstance(frame, Attributes):
         table = frame.to_frame().reset_index(drop=True)
     elif isinstance(frame, pd.DataFrame):
@@ -131,17 +133,19 @@ def _check_index(argument: str, values: Any, frame: Any) -> None:
             raise ValueError(f"{argument} must have the pandas index of frame: sort the rows alike, or pass arrays")
 
 
-def split_scores(frame: Any, name: str) -> tuple[Any, Array, Array | None]:
+def split_scores(frame: Any, name: str, id_column: Any) -> tuple[Any, Array, Array | None]:
     """Return a table without its column of scores, the scores, and the ids in its index, or None."""
-    table, index = as_frame(frame)
+    table, index = as_frame(frame, id_column)
     check_column("scores", name, table)
     return table.drop(columns=[name]), table[name].to_numpy(), index
 
 
-def _plain(column: Any) -> Any:
+def _plain(column: Any, are_ids: bool) -> Any:
     """Return a column of a file as integers or floats if it holds numbers, else as texts or None."""
     numbers = as_numbers(column)
-    if numbers is None:
+    if numbers is None or (
+        are_ids and isinstance(column, list) and any(f"{x:.0f}" != t for x, t in zip(numbers, column, strict=True))
+    ):
         return np.array([text or None for text in column], object)
     return numbers.astype(np.int64) if np.isfinite(numbers).all() and (numbers % 1 == 0).all() else numbers
 

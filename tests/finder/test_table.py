@@ -358,3 +358,13 @@ def test_a_function_may_return_truth_values(people: pd.DataFrame) -> None:
     np.testing.assert_array_equal(named.labels, rich)
     poor = cfe.EvidenceFinder.from_table(table.assign(income=1.0), lambda frame: frame["sex"].to_numpy() > "z")
     assert poor.class_names == ("False", "True")
+
+
+def test_ids_of_a_file_stay_as_they_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text("person,income,price,loan\n007,1,1,a\n7,2,2,b\n12,3,5,a\n")
+    for options in ({"model": "loan"}, {"scores": "price", "without": ["loan"]}):
+        finder = cfe.EvidenceFinder.from_table(path, id="person", **options)
+        assert finder.names([0, 1, 2]).tolist() == ["007", "7", "12"]
+    path.write_text(path.read_text().replace("007", "6"))
+    assert cfe.EvidenceFinder.from_table(path, "loan", id="person").names([0, 1]).tolist() == [6, 7]
