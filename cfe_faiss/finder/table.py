@@ -141,13 +141,15 @@ def split_scores(frame: Any, name: str, id_column: Any) -> tuple[Any, Array, Arr
 
 
 def _plain(column: Any, are_ids: bool) -> Any:
-    """Return a column of a file as integers or floats if it holds numbers, else as texts or None."""
+    """Return a column of a file as integers, floats or truth values if it holds such, as pandas does, else as texts."""
     numbers = as_numbers(column)
-    if numbers is None or (
-        are_ids and isinstance(column, list) and any(f"{x:.0f}" != t for x, t in zip(numbers, column, strict=True))
-    ):
-        return np.array([text or None for text in column], object)
-    return numbers.astype(np.int64) if np.isfinite(numbers).all() and (numbers % 1 == 0).all() else numbers
+    if are_ids and isinstance(column, list) and numbers is not None and [f"{x:.0f}" for x in numbers] != column:
+        numbers = None
+    if numbers is not None:
+        return numbers.astype(np.int64) if np.isfinite(numbers).all() and (numbers % 1 == 0).all() else numbers
+    if any(column) and {text.lower() for text in column} <= {"true", "false", ""}:
+        return np.array([text.lower() == "true" if text else None for text in column])
+    return np.array([text or None for text in column], object)
 
 
 def check_column(argument: str, name: Any, table: "pd.DataFrame") -> str:
