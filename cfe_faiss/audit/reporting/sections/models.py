@@ -126,9 +126,9 @@ def models_section(inputs: Inputs) -> Section:
     pairs = [row for row in rows_of(changes.pairs) if row["change"] != "stays"]
     for row in pairs:
         row |= {f"decided_{at}": f"{row[f'source_{at}']} and {row[f'target_{at}']}" for at in ("before", "after")}
-    told = sum(row["p"] is not None for row in tests)
+    told, count = int(changes.table["p"].notna().sum()), len(changes.table)
     values = {"threshold": changes.threshold, "baseline": changes.baseline, "fdr": changes.fdr}
-    values |= {"told": told, "count": len(tests), "weak": told < len(tests)}
+    values |= {"told": told, "count": count, "weak": told < count}
     tables = {
         "models": shown,
         "model_rates": rates,
