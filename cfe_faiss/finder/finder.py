@@ -475,7 +475,7 @@ class EvidenceFinder:
         sensitive, without = as_names("sensitive", sensitive), as_names("without", without)
         source = frame
         if scores is not None:
-            frame, values, index_ids = split_scores(frame, scores)
+            frame, values, index_ids = split_scores(frame, scores, id)
             model = _classes_for_scores(model, truth, class_names, len(values))
             id = index_ids if id is None else id  # noqa: A001
         elif model is None:

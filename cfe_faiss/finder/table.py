@@ -11,7 +11,7 @@ from cfe_faiss.attributes.classes import Predictions, as_predictions
 from cfe_faiss.attributes.columns import DUPLICATE, PROXY, Proxy, Removed, association
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s
-from cfe_faiss.base.checks import as_dense, as_unit_rows, check_distinct, check_known, did_you_mean, is_missing
+from cfe_faiss.base.checks import as_dense, as_unit_rows, check_distinct, check_known, did_you_mean, is_missing, to_host
 from cfe_faiss.base.extras import extra
 from cfe_faiss.datasets.own.classes import sort_names
 from cfe_faiss.datasets.own.encoding import MOST_VALUES
@@ -38,7 +38,7 @@ class Roles:
 
 def table_fields(frame: Any, model: Any, roles: Roles, encoder: Any) -> dict[str, Any]:
     """Return fields of a finder, made from a table; see :meth:`cfe_faiss.EvidenceFinder.from_table` for errors."""
-    table, index = as_frame(frame)
+    table, index = as_frame(frame, roles.id)
     for argument in ("model", "id", "truth", "probabilities"):
         _check_index(argument, model if argument == "model" else getattr(roles, argument), frame)
     for argument, name in (("id", roles.id), ("truth", roles.truth), ("model", model)):
@@ -86,8 +86,10 @@ def table_fields(frame: Any, model: Any, roles: Roles, encoder: Any) -> dict[str
     }
 
 
-def as_frame(frame: Any) -> "tuple[pd.DataFrame, Array | None]":
+def as_frame(frame: Any, id_column: Any = None) -> "tuple[pd.DataFrame, Array | None]":
     """Return a table with rows 0..n-1 and texts as column names, and the index of a pandas frame if it holds ids.
+
+    Ids in a file stay as they are written: "007" is no number.
 
     Raises
     ------
@@ -101,7 +103,7 @@ def as_frame(frame: Any) -> "tuple[pd.DataFrame, Array | None]":
     index = None
     if isinstance(frame, str | Path):
         read = read_table(Path(frame))
-        table = pd.DataFrame({name: _plain(column) for name, column in read.columns.items()})
+        table = pd.DataFrame({name: _plain(column, name == id_column) for name, column in read.columns.items()})
     elif isinstance(frame, Attributes):
         table = frame.to_frame().reset_index(drop=True)
     elif isinstance(frame, pd.DataFrame):
@@ -131,19 +133,23 @@ def _check_index(argument: str, values: Any, frame: Any) -> None:
             raise ValueError(f"{argument} must have the pandas index of frame: sort the rows alike, or pass arrays")
 
 
-def split_scores(frame: Any, name: str) -> tuple[Any, Array, Array | None]:
+def split_scores(frame: Any, name: str, id_column: Any) -> tuple[Any, Array, Array | None]:
     """Return a table without its column of scores, the scores, and the ids in its index, or None."""
-    table, index = as_frame(frame)
+    table, index = as_frame(frame, id_column)
     check_column("scores", name, table)
     return table.drop(columns=[name]), table[name].to_numpy(), index
 
 
-def _plain(column: Any) -> Any:
-    """Return a column of a file as integers or floats if it holds numbers, else as texts or None."""
+def _plain(column: Any, are_ids: bool) -> Any:
+    """Return a column of a file as integers, floats or truth values if it holds such, as pandas does, else as texts."""
     numbers = as_numbers(column)
-    if numbers is None:
-        return np.array([text or None for text in column], object)
-    return numbers.astype(np.int64) if np.isfinite(numbers).all() and (numbers % 1 == 0).all() else numbers
+    if are_ids and isinstance(column, list) and numbers is not None and [f"{x:.0f}" for x in numbers] != column:
+        numbers = None
+    if numbers is not None:
+        return numbers.astype(np.int64) if np.isfinite(numbers).all() and (numbers % 1 == 0).all() else numbers
+    if any(column) and {text.lower() for text in column} <= {"true", "false", ""}:
+        return np.array([text.lower() == "true" if text else None for text in column])
+    return np.array([text or None for text in column], object)
 
 
 def check_column(argument: str, name: Any, table: "pd.DataFrame") -> str:
@@ -177,7 +183,10 @@ def predictions_of_table(model: Any, frame: "pd.DataFrame", class_names: Sequenc
         given = frame.to_numpy()
     argument = "the model's output"
     if not hasattr(model, "predict"):
-        return _of_scores(argument, as_predictions(model(given), len(frame), None, argument), class_names)
+        found = as_predictions(output := model(given), len(frame), None, argument)
+        if found.scores is None and np.asarray(to_host(output)).dtype.kind == "b":
+            found = replace(found, class_names=("False", "True"))
+        return _of_scores(argument, found, class_names)
     texts = class_texts(argument, model.predict(given), len(frame))
     if not hasattr(model, "classes_"):
         return _numbered(argument, texts, sort_names(set(texts)), None, class_names)
@@ -240,8 +249,9 @@ def _find_removed(attributes: Attributes, given: Iterable[str]) -> Removed | Non
 
 
 def _by_name(texts: Sequence[str], names: tuple[str, ...]) -> list[str]:
-    """Return classes by name, if they are the numbers 0..C-1 of the names."""
+    """Return classes by name, if they are the numbers 0..C-1 of the names, or truth values of two."""
     numbers = {str(c): name for c, name in enumerate(names)} | {"": ""}
+    numbers |= {str(bool(c)): name for c, name in enumerate(names) if len(names) == 2}
     are_numbers = set(texts) <= set(numbers) and not set(texts) & set(names)
     return [numbers[text] for text in texts] if are_numbers else list(texts)
 

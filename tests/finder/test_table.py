@@ -342,3 +342,49 @@ def test_columns_of_one_value_and_the_type_of_numbers_change_nothing(people: pd.
         np.testing.assert_array_equal(found.vectors, one.vectors)
     alone = cfe.EvidenceFinder.from_table(pd.DataFrame({"country": ["here"] * 4}), [0, 1, 0, 1])
     assert alone.vectors.shape == (4, 1)
+
+
+def test_a_function_may_return_truth_values(people: pd.DataFrame) -> None:
+    table, rich = people.drop(columns=["person", "paid"]), (people["income"] > 40).to_numpy()
+
+    def model(frame: pd.DataFrame) -> Any:
+        return (frame["income"] > 40).to_numpy()
+
+    finder = cfe.EvidenceFinder.from_table(table, model, truth=people["paid"] == "yes", sensitive=["sex"])
+    assert finder.class_names == ("False", "True")
+    np.testing.assert_array_equal(finder.labels, rich)
+    np.testing.assert_array_equal(finder.truth, people["paid"] == "yes")
+    named = cfe.EvidenceFinder.from_table(table, model, class_names=["poor", "rich"])
+    np.testing.assert_array_equal(named.labels, rich)
+    poor = cfe.EvidenceFinder.from_table(table.assign(income=1.0), lambda frame: frame["sex"].to_numpy() > "z")
+    assert poor.class_names == ("False", "True")
+
+
+def test_ids_of_a_file_stay_as_they_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text("person,income,price,loan\n007,1,1,a\n7,2,2,b\n12,3,5,a\n")
+    for options in ({"model": "loan"}, {"scores": "price", "without": ["loan"]}):
+        finder = cfe.EvidenceFinder.from_table(path, id="person", **options)
+        assert finder.names([0, 1, 2]).tolist() == ["007", "7", "12"]
+    path.write_text(path.read_text().replace("007", "6"))
+    assert cfe.EvidenceFinder.from_table(path, "loan", id="person").names([0, 1]).tolist() == [6, 7]
+
+
+@pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
+@pytest.mark.parametrize("kind", ["csv", "parquet", "csv with gaps"])
+def test_truth_values_of_a_file_are_those_of_a_frame(people: pd.DataFrame, kind: str, tmp_path: Path) -> None:
+    table = people.drop(columns=["person", "paid"]).assign(member=np.arange(200) % 3 == 0)
+    paid = table["income"] + 10 * table["member"] > 42
+    columns = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), ["member"]), (StandardScaler(), ["income"])
+    )
+    model = make_pipeline(columns, LogisticRegression()).fit(table, paid)
+    if kind == "csv with gaps":
+        table["member"] = table["member"].astype(object).mask(np.arange(200) % 10 == 0, None)
+    table["paid"] = paid
+    path = tmp_path / f"people.{kind.split()[0]}"
+    _ = table.to_parquet(path) if kind == "parquet" else table.to_csv(path, index=False)
+    one, other = (cfe.EvidenceFinder.from_table(t, model, truth="paid", sensitive=["sex"]) for t in (table, path))
+    assert other.class_names == one.class_names == ("False", "True")
+    for name in ("labels", "truth", "probabilities", "vectors"):
+        np.testing.assert_array_equal(getattr(other, name), getattr(one, name))

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from audit_report_helpers import table_of, text_of
 
@@ -376,3 +377,52 @@ def test_a_finding_does_not_contradict_itself_at_a_high_confidence(tmp_path: Pat
     assert (row["named"], row["verdict"]) == (True, "below 1")
     assert any("selected less often" in line for line in report.numbers["named"])
     assert not any("none was found" in line for line in report.numbers["undetermined"])
+
+
+@pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
+def test_attributes_of_one_value_and_rows_that_are_equal(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {"income": rng.integers(1, 3, 60), "sex": "f", "race": [None] * 60, "town": rng.choice(["a", "b"], 60)}
+    )
+    decided = table["income"] + rng.integers(0, 2, 60) > 2
+    finder = cfe.EvidenceFinder.from_table(table, lambda frame: decided.to_numpy(), sensitive=["sex", "race"])
+    report = audit.report(
+        finder, tmp_path / "r.html", favourable=True, compare={"v2": ~decided}, pairs=20, progress=False
+    )
+    assert "sex has fewer than two values, so it cannot be flipped." in " ".join(report.numbers["undetermined"])
+    rows = [row for row in table_of(report, "tests", "all_tests")["rows"] if row["test"] == "impact ratio"]
+    assert {row["group"] for row in rows} == {"sex", "race", "sex & race"}
+
+
+def test_the_page_counts_the_tests_of_the_family(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X, people = rng.normal(size=(500, 4)), {"sex": rng.choice(["f", "m"], 500)}
+    first, other = (np.where(X[:, 0] + noise > 0, "granted", "refused") for noise in rng.normal(size=(2, 500)) / 2)
+    finder = cfe.EvidenceFinder.from_vectors(X, first, features=people, sensitive=["sex"])
+    report = audit.report(
+        finder, tmp_path / "r.html", favourable="granted", compare={"v2": other}, pairs=50, progress=False
+    )
+    direct = audit.direct_effects(finder, unfavourable="refused").table
+    changes = audit.compare_models(finder, {"v2": other}, unfavourable="refused").table
+    table = table_of(report, "tests", "all_tests")
+    told = 1 + int(direct["p"].notna().sum() + changes["p"].notna().sum())
+    assert table["caption"] == f"All {1 + len(direct) + len(changes)} tests of this report"
+    page = text_of((tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert f"adjusted for all {told} tests that can tell" in page
+
+
+def test_a_group_that_one_direct_test_can_tell_is_not_undetermined(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    people = {"town": rng.choice(["a", "b", "c"], 300)}
+    finder = cfe.EvidenceFinder.from_vectors(X, np.where(X[:, 0] > 0, "granted", "refused"), features=people)
+    report = audit.report(
+        finder, tmp_path / "r.html", sensitive=["town"], favourable="granted", pairs=50, progress=False
+    )
+    rows = [row for row in table_of(report, "tests", "all_tests")["rows"] if row["test"] != "impact ratio"]
+    told = {row["group"] for row in rows if row["p"] is not None}
+    lines = [line for line in report.numbers["undetermined"] if line.startswith("Direct effects of")]
+    assert any(row["p"] is None for row in rows if row["group"] in told)
+    assert not any(group in line for group in told for line in lines)
+    assert any(line.startswith("One of two direct tests of") for line in report.numbers["undetermined"])

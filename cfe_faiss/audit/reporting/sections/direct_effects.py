@@ -74,7 +74,7 @@ def find_changes(inputs: Inputs) -> ModelComparison | None:
         inputs.finder,
         models,
         k=inputs.settings.k,
-        threshold=float(found[-1]) if len(found) else 1.0,
+        threshold=min(float(found[-1]), 1.0) if len(found) else 1.0,  # rounding may exceed 1
         pairs=inputs.settings.pairs,
         confidence=inputs.settings.confidence,
         baseline=first,
@@ -118,10 +118,9 @@ def effects_section(inputs: Inputs) -> Section:
     q = [row["q"] for row in direct if row["q"] is not None]
     unexplained = list(_say_unexplained(inputs, named))
     sentences = [*_say_unequal(inputs, rates, effects), *unexplained]
-    others = [*rates.comparisons, *changes]
-    values = {"count": len(others) + len(direct), "fdr": effects.fdr, "k": effects.k}
+    values = {"count": len(effects.others) + len(direct), "fdr": effects.fdr, "k": effects.k}
     values |= {"named": len(named) + sum(row["named"] for row in changes), "changes": bool(changes)}
-    values["told"] = len(q) + sum(row["p"] is not None for row in others)
+    values["told"] = len(q) + int(np.isfinite(list(effects.others.values())).sum())
     smallest = f"; the smallest q is {min(q):.2f}" if q else ""
     key = "tests.nothing_else" if sentences else "tests.nothing"
     of = "" if inputs.models is None else f" of {show(next(iter(inputs.models)))}"
@@ -169,7 +168,7 @@ def _ratio_row(inputs: Inputs, row: _Row, effects: DirectEffects) -> _Row:
     return {
         "attribute": row["feature"],
         "value": row["value"],
-        "group": group_name(row["feature"], row["value"]),
+        "group": show(row["feature"]) if row["value"] is None else group_name(row["feature"], row["value"]),
         "test": _RATIO,
         "n_carriers": row["count"],
         "effect": row["gap"] if known else None,
@@ -214,17 +213,19 @@ def _say_unexplained(inputs: Inputs, named: Sequence[_Row]) -> Iterator[str]:
 
 def _say_untold(inputs: Inputs, rows: Sequence[_Row]) -> Iterator[str]:
     """Yield for each reason the groups without an answer of the direct tests; the attribute if it is all its groups."""
-    reasons: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    reasons: dict[tuple[str, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    told = {row["group"] for row in rows if row["p"] is not None and row["test"] != _RATIO}
     for row in rows:
         if row["p"] is None and row["test"] != _RATIO:
             reason = re.sub(r"^[\d.,]+ (decisive \w+) are (fewer than)", r"\2 5 \1", row["detail"]).removesuffix(" 5")
-            reasons[reason][row["attribute"]].add(row["group"])
+            which = "One of two direct tests" if row["group"] in told else "Direct effects"
+            reasons[which, reason][row["attribute"]].add(row["group"])
     values = {row["attribute"]: 1 if row.get("values") == 2 else row.get("values") for row in rows}
-    for reason, groups in reasons.items():
+    for (which, reason), groups in reasons.items():
         names: list[str] = []
         for attribute, found in groups.items():
             names += [show(attribute)] if len(found) == values[attribute] else sorted(found)
-        yield inputs.say("tests.untold", names=list_first(names, _LINES, "; "), reason=reason)
+        yield inputs.say("tests.untold", which=which, names=list_first(names, _LINES, "; "), reason=reason)
 
 
 def limit_lines(inputs: Inputs, sentences: Iterable[str]) -> tuple[str, ...]:

@@ -59,8 +59,9 @@ def flip_section(inputs: Inputs) -> Section:
         ways = {"one at a time": inputs.nodes[chosen]} | ways
     for name in inputs.sensitive:
         columns = _columns(inputs.finder.data, name)
-        if columns is None or len(columns or inputs.attributes[name].values) > _VALUES:
-            reason = "flip.not_read" if columns is None else "flip.too_many"
+        count = len(columns or inputs.attributes[name].values)
+        if columns is None or not 2 <= count <= _VALUES:
+            reason = "flip.not_read" if columns is None else "flip.too_few" if count < 2 else "flip.too_many"
             left_out.append(inputs.say(reason, name=name, most=_VALUES))
             continue
         for how, nodes in ways.items():
@@ -125,9 +126,9 @@ def models_section(inputs: Inputs) -> Section:
     pairs = [row for row in rows_of(changes.pairs) if row["change"] != "stays"]
     for row in pairs:
         row |= {f"decided_{at}": f"{row[f'source_{at}']} and {row[f'target_{at}']}" for at in ("before", "after")}
-    told = sum(row["p"] is not None for row in tests)
+    told, count = int(changes.table["p"].notna().sum()), len(changes.table)
     values = {"threshold": changes.threshold, "baseline": changes.baseline, "fdr": changes.fdr}
-    values |= {"told": told, "count": len(tests), "weak": told < len(tests)}
+    values |= {"told": told, "count": count, "weak": told < count}
     tables = {
         "models": shown,
         "model_rates": rates,

@@ -158,7 +158,7 @@ def _ranks(inputs: Inputs, pairs: Pairs, count: int) -> list[str]:
     """Return in words the rank of each of the first pairs among all pairs; pairs of equal similarity share a rank."""
     first = pairs.found.similarity[:count]
     above, equal, counted = np.zeros(count, np.int64), np.zeros(count, np.int64), 0
-    for some in evidence_pairs(inputs.finder.index, float(first[-1])):
+    for some in evidence_pairs(inputs.finder.index, min(float(first[-1]), 1.0)):  # rounding may exceed 1
         above += (some.similarity[:, None] > first).sum(axis=0)
         equal += (some.similarity[:, None] == first).sum(axis=0)
         counted += len(some)
