@@ -172,13 +172,15 @@ def _map_sections(file: BinaryIO, sections: list[dict[str, Any]]) -> Callable[[d
 
     def read(section: dict[str, Any]) -> Array:
         start = section["offset"] - first
-        return content[start : start + _size_of(section)].view(section["dtype"]).reshape(section["shape"])
+        array: Array = content[start : start + _size_of(section)].view(section["dtype"])
+        return array.reshape(section["shape"])
 
     return read
 
 
 def _size_of(section: dict[str, Any]) -> int:
-    return math.prod(section["shape"]) * np.dtype(section["dtype"]).itemsize
+    size: int = math.prod(section["shape"]) * np.dtype(section["dtype"]).itemsize
+    return size
 
 
 def _read_section(file: BinaryIO, section: dict[str, Any]) -> Array:
@@ -221,9 +223,9 @@ def check_payload(file: BinaryIO, header: dict[str, Any]) -> None:
     if checksum(file, size=header["payload"]["size"]) != header["payload"]["crc32"]:
         raise DamageError("the checksum of its vectors does not match")
     for section in header["sections"]:
-        if section["name"] in validate.VECTORS:
-            if checksum(file, section["offset"], _size_of(section)) != section["crc32"]:
-                raise DamageError(f"the checksum of its section {section['name']!r} does not match")
+        is_stored = section["name"] in validate.VECTORS
+        if is_stored and checksum(file, section["offset"], _size_of(section)) != section["crc32"]:
+            raise DamageError(f"the checksum of its section {section['name']!r} does not match")
 
 
 def _as_bytes(array: Array) -> memoryview:

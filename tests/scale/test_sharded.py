@@ -267,7 +267,7 @@ def test_shards_of_others_stay(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not list open files")
 def test_an_open_shard_takes_one_descriptor(index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = len([*Path("/proc/self/fd").iterdir()])
     again = ShardedEvidenceIndex.open(sharded.shards[0].origins[0].parent)
     assert_same(again.search_stored(k=5, nprobe=3), index.search_stored(k=5, nprobe=3))
-    assert len(os.listdir("/proc/self/fd")) <= before + SHARDS
+    assert len([*Path("/proc/self/fd").iterdir()]) <= before + SHARDS
