@@ -72,3 +72,4 @@ def test_errors_name_the_argument(arguments: dict[str, object], message: str) ->
 
 def test_two_vectors_are_enough() -> None:
     assert cfe.tune(np.eye(2), [0, 1], k=1).best.recall == 1
+    assert cfe.tune(np.eye(2), ["a", "b"], k=1).build(np.eye(2), ["a", "b"]).label_names.tolist() == ["a", "b"]

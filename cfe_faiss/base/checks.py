@@ -32,6 +32,8 @@ def as_array(name: str, values: Any) -> Array:
         array = np.asarray(to_host(values))
     except ValueError as error:
         raise ValueError(f"{name} must be a rectangular array of numbers, got {type(values).__name__}") from error
+    except TypeError as error:  # a tensor of a type that NumPy does not have
+        raise TypeError(f"{name} must be an array of real numbers, got {type(values).__name__}: {error}") from error
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must be an array of real numbers, got dtype {array.dtype}")
     return array

@@ -16,6 +16,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -77,7 +78,8 @@ def read(
         header, payload = read_structure(file, source)
         if not mapped:
             check_payload(file, header)
-        arrays = {section["name"]: _read_section(file, section, mapped) for section in header["sections"]}
+        read_section = _map_sections(file, header["sections"]) if mapped else partial(_read_section, file)
+        arrays = {section["name"]: read_section(section) for section in header["sections"]}
         _check_sections(header, arrays, arrays.keys() & set(validate.ON_OPENING))
         validate.check_label_keys(arrays)
         validate.check_lists(payload, arrays)
@@ -158,15 +160,34 @@ def read_structure(file: BinaryIO, source: Source) -> tuple[dict[str, Any], Payl
     return header, payload
 
 
-def _read_section(file: BinaryIO, section: dict[str, Any], mapped: bool) -> Array:
-    shape, dtype = tuple(section["shape"]), np.dtype(section["dtype"])
-    if mapped and math.prod(shape):
-        # Copy-on-write ("c"): writes to the array never reach the file.
-        return np.asarray(np.memmap(file, dtype, "c", section["offset"], shape))
-    array = np.empty(shape, dtype)
+def _map_sections(file: BinaryIO, sections: list[dict[str, Any]]) -> Callable[[dict[str, Any]], Array]:
+    """Map all sections, and return a function that returns the array of one.
+
+    Each map keeps a descriptor of the file open, and an index may have many files, so they share one.
+    """
+    first = min((section["offset"] for section in sections), default=0)
+    size = max((section["offset"] + _size_of(section) for section in sections), default=0) - first
+    # Copy-on-write ("c"): writes to the arrays never reach the file.
+    content = np.asarray(np.memmap(file, np.uint8, "c", first, (size,))) if size else np.empty(0, np.uint8)
+
+    def read(section: dict[str, Any]) -> Array:
+        start = section["offset"] - first
+        array: Array = content[start : start + _size_of(section)].view(section["dtype"])
+        return array.reshape(section["shape"])
+
+    return read
+
+
+def _size_of(section: dict[str, Any]) -> int:
+    size: int = math.prod(section["shape"]) * np.dtype(section["dtype"]).itemsize
+    return size
+
+
+def _read_section(file: BinaryIO, section: dict[str, Any]) -> Array:
+    array = np.empty(tuple(section["shape"]), np.dtype(section["dtype"]))
     file.seek(section["offset"])
     cast(Any, file).readinto(_as_bytes(array))
-    return array.astype(dtype.newbyteorder("="), copy=False)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _check_sections(header: dict[str, Any], arrays: dict[str, Array], names: Iterable[str]) -> None:
@@ -202,10 +223,9 @@ def check_payload(file: BinaryIO, header: dict[str, Any]) -> None:
     if checksum(file, size=header["payload"]["size"]) != header["payload"]["crc32"]:
         raise DamageError("the checksum of its vectors does not match")
     for section in header["sections"]:
-        if section["name"] in validate.VECTORS:
-            size = math.prod(section["shape"]) * np.dtype(section["dtype"]).itemsize
-            if checksum(file, section["offset"], size) != section["crc32"]:
-                raise DamageError(f"the checksum of its section {section['name']!r} does not match")
+        is_stored = section["name"] in validate.VECTORS
+        if is_stored and checksum(file, section["offset"], _size_of(section)) != section["crc32"]:
+            raise DamageError(f"the checksum of its section {section['name']!r} does not match")
 
 
 def _as_bytes(array: Array) -> memoryview:

@@ -6,6 +6,7 @@ label. A code never changes while a row has it, so no row is rewritten.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -58,15 +59,21 @@ def _as_array(name: str, values: Any) -> Array:
         array = array.astype(np.str_)
     elif array.dtype.kind == "U" and array is not values:  # NumPy makes texts of the numbers in a list
         array = np.asarray(values, object)
-    if array.dtype.kind in "OU" and (array == "").any():
+    if array.dtype.kind == "O":
+        return _of_objects(name, array)
+    if array.dtype.kind == "U" and (array == "").any():
         raise ValueError(f"{name} must hold no empty text, got one")
-    return _of_objects(name, array) if array.dtype.kind == "O" else array
+    return array
 
 
 def _of_objects(name: str, array: Array) -> Array:
-    items = array.reshape(-1).tolist()
+    missing = getattr(sys.modules.get("pandas"), "NA", None)
+    items = [None if one is missing else one for one in array.reshape(-1).tolist()]
     known = [one for one in items if one is not None]
     if known and all(isinstance(one, str) for one in known):
+        wrong = next((one for one in known if one[-1:] in ("", "\0")), None)  # NumPy's texts end before zeros
+        if wrong is not None:
+            raise ValueError(f"{name} must hold no {'text that ends in a zero' if wrong else 'empty text'}, got one")
         return np.array(["" if one is None else one for one in items], np.str_).reshape(array.shape)
     for one in known:
         if isinstance(one, bool | str) or not hasattr(type(one), "__index__"):

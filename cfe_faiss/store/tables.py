@@ -7,6 +7,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.extras import extra
@@ -27,10 +28,12 @@ _NAMES = {"id": "id", "vector": "vector", "label": "label", "document": "documen
 def matrix(name: str, values: Any, d: int) -> NDArray[Any]:
     """Return the vectors of an Arrow column of lists, (n, d)."""
     column = pa.chunked_array(values)
+    if not len(column):  # which may have any type
+        return np.empty((0, d), np.float32)
     length = length_of(name, column)
     if column.null_count:
         raise ValueError(f"{name} must hold a vector in every row, got none in {column.null_count} of {len(column)}")
-    if len(column) and length != d:
+    if length != d:
         raise ValueError(f"{name} must hold vectors of {d} dimensions, got {length}")
     flat = pc.list_flatten(column)
     if flat.null_count:
@@ -75,7 +78,10 @@ def rows_of(table: Any, **columns: str) -> tuple[Any, Any, Any, list[Metadata], 
         with suppress(pa.ArrowInvalid):
             labels = labels.cast(pa.int64())
     keys = [name for name in names if name not in named.values() and not _PANDAS_INDEX.fullmatch(name)]
-    rows = arrow.select(keys).to_pylist()
+    try:
+        rows = arrow.select(keys).to_pylist()
+    except OverflowError as error:
+        raise ValueError(f"table must hold dates that Python has, of the years 1 to 9999: {error}") from error
     metadata = [{key: value for key, value in row.items() if value is not None} for row in rows]
     return arrow[named["id"]], arrow[named["vector"]], labels, metadata, documents
 

@@ -151,14 +151,14 @@ def as_typed(value: Any) -> Any:
     for method in ("as_py", "to_pylist"):  # Arrow
         if hasattr(value, method):
             value = getattr(value, method)()
+    if hasattr(value, "to_timedelta64"):  # of pandas, which itself would round to the nearest microsecond
+        value = value.to_timedelta64()
     if isinstance(value, np.datetime64 | np.timedelta64):
         value = value.astype(f"{'M' if isinstance(value, np.datetime64) else 'm'}8[us]").item()
     if isinstance(value, datetime | timedelta) and value != value:
         return None
     if hasattr(value, "to_pydatetime"):
         return value.to_pydatetime(warn=False)
-    if hasattr(value, "to_pytimedelta"):
-        return value.to_pytimedelta()
     if type(value).__name__ == "NAType":  # of pandas
         return None
     if isinstance(value, bytearray | memoryview):

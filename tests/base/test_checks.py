@@ -155,3 +155,8 @@ def test_nodes_by_number_or_mask() -> None:
             checks.as_nodes("nodes", wrong, 3)
     with pytest.raises(TypeError, match="nodes must be integers"):
         checks.as_nodes("nodes", [0.5], 3)
+
+
+def test_a_tensor_of_a_type_that_numpy_lacks_is_named() -> None:
+    with pytest.raises(TypeError, match=r"x must be an array of real numbers, got Tensor: .*BFloat16"):
+        checks.as_array("x", torch.ones(2, dtype=torch.bfloat16))

@@ -203,3 +203,20 @@ def test_labels_remain_texts_without_a_row_that_has_one(kind: str, left: str, tm
             one.add_with_labels(X[:1], [7])
         one.add_with_labels(X[:1], ["d"])
         assert one.label_names.tolist() == ["d"]
+
+
+def test_missing_values_of_pandas_are_unknown_labels() -> None:
+    pd = pytest.importorskip("pandas")
+    index = trained("EvidenceFlat")
+    index.add_with_labels(X[:3], pd.Series(["a", "b", "c"], dtype="string"))
+    index.relabel(pd.Series(["b", None, pd.NA], dtype="string"))
+    assert index.members().labels.tolist() == ["b", None, None]
+    with pytest.raises(ValueError, match="labels must hold a label for each vector, got None"):
+        index.add_with_labels(X[:2], pd.Series(["a", pd.NA], dtype="string"))
+
+
+def test_texts_that_numpy_would_cut_are_refused() -> None:
+    with pytest.raises(ValueError, match="labels must hold no text that ends in a zero"):
+        trained("EvidenceFlat").add_with_labels(X[:2], ["a", "a\0"])
+    with pytest.raises(ValueError, match="labels must hold no empty text, got one"):
+        trained("EvidenceFlat").add_with_labels(X[:2], ["a", ""])

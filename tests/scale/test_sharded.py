@@ -263,3 +263,11 @@ def test_shards_of_others_stay(tmp_path: Path) -> None:
     alike.write_text("mine")
     write_shards(index, tmp_path, 3)
     assert alike.read_text() == "mine"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not list open files")
+def test_an_open_shard_takes_one_descriptor(index: cfe.IndexEvidenceIVF, sharded: ShardedEvidenceIndex) -> None:
+    before = len([*Path("/proc/self/fd").iterdir()])
+    again = ShardedEvidenceIndex.open(sharded.shards[0].origins[0].parent)
+    assert_same(again.search_stored(k=5, nprobe=3), index.search_stored(k=5, nprobe=3))
+    assert len([*Path("/proc/self/fd").iterdir()]) <= before + SHARDS

@@ -1,6 +1,6 @@
 import json
 import math
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -109,6 +109,30 @@ def test_values_that_arrow_would_cut_are_json(values: list[Any]) -> None:
     assert all(value is None or isinstance(text, str) for text, value in zip(written, values, strict=True))
     back = [None if text is None else json.loads(text, object_hook=from_json) for text in written]
     assert repr(back) == repr(values)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pa.table({"id": ["a"], "vector": [[1.0, 0.0]], "label": ["x"], "age": [3]}).slice(0, 0),
+        pd.DataFrame({"id": [], "vector": [], "age": []}),
+        pl.DataFrame({"id": ["a"], "vector": [[1.0, 0.0]]}).clear(),
+    ],
+)
+def test_a_table_without_rows_changes_nothing(table: Any) -> None:
+    store, _ = filled(9)
+    before = store.ids
+    store.upsert_table(table)
+    assert store.ids == before
+
+
+def test_durations_are_rounded_down_and_dates_are_those_of_python() -> None:
+    table = pa.table({"id": ["a", "b"], "vector": [[1.0, 0.0]] * 2, "x": pa.array([1999, -1], pa.duration("ns"))})
+    found = cfe.EvidenceStore.from_arrow(table).get().metadata
+    assert found == [{"x": timedelta(microseconds=1)}, {"x": timedelta(microseconds=-1)}]
+    late = table.set_column(2, "x", pa.array([10**7, 0], pa.date32()))
+    with pytest.raises(ValueError, match="table must hold dates that Python has, of the years 1 to 9999"):
+        cfe.EvidenceStore.from_arrow(late)
 
 
 def test_tables_of_users() -> None:
