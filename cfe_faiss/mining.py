@@ -56,7 +56,7 @@ def hard_negatives(  # noqa: PLR0913
     anchors, corpus
         Vectors, (n, d) and (m, d); normalised in copies.
     positives
-        Ints of the corpus that belong to each anchor: (n,) integers, or n sequences of integers. Or a tuple
+        Rows of the corpus that belong to each anchor: (n,) integers, or n sequences of integers. Or a tuple
         ``(anchor_groups, corpus_groups)`` of n and m numbers or texts: all corpus rows of an anchor's group are its
         positives.
     k
@@ -76,7 +76,7 @@ def hard_negatives(  # noqa: PLR0913
     -------
     D, I
         Cosine similarities (n, k) float32 and corpus rows (n, k) int64, best first; equal similarity: smaller row
-        first. Ints with fewer negatives are padded with id -1 and FAISS's padding value.
+        first. Rows with fewer negatives are padded with id -1 and FAISS's padding value.
 
     Raises
     ------
@@ -389,7 +389,7 @@ def batch_balanced_neighbors(X: ArrayLike, batches: Any, k: int, *, metric: Metr
            [2, 1],
            [3, 1]])
     """
-    vectors, k = as_matrix("X", X), as_count("k", k)
+    vectors, k = _at_least_one(as_matrix("X", X)), as_count("k", k)
     (codes,) = _codes(("batches", batches, len(vectors)))
     distances, found = [], []
     for batch in range(codes.max(initial=-1) + 1):
@@ -407,7 +407,7 @@ def batch_balanced_neighbors(X: ArrayLike, batches: Any, k: int, *, metric: Metr
 
 
 class _Rows:
-    """Ints with groups. It finds the nearest rows of other groups, exactly.
+    """Rows with groups. It finds the nearest rows of other groups, exactly.
 
     An index rounds squared distances to float32. Candidates are scored in float64, and a query gets more of them until
     no other row can be as near. Long rows are scaled to a length that the index takes.
@@ -416,9 +416,7 @@ class _Rows:
     def __init__(self, X: ArrayLike, y: Any, metric: Metric) -> None:
         if metric not in ("cosine", "l2"):
             raise ValueError(f"metric must be 'cosine' or 'l2', got {metric!r}")
-        self.X, self.metric = as_matrix("X", X), metric
-        if not len(self.X):
-            raise ValueError(f"X must have at least one row, got shape {self.X.shape}")
+        self.X, self.metric = _at_least_one(as_matrix("X", X)), metric
         n = len(self.X)
         (self.groups,) = _codes(("y", np.zeros(n, np.int64) if y is None else y, n))
         longest = float(lengths(self.X).max()) if metric == "l2" else 1.0
@@ -464,6 +462,12 @@ def _index_of(X: Any, labels: Ints, metric: Metric = "cosine") -> IndexEvidenceF
     index = IndexEvidenceFlat(X.shape[1], metric)
     index.add_with_labels(X, labels)
     return index
+
+
+def _at_least_one(X: Floats) -> Floats:
+    if not len(X):
+        raise ValueError(f"X must have at least one row, got shape {X.shape}")
+    return X
 
 
 def _codes(*columns: tuple[str, Any, int]) -> list[Ints]:

@@ -13,7 +13,7 @@ from cfe_faiss.base.arrays import Array, Bools, Floats, Ints
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.text import format_similarity
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex, check_index
 from cfe_faiss.rows.metric import flipped
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import constrained, greedy
@@ -136,6 +136,7 @@ def global_evidence(  # noqa: PLR0913
     >>> cfe.global_evidence(index, k=2, where=where, attributes={"age": [30, 41, 41, 41]}).target
     array([1])
     """
+    check_index(index)
     k, title = as_count("k", k), "Comparing" if progress else None
     effort = index.as_effort(nprobe, recall, bool(exact), memory)
     _check_where(where, attributes, graph)
@@ -322,6 +323,7 @@ def evidence_pairs(
     ...     print(pairs.source, pairs.target, pairs.similarity.round(2))
     [1 0] [3 1] [0.96 0.8 ]
     """
+    check_index(index)
     limit = 1 if index.metric == "cosine" else math.inf
     threshold, block = as_number("threshold", threshold, -limit, limit), as_count("block", block)
     if index.metric == "l2":

@@ -394,6 +394,7 @@ X3 = np.eye(3, dtype=np.float32)
         (lambda: mining.nearest_enemies(X3, [0, 1, 1], metric="ip"), "metric must be"),  # type: ignore[arg-type]
         (lambda: mining.nearest_enemies(X3, [0, 1]), "y must have shape"),
         (lambda: mining.nearest_enemies(X3[:0], []), "X must have at least one row"),
+        (lambda: mining.batch_balanced_neighbors(X3[:0], [], 2), "X must have at least one row"),
         (lambda: mining.tomek_links(X3, [0, 1, np.nan]), "y must hold"),
         (lambda: mining.tomek_links(X3, [0, None, 1]), "y must hold"),
         (lambda: mining.trust_scores(X3, [0, 1, 1], X3, [0, 1, 2]), "y_pred must hold classes of y, got 2"),

@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import faiss
 import numpy as np
@@ -228,3 +229,14 @@ def test_an_index_that_faiss_trains_meanwhile_is_another_state() -> None:
     faiss.IndexPreTransform(index).train(clustered(60, 4, 2)[0])
     assert current(index) is not before
     assert current(index).is_trained
+
+
+@pytest.mark.parametrize("wrong", [faiss.IndexFlatIP(4), cfe.index_factory(4, "L2norm,EvidenceFlat"), None])
+def test_only_evidence_indexes_have_pairs(wrong: Any) -> None:
+    for use in (
+        lambda: cfe.global_evidence(wrong, 3),
+        lambda: cfe.evidence_pairs(wrong, 0.5),
+        lambda: cfe.EvidenceFinder.from_index(wrong),
+    ):
+        with pytest.raises(TypeError, match=f"index must be an evidence index, got {type(wrong).__name__}"):
+            use()

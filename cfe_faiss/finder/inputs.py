@@ -16,7 +16,7 @@ from cfe_faiss.base.checks import as_array, as_count, as_labels, as_number
 from cfe_faiss.finder.suspicious import InputWarning
 from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, metapath_graph
 from cfe_faiss.index.factory import evidence_factory
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.protocol import EvidenceIndex, check_index
 from cfe_faiss.rows.metric import Metric
 from cfe_faiss.search.query import Rules
 
@@ -141,6 +141,7 @@ def empty_index(index: str | EvidenceIndex | None, n: int, d: int, metric: Metri
 
 def check_cosine(index: EvidenceIndex) -> None:
     """Raise ValueError unless an index compares vectors by cosine, as the figures of a finder do."""
+    check_index(index)
     if index.metric != "cosine":
         raise ValueError(f"index must have metric 'cosine' in a finder, got {index!r}")
 

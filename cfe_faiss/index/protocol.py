@@ -431,6 +431,13 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
         """Return FAISS's part, parameters and arrays of the index file."""
 
 
+def check_index(index: Any) -> None:
+    """Raise TypeError unless an object is an evidence index."""
+    if not hasattr(type(index), "answer_on"):
+        hint = "; give its evidence" if hasattr(index, "evidence") else ""
+        raise TypeError(f"index must be an evidence index, got {type(index).__name__}{hint}")
+
+
 def _query_labels(labels: ArrayLike | None, nq: int, rules: Rules | None) -> Array:
     """Return the labels of queries; unknown ones are for searches of any class only."""
     is_any = rules is not None and rules.neighbors == "any"

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss._native import ListChecks, Reading, ReadWriteLock, SingleSearch, is_single
 from cfe_faiss.base.arrays import Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number
 from cfe_faiss.base.threads import product
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding
 from cfe_faiss.index.protocol import EvidenceSearcher
@@ -281,6 +281,10 @@ class SearchingMixin:
 
         ``faiss.contrib.torch_utils`` replaces these methods by versions that accept tensors but no parameters.
         """
+        x, many = about[0] if hasattr(about[0], "shape") else as_array("x", about[0]), about[1]
+        if len(x.shape) != 2 or x.shape[1] != self.d:
+            raise ValueError(f"x must have shape (n, {self.d}), got {tuple(x.shape)}")
+        about = x, many if name == "range_search" else as_count("k", many)
         params = self._parameters_without_callbacks(params)
         own = getattr(self._stock, name)
         takes_parameters = getattr(self._stock, f"{name}_numpy", own)

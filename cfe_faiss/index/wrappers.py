@@ -65,12 +65,13 @@ def _search_shards(shards: Any, x: Array, k: int, params: Any) -> Results:
             "it with successive_ids=False"
         )
     parts = [_part(shards, shards.at(number)) for number in range(shards.count())]
-    options = [params] * len(parts)
-    if params.uses("exclude_labels"):
-        options = _options_of_parts(params, parts, len(x))
-    found, first = [], 0
-    for number, (part, own) in enumerate(zip(parts, options, strict=True)):
-        D, I = part.search(x, k, params=own)
+    found, first, worst = [], 0, np.finfo(np.float32).max
+    for number, (part, own) in enumerate(zip(parts, _options_of_parts(params, parts, len(x)), strict=True)):
+        if own is None:
+            padding = worst if shards.metric_type == faiss.METRIC_L2 else -worst
+            D, I = np.full((len(x), k), padding, np.float32), np.full((len(x), k), -1)
+        else:
+            D, I = part.search(x, k, params=own)
         found.append((D, np.where(I < 0, I, I + first)))
         first += shards.at(number).ntotal if shards.successive_ids else 0
     if not found:
@@ -80,16 +81,27 @@ def _search_shards(shards: Any, x: Array, k: int, params: Any) -> Results:
 
 
 def _options_of_parts(params: Any, parts: list[Any], nq: int) -> list[Any]:
-    """Return the parameters of each part, whose ``exclude_labels`` leave out labels that only other parts store."""
-    values, lengths = as_lists("params.exclude_labels", params.exclude_labels, nq)
-    stops = np.cumsum(lengths)
-    rows = [values[start:stop] for start, stop in zip(stops - lengths, stops, strict=True)]
+    """Return the parameters of each part, without labels that only other parts store; None where nothing is wanted."""
+    target = None if params.where is None else params.where.target
+    if target is None and params.exclude_labels is None:
+        return [params] * len(parts)
+    rows = None
+    if params.exclude_labels is not None:
+        values, lengths = as_lists("params.exclude_labels", params.exclude_labels, nq)
+        stops = np.cumsum(lengths)
+        rows = [values[start:stop] for start, stop in zip(stops - lengths, stops, strict=True)]
     stored = [set(part.label_names.tolist()) if hasattr(part, "label_names") else None for part in parts]
-    known = set().union(*(some for some in stored if some is not None))
-    options = []
-    for own in stored:
-        elsewhere = set() if own is None else known - own
-        options.append(replace(params, exclude_labels=[[one for one in row if one not in elsewhere] for row in rows]))
+    known: set[Any] = set().union(*(some for some in stored if some is not None))
+    options: list[Any] = []
+    for labels in stored:
+        elsewhere = set() if labels is None else known - labels
+        own = params
+        if rows is not None:
+            own = replace(own, exclude_labels=[[one for one in row if one not in elsewhere] for row in rows])
+        if target is not None:
+            kept = [label for label in target if label not in elsewhere]
+            own = replace(own, where=replace(own.where, target=kept)) if kept else None
+        options.append(own)
     return options
 
 

@@ -228,3 +228,16 @@ def test_lists_of_another_form_are_refused(name: str) -> None:
         with pytest.raises((TypeError, ValueError), match=rf"in its lists, got |the {name} must have its"):
             use(stock)
     assert (index.ntotal, stock.ntotal) == (0, len(twice))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plain_searches_name_a_wrong_argument(kind: str) -> None:
+    index = filled(kind)
+    for search in (index.search, index.search_and_reconstruct):
+        assert_array_equal(search(RAW[:3].tolist(), 2)[1], search(RAW[:3], np.int64(2))[1])
+        with pytest.raises(ValueError, match="k must be at least 1, got 0"):
+            search(RAW[:3], 0)
+        with pytest.raises(ValueError, match=rf"x must have shape \(n, {D}\), got \({D},\)"):
+            search(RAW[0], 2)
+    with pytest.raises(ValueError, match=rf"x must have shape \(n, {D}\), got \(3, {D - 1}\)"):
+        index.range_search(RAW[:3, 1:], 0.5)

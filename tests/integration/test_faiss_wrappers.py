@@ -105,7 +105,7 @@ def test_shards_may_renumber_ids() -> None:
             shards.search(X[:1], 1, params=cfe.EvidenceParameters(labels=0, **by_ids))
 
 
-def test_classes_of_one_shard_may_be_excluded_from_all() -> None:
+def test_classes_of_one_shard_may_be_excluded_or_wanted_in_all() -> None:
     shards, whole = faiss.IndexShards(D, False, False), cfe.IndexEvidenceFlat(D)
     for first, names in ((0, ["a", "b"]), (300, ["b", "c"])):
         part, labels = cfe.IndexEvidenceFlat(D), np.array(names)[LABELS[first : first + 300] % 2]
@@ -115,6 +115,11 @@ def test_classes_of_one_shard_may_be_excluded_from_all() -> None:
     for excluded in ([["c"], [], ["a", "b"]], np.array([["a"], ["c"], ["b"]])):
         params = cfe.EvidenceParameters(labels=["a", "b", "c"], exclude_labels=excluded)
         assert_same(shards.search(X[:3], 5, params=params), whole.search(X[:3], 5, params=params))
+    for target in ("a", ["a", "c"], "b"):
+        params = cfe.EvidenceParameters(["a", "b", "c"], where=cfe.Constraints(target=target))
+        assert_same(shards.search(X[:3], 5, params=params), whole.search(X[:3], 5, params=params))
+    with pytest.raises(ValueError, match=r"where.target must be labels of the index"):
+        shards.search(X[:1], 5, params=cfe.EvidenceParameters("a", where=cfe.Constraints(target="d")))
     with pytest.raises(ValueError, match="exclude_labels must hold stored labels, got 'd'"):
         shards.search(X[:1], 5, params=cfe.EvidenceParameters(labels="a", exclude_labels=[["d"]]))
     with pytest.raises(TypeError, match="exclude_labels must hold one sequence for each"):
