@@ -353,8 +353,8 @@ def _summary(table: Frame, confidence: float) -> dict[str, Any]:
     tpr, fpr = (largest_gap(x, n, (1 + confidence) / 2) for x, n in ((tp, tp + fn), (fp, fp + tn)))
     for end in ("", "_low", "_high"):
         line |= {f"{name}_difference{end}": gap[f"difference{end}"] for name, gap in (("tpr", tpr), ("fpr", fpr))}
-        line[f"equalised_odds_difference{end}"] = max(tpr[f"difference{end}"], fpr[f"difference{end}"])
-        line[f"equalised_odds_ratio{end}"] = min(tpr[f"ratio{end}"], fpr[f"ratio{end}"])
+        line[f"equalised_odds_difference{end}"] = float(np.maximum(tpr[f"difference{end}"], fpr[f"difference{end}"]))
+        line[f"equalised_odds_ratio{end}"] = float(np.minimum(tpr[f"ratio{end}"], fpr[f"ratio{end}"]))
     return line
 
 
