@@ -202,11 +202,10 @@ def group_metrics(  # noqa: PLR0913
         Attributes whose values are the groups: an array, list or Series (n,); a matrix (n, m), a mapping from names to
         arrays, or a DataFrame.
     favourable
-        The class or classes that count as selected, together, by number or by name; a number is a name if all names are
-        whole numbers. By default each class in turn, against the rest.
+        The classes that count as selected, together, by number or name (where all names are whole numbers, a number is
+        a name); by default each class in turn, against the rest.
     intersections
-        Tuples of attributes whose combinations are groups, too; by default all attributes together, if there are
-        several.
+        Tuples of attributes whose combinations are groups, too; by default all attributes together, if several.
     bins
         Cuts of numbers into groups, as in :func:`cfe_faiss.audit.groups.groupings`.
     class_names
@@ -231,8 +230,8 @@ def group_metrics(  # noqa: PLR0913
     § 1607.4 D, the "four-fifths rule") and of New York City's Local Law 144. Equalised odds: Hardt, Price & Srebro,
     NIPS 2016. Rates have Wilson's interval at the level confidence^(1/G) for G groups (Šidák). Ratios and differences
     have the intervals of Koopman (Biometrics 40, 1984) and Newcombe (Statistics in Medicine 17, 1998), with Tukey's
-    studentized range in place of the normal quantile. Intervals of rates hold less often for many small groups with
-    rates near 0 or 1: all 20 at once in 77 % of samples, ten groups of 30 people, at a rate of 98 %.
+    studentized range in place of the normal quantile. Rates of many small groups near 0 or 1 are within their
+    intervals less often: of 20 groups, ten with 30 people, at a rate of 98 %, all in 77 % of samples.
 
     Examples
     --------
@@ -353,8 +352,8 @@ def _summary(table: Frame, confidence: float) -> dict[str, Any]:
     tpr, fpr = (largest_gap(x, n, (1 + confidence) / 2) for x, n in ((tp, tp + fn), (fp, fp + tn)))
     for end in ("", "_low", "_high"):
         line |= {f"{name}_difference{end}": gap[f"difference{end}"] for name, gap in (("tpr", tpr), ("fpr", fpr))}
-        line[f"equalised_odds_difference{end}"] = max(tpr[f"difference{end}"], fpr[f"difference{end}"])
-        line[f"equalised_odds_ratio{end}"] = min(tpr[f"ratio{end}"], fpr[f"ratio{end}"])
+        line[f"equalised_odds_difference{end}"] = float(np.maximum(tpr[f"difference{end}"], fpr[f"difference{end}"]))
+        line[f"equalised_odds_ratio{end}"] = float(np.minimum(tpr[f"ratio{end}"], fpr[f"ratio{end}"]))
     return line
 
 

@@ -175,7 +175,8 @@ class _Parser(argparse.ArgumentParser):
         if choice:
             hint = did_you_mean(choice[1], [name.strip(" '") for name in choice[2].split(",")])
         elif option:
-            hint = did_you_mean(option[1], self._options())
+            known = self._options()
+            hint = "; other commands have this option" if option[1] in known else did_you_mean(option[1], known)
         raise ValueError(f"{message}{hint} (see {self.prog} --help)")
 
     def _options(self) -> list[str]:

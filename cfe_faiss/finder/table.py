@@ -89,7 +89,7 @@ def table_fields(frame: Any, model: Any, roles: Roles, encoder: Any) -> dict[str
 def as_frame(frame: Any, id_column: Any = None) -> "tuple[pd.DataFrame, Array | None]":
     """Return a table with rows 0..n-1 and texts as column names, and the index of a pandas frame if it holds ids.
 
-    Ids in a file stay as they are written: "007" is no number.
+    Ids in a file stay as written: "007" is no number.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def as_frame(frame: Any, id_column: Any = None) -> "tuple[pd.DataFrame, Array | 
 
 
 def _check_index(argument: str, values: Any, frame: Any) -> None:
-    """Raise ValueError if the pandas index of values says that their rows are in another order than those of frame."""
+    """Raise ValueError if the pandas index of values says that their rows are in another order than in frame."""
     import pandas as pd
 
     if isinstance(values, pd.Series | pd.DataFrame):
@@ -356,7 +356,7 @@ def table_encoder(frame: Any, *, scale: bool = True) -> Any:
 
     Numbers are standardised; a missing number becomes the mean, and a further column marks it. Each value of any other
     column becomes a column of 0 and 1; missing values count as one more value. A column of one value,
-    which would make all rows more alike, is left out.
+    which would make all rows more similar, is left out.
 
     Parameters
     ----------

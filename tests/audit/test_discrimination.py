@@ -142,7 +142,7 @@ def test_sensitive_attributes_stand_first(graph) -> None:
 def test_values_of_one_node_and_of_all_nodes_score_as_expected() -> None:
     index = cfe.IndexEvidenceFlat(4)
     index.add_with_labels(np.eye(4) + 0.1, [0, 1, 0, 1])
-    found = scores_of(index, {"one": list("abbb"), "all": list("cccc")}, k=2).set_index("value")
+    found = scores_of(index, {"one": list("abbb"), "same": list("cccc")}, k=2).set_index("value")
     assert found.loc[["a", "c"], "score"].tolist() == found.loc[["a", "c"], "expected"].tolist() == [1, 0]
 
 

@@ -411,3 +411,17 @@ def test_names_of_groups_tell_them_apart() -> None:
         features, crossed = {name: ["x", "y"] for name in names}, [names[:2]] if len(names) > 1 else []
         with pytest.raises(ValueError, match=words):
             audit.group_metrics(y_pred=[0, 1], sensitive_features=features, intersections=crossed)
+
+
+@pytest.mark.parametrize("rare", [0, 1])
+def test_equalised_odds_need_both_true_classes(rare: int) -> None:
+    rng = np.random.default_rng(0)
+    sex, truth = rng.choice(["f", "m"], 400), np.where(np.arange(400) < 6, rare, 1 - rare)
+    metrics = audit.group_metrics(
+        y_true=truth, y_pred=rng.integers(0, 2, 400), sensitive_features={"sex": sex}, favourable=1
+    )
+    line = metrics.summary.iloc[0]
+    known, lacking = ("fpr", "tpr") if rare else ("tpr", "fpr")
+    assert line[f"{known}_difference"] >= 0
+    names = [f"equalised_odds_{name}{end}" for name in ("difference", "ratio") for end in ("", "_low", "_high")]
+    assert line[[f"{lacking}_difference", *names]].isna().all()

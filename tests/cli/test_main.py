@@ -30,7 +30,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("info", "arguments are required: INDEX .see cfe-faiss info --help."),
         ("info nowhere.cfe", r"nowhere\.cfe: No such file or directory"),
         ("info x.npy", "is not an evidence index, or was cut short"),
-        ("info flat.cfe --csv", "unrecognized arguments: --csv"),
+        ("info flat.cfe --csv", "unrecognized arguments: --csv; other commands have this option"),
         ("local flat.cfe --nodes a", "--nodes must be node numbers or a file, got a"),
         ("local flat.cfe --nodes 3", "nodes must be in the index, got 3, which is not"),
         ("local flat.cfe --nodes -1", r"nodes must lie in 0\.\.2\*\*63-2, got -1"),

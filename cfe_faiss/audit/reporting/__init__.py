@@ -73,8 +73,7 @@ def report(  # noqa: PLR0913
     Parameters
     ----------
     finder
-        The rows of its index with a predicted class are audited. Its model is called for the flip test, which is left
-        out without one.
+        Its searched rows with a predicted class are audited. Its model, if it has one, is called for the flip test.
     path
         The page to write; its name must end in ".html".
     sensitive

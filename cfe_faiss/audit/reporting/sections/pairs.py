@@ -262,8 +262,8 @@ def balance_section(inputs: Inputs) -> Section:
         return inputs.section("balance", values, missing="no_side")
     lines = (line for name in inputs.attributes for line in _lines(inputs.attributes[name]))
     rows = [_balance_row(*line, of_a, sides) for line in lines]
-    rows.sort(key=lambda row: -row["distance"])
-    over, before = (sum((row[key] or 0) > GUIDE for row in rows) for key in ("distance", "distance_all"))
+    rows.sort(key=lambda row: -_apart(row, "pairs"))
+    over, before = (sum(_apart(row, side) > GUIDE for row in rows) for side in ("pairs", "all"))
     values |= {"over": over, "before": before, "count": len(rows)}
     return inputs.section("balance", values, tables={"balance": rows})
 
@@ -315,11 +315,17 @@ def _balance_row(
         **{f"mean_{side}": mean for side, mean in means.items()},
         "smd_all": smd_all,
         "smd_pairs": smd_pairs,
-        "distance": abs(smd_pairs or 0.0),
+        "distance": None if smd_pairs is None else abs(smd_pairs),
         "distance_all": None if smd_all is None else abs(smd_all),
         "differing": _mean((pair_a != pair_b).astype(np.float64)),
         "pairs": int(both.sum()),
     }
+
+
+def _apart(row: dict[str, Any], side: str) -> float:
+    """Return the absolute standardised difference; infinite for different means without a spread, 0 without means."""
+    a, b, difference = row[f"mean_a_{side}"], row[f"mean_b_{side}"], row[f"smd_{side}"]
+    return 0.0 if a is None or b is None else np.inf if difference is None else abs(difference)
 
 
 def _mean(numbers: Floats) -> float | None:

@@ -77,3 +77,10 @@ def test_three_classes_need_a_favourable_one():
     found = section(*options, favourable=0)
     assert found.tables[0].rows[0]["pairs"] == 1
     assert "1 pair without a side decided" in found.limits[-1]
+
+
+def test_different_means_without_a_spread_are_out_of_balance():
+    found = section({"sex": ["f", "f", "f", "m", "m", "m"], "age": [1.0, 2, 3, 1, 2, 3]}, [1, 1, 1, 0, 0, 0], [0], [3])
+    first = found.tables[0].rows[0]
+    assert (first["attribute"], first["smd_pairs"], first["distance"]) == ("sex", None, None)
+    assert found.headline.startswith("2 of 3 differences within the pairs exceed 0.1 standard deviations")
