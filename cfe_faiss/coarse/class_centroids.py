@@ -252,18 +252,18 @@ class Routes:
         found: Bools = keys[np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)] == wanted
         return found
 
-    def lists(self, X: Floats, labels: Int32s, nprobe: int, *, threads: int = 1) -> Ints:
+    def lists(self, X: Floats, labels: Int32s, nprobe: int) -> Ints:
         """Return the ``nprobe`` lists per query whose other-class rows are nearest, nearest first, padded with -1.
 
         Arguments and result are as in :func:`nearest_lists`, with the labels of the queries, (nq,) int32. The ranking
         for a query does not depend on the other queries.
         """
-        return ranked(self.native, self.nlist, X, labels, nprobe, threads)
+        return ranked(self.native, self.nlist, X, labels, nprobe)
 
-    def all_lists(self, X: Floats, labels: Int32s, *, threads: int = 1) -> Ints:
+    def all_lists(self, X: Floats, labels: Int32s) -> Ints:
         """Return all lists of the first partition that may hold evidence of each query, nearest first, then -1."""
         found = np.empty((len(X), self.nlist), np.int64)
-        self.native.rank_all(X, labels, found, threads)
+        self.native.rank_all(X, labels, found)
         return found
 
     @derived
@@ -275,10 +275,10 @@ class Routes:
         return ClassCentroids(*own, *of_clusters, METRICS.index(self.metric), self.center)
 
 
-def ranked(centroids: ClassCentroids, nlist: int, X: Floats, labels: Int32s, nprobe: int, threads: int = 1) -> Ints:
+def ranked(centroids: ClassCentroids, nlist: int, X: Floats, labels: Int32s, nprobe: int) -> Ints:
     """Return the ``nprobe`` nearest lists of each query, as :meth:`Routes.lists` does."""
     if nprobe >= len(centroids):
         return np.tile(np.arange(nlist), (len(X), 1))
     best = np.empty((len(X), nprobe), np.int64)
-    centroids.rank(X, labels, best, threads)
+    centroids.rank(X, labels, best)
     return best
