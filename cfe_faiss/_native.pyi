@@ -550,7 +550,7 @@ class ClassCentroids:
         list get a separate mean there.
         """
 
-    def rank(self, X: NDArray[np.float32], labels: NDArray[np.int32], found: NDArray[np.int64]) -> None:
+    def rank(self, X: NDArray[np.float32], labels: NDArray[np.int32], found: NDArray[np.int64], threads: int) -> None:
         """Write the nearest lists of each row of X to ``found``, (nq, nprobe), nearest first, -1 for none."""
 
     def rank_all(self, X: NDArray[np.float32], labels: NDArray[np.int32], found: NDArray[np.int64]) -> None:

@@ -275,10 +275,10 @@ class Routes:
         return ClassCentroids(*own, *of_clusters, METRICS.index(self.metric), self.center)
 
 
-def ranked(centroids: ClassCentroids, nlist: int, X: Floats, labels: Int32s, nprobe: int) -> Ints:
+def ranked(centroids: ClassCentroids, nlist: int, X: Floats, labels: Int32s, nprobe: int, threads: int = 1) -> Ints:
     """Return the ``nprobe`` nearest lists of each query, as :meth:`Routes.lists` does."""
     if nprobe >= len(centroids):
         return np.tile(np.arange(nlist), (len(X), 1))
     best = np.empty((len(X), nprobe), np.int64)
-    centroids.rank(X, labels, best)
+    centroids.rank(X, labels, best, threads)
     return best

@@ -37,17 +37,23 @@ void make_class_centroids(ClassCentroids* place, Vectors means, Flags filled, La
       {cluster_means, cluster_starts, cluster_lists});
 }
 
-using Rank = void (ClassCentroids::*)(const Vectors&, Labels, const Ids&, const Watch&) const;
-
-template <Rank rank_lists>
-void rank(const ClassCentroids& centroids, Vectors X, Labels labels, Ids found) {
+void check_ranking(const ClassCentroids& centroids, const Vectors& X, Labels labels, const Ids& found) {
   check_shape("X", X, X.rows, centroids.d());
   check_length("labels", labels.size(), X.rows);
   check_length("found", found.rows, X.rows);
   require(found.columns <= centroids.size(), "no more lists may be wanted than there are");
-  if (found.size() == 0) return;
+}
+
+void rank(const ClassCentroids& centroids, Vectors X, Labels labels, Ids found, int threads) {
+  check_ranking(centroids, X, labels, found);
   const LongCall call;
-  (centroids.*rank_lists)(X, labels, found, call.watch);
+  if (found.size() > 0) centroids.rank(X, labels, found, threads, call.watch);
+}
+
+void rank_all(const ClassCentroids& centroids, Vectors X, Labels labels, Ids found) {
+  check_ranking(centroids, X, labels, found);
+  const LongCall call;
+  if (found.size() > 0) centroids.rank_all(X, labels, found, call.watch);
 }
 
 }  // namespace
@@ -63,8 +69,8 @@ void bind_coarse(nb::module_& module) {
            without_gil)
       .def("with_changes", &ClassCentroids::with_changes, "rows"_a, "lists"_a, "small_share"_a, without_gil)
       .def_prop_ro("changed", &ClassCentroids::changed)
-      .def("rank", rank<&ClassCentroids::rank>, "X"_a, "labels"_a, "found"_a)
-      .def("rank_all", rank<&ClassCentroids::rank_all>, "X"_a, "labels"_a, "found"_a)
+      .def("rank", rank, "X"_a, "labels"_a, "found"_a, "threads"_a)
+      .def("rank_all", rank_all, "X"_a, "labels"_a, "found"_a)
       .def("__len__", &ClassCentroids::size);
 }
 

@@ -12,7 +12,8 @@ namespace cfe {
 
 namespace {
 
-constexpr std::size_t kMaximaForEach = 3;  // per list probed
+constexpr std::size_t kQueriesOfTask = 128;  // of a thread's task
+constexpr std::size_t kMaximaForEach = 3;    // per list probed
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 constexpr double kLongestMean = 1e16, kLargestLast = 1e32;  // of sound means: no score overflows
 constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::min();
@@ -424,11 +425,13 @@ void ClassCentroids::rank(std::span<const float> x, std::int32_t label, std::spa
 }
 
 void ClassCentroids::rank(const Matrix<const float>& X, std::span<const std::int32_t> labels,
-                          const Matrix<std::int64_t>& lists, const Watch& watch) const {
+                          const Matrix<std::int64_t>& lists, int threads, const Watch& watch) const {
   assert(X.columns == d() && labels.size() == X.rows && lists.rows == X.rows);
-  Scratch scratch;
-  parallel_for(
-      X.rows, 1, [&](std::size_t q) { rank(X[q], labels[q], lists[q], scratch); }, watch);
+  const auto some = [&](std::size_t first, std::size_t stop) {
+    Scratch scratch;
+    for (std::size_t q = first; q < stop; ++q) rank(X[q], labels[q], lists[q], scratch);
+  };
+  parallel_runs(X.rows, kQueriesOfTask, threads, some, watch);
 }
 
 void ClassCentroids::rank_all(const Matrix<const float>& X, std::span<const std::int32_t> labels,

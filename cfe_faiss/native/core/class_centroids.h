@@ -91,7 +91,7 @@ class ClassCentroids {
 
   // The same for each row of X.
   void rank(const Matrix<const float>& X, std::span<const std::int32_t> labels, const Matrix<std::int64_t>& lists,
-            const Watch& watch) const;
+            int threads, const Watch& watch) const;
 
   // Writes all of the first lists.columns lists that are not empty, nearest first, then -1; for each row of X.
   void rank_all(const Matrix<const float>& X, std::span<const std::int32_t> labels, const Matrix<std::int64_t>& lists,

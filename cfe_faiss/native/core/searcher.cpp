@@ -225,7 +225,7 @@ void Searcher::search_some(const LargeGroups& groups, std::size_t first, std::si
   if (everywhere)
     centroids_.rank_all(means, group_labels, found, {});
   else
-    centroids_.rank(means, group_labels, found, {});
+    centroids_.rank(means, group_labels, found, 1, {});
 
   for (const std::int64_t q : near.order) {
     order.push_back(own[static_cast<std::size_t>(q)]);

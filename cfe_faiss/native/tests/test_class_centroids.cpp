@@ -76,7 +76,8 @@ void check_ranking(const Sample& sample, const Means& means, const ClassCentroid
   for (std::size_t q = 0; q < queries.rows; ++q) labels[q] = static_cast<std::int32_t>(q % 6) - 1;
   std::vector<std::int64_t> lists(queries.rows * nprobe), whole(queries.rows * centroids.size());
   ClassCentroids::Scratch scratch;
-  centroids.rank(queries, labels, {lists.data(), queries.rows, nprobe}, nullptr);
+  for (const int threads : {3, 1})
+    centroids.rank(queries, labels, {lists.data(), queries.rows, nprobe}, threads, nullptr);
   centroids.rank_all(queries, labels, {whole.data(), queries.rows, centroids.size()}, nullptr);
   for (std::size_t q = 0; q < queries.rows; ++q) {
     const auto all = numbers_below(centroids.size());
