@@ -26,6 +26,7 @@ constexpr std::int64_t kListsForEach = 64;
 // From this number of lists and dimensions on, comparing bytes first is faster than comparing floats only.
 constexpr std::size_t kListsForBytes = 256;
 constexpr std::size_t kDimensionsForBytes = 32;
+constexpr std::size_t kNumbersForBytes = std::size_t{1} << 17;  // or with means that exceed the cache of a core
 constexpr std::size_t kMostOfAnyLength = std::size_t{1} << 13;  // bytes of a mean that is no unit vector
 constexpr std::size_t kListsOfAll = 6;  // with nprobe above a sixth of all lists, bytes exclude too few
 
@@ -193,7 +194,8 @@ ClassCentroids::ClassCentroids(const ListMeans& of, const ListClusters& clusters
     }
   }
   const std::size_t most = metric_ == Metric::kCosine ? kMostBytes : kMostOfAnyLength;
-  by_bytes_ = kernels().has_bytes && lists >= kListsForBytes && d() >= kDimensionsForBytes && d() < most;
+  const bool many = lists >= kListsForBytes || lists * length_ >= kNumbersForBytes;
+  by_bytes_ = kernels().has_bytes && many && d() >= kDimensionsForBytes && d() < most;
   if (by_bytes_) round_to_bytes();
 }
 
