@@ -263,7 +263,7 @@ Rows Table::rows(const RowsFormat& format, bool sorted) {
   require(sorted || nlist() == 1, "only the rows of a single list may be in any order");
   const bool coded = vector_size() > 0;
   if (labels_.is_scattered()) labels_.flatten(sizes_);
-  RowsMemory memory{.starts = {0}, .codes = {}, .ids = {}, .labels = {}, .sorted = sorted};
+  RowsMemory memory{.starts = {0}, .codes = {}, .ids = {}, .labels = {}, .pq_codes = {}, .sorted = sorted};
   for (std::size_t list = 0; list < nlist(); ++list) {
     const auto* codes = reinterpret_cast<const std::uint8_t*>(places_[list].codes);
     memory.starts.push_back(memory.starts.back() + static_cast<std::int64_t>(sizes_[list]));

@@ -30,7 +30,7 @@ struct RowsMemory {
   std::vector<const std::uint8_t*> codes;
   std::vector<const std::int64_t*> ids;
   std::vector<const std::int32_t*> labels;
-  std::vector<const std::uint8_t*> pq_codes = {};
+  std::vector<const std::uint8_t*> pq_codes;
   std::size_t pq_code_size = 0;
   bool sorted = true;            // whether labels ascend within each list
   SharedLabels all_labels = {};  // of all rows, if they are consecutive
@@ -62,7 +62,7 @@ class Rows {
   // not fit the lists.
   void check_by(std::vector<std::shared_ptr<const ListChecks>> parts, std::span<const std::int64_t> owners);
   // Each throws std::invalid_argument if the checksum of a list does not match. Readers of codes or ids by `view`,
-  // `codes_of`, `ids_of`, `row` or `id` call one of them first. Numbers below 0 are ignored. A number of a list of
+  // `codes_of` or `ids_of` call one of them first. Numbers below 0 are ignored. A number of a list of
   // references stands for all lists, as references may lead to any.
   void check_list(std::size_t list) const {
     if (!parts_.empty()) check_both(list);

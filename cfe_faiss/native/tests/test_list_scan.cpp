@@ -140,7 +140,8 @@ TEST(of_the_best_by_codes_the_best_by_vectors_are_found) {
   const Sample sample(d, {1, 0, 30, 17}, 5);
   std::mt19937 generator(2);
   std::vector<std::vector<std::uint8_t>> pq_codes;
-  RowsMemory memory{.starts = sample.starts, .codes = {}, .ids = {}, .labels = {}, .pq_code_size = parts};
+  RowsMemory memory{
+      .starts = sample.starts, .codes = {}, .ids = {}, .labels = {}, .pq_codes = {}, .pq_code_size = parts};
   for (std::size_t list = 0; list < sample.nlist(); ++list) {
     pq_codes.emplace_back(parts * sample.own_ids[list].size());
     for (std::uint8_t& code : pq_codes.back()) code = static_cast<std::uint8_t>(generator());

@@ -25,7 +25,7 @@ struct Lists {
     return reinterpret_cast<const std::uint8_t*>(values.data());
   }
   Rows rows() const {
-    RowsMemory memory{.starts = starts, .codes = codes, .ids = ids, .labels = {}};
+    RowsMemory memory{.starts = starts, .codes = codes, .ids = ids, .labels = {}, .pq_codes = {}};
     for (std::size_t list = 0; list < 3; ++list) memory.labels.push_back(labels.data() + starts[list]);
     return {{d, codec, levels}, std::move(memory)};
   }
@@ -50,7 +50,7 @@ TEST(rows_know_their_lists_ids_and_labels) {
 }
 
 TEST(rows_may_be_none) {
-  const Rows rows({3, Codec::kFp16, {}}, {.starts = {0}, .codes = {}, .ids = {}, .labels = {}});
+  const Rows rows({3, Codec::kFp16, {}}, {.starts = {0}, .codes = {}, .ids = {}, .labels = {}, .pq_codes = {}});
   CHECK(rows.size() == 0 && rows.nlist() == 0 && rows.row_size() == 6);
 }
 
