@@ -553,7 +553,9 @@ class ClassCentroids:
     def rank(self, X: NDArray[np.float32], labels: NDArray[np.int32], found: NDArray[np.int64], threads: int) -> None:
         """Write the nearest lists of each row of X to ``found``, (nq, nprobe), nearest first, -1 for none."""
 
-    def rank_all(self, X: NDArray[np.float32], labels: NDArray[np.int32], found: NDArray[np.int64]) -> None:
+    def rank_all(
+        self, X: NDArray[np.float32], labels: NDArray[np.int32], found: NDArray[np.int64], threads: int
+    ) -> None:
         """Write which of the first lists hold anything to ``found``, (nq, lists), nearest first, then -1."""
 
 # --- queries that are searched one by one or in groups ---

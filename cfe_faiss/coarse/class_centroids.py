@@ -252,18 +252,18 @@ class Routes:
         found: Bools = keys[np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)] == wanted
         return found
 
-    def lists(self, X: Floats, labels: Int32s, nprobe: int) -> Ints:
+    def lists(self, X: Floats, labels: Int32s, nprobe: int, *, threads: int = 1) -> Ints:
         """Return the ``nprobe`` lists per query whose other-class rows are nearest, nearest first, padded with -1.
 
         Arguments and result are as in :func:`nearest_lists`, with the labels of the queries, (nq,) int32. The ranking
         for a query does not depend on the other queries.
         """
-        return ranked(self.native, self.nlist, X, labels, nprobe)
+        return ranked(self.native, self.nlist, X, labels, nprobe, threads)
 
-    def all_lists(self, X: Floats, labels: Int32s) -> Ints:
+    def all_lists(self, X: Floats, labels: Int32s, *, threads: int = 1) -> Ints:
         """Return all lists of the first partition that may hold evidence of each query, nearest first, then -1."""
         found = np.empty((len(X), self.nlist), np.int64)
-        self.native.rank_all(X, labels, found)
+        self.native.rank_all(X, labels, found, threads)
         return found
 
     @derived

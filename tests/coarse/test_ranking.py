@@ -110,7 +110,7 @@ def test_all_lists_match_one_query_after_the_other(
     X, labels = some_queries(rng, routes, nq)
     expected = ranked_lists(routes, X, labels, lists)
     for first in {1, (lists + 1) // 2, lists}:
-        found = replace(routes, nlist=first).all_lists(X, labels)
+        found = replace(routes, nlist=first).all_lists(X, labels, threads=threads)
         assert_array_equal(found, ranked_lists(routes, X, labels, first))
     for nprobe in {1, min(10, lists), lists}:
         best = ranked(replace(routes, second_level=SecondLevel.none(5)), X, labels, nprobe)

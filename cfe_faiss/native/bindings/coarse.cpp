@@ -37,23 +37,17 @@ void make_class_centroids(ClassCentroids* place, Vectors means, Flags filled, La
       {cluster_means, cluster_starts, cluster_lists});
 }
 
-void check_ranking(const ClassCentroids& centroids, const Vectors& X, Labels labels, const Ids& found) {
+using Rank = void (ClassCentroids::*)(const Vectors&, Labels, const Ids&, int, const Watch&) const;
+
+template <Rank rank_lists>
+void rank(const ClassCentroids& centroids, Vectors X, Labels labels, Ids found, int threads) {
   check_shape("X", X, X.rows, centroids.d());
   check_length("labels", labels.size(), X.rows);
   check_length("found", found.rows, X.rows);
   require(found.columns <= centroids.size(), "no more lists may be wanted than there are");
-}
-
-void rank(const ClassCentroids& centroids, Vectors X, Labels labels, Ids found, int threads) {
-  check_ranking(centroids, X, labels, found);
+  if (found.size() == 0) return;
   const LongCall call;
-  if (found.size() > 0) centroids.rank(X, labels, found, threads, call.watch);
-}
-
-void rank_all(const ClassCentroids& centroids, Vectors X, Labels labels, Ids found) {
-  check_ranking(centroids, X, labels, found);
-  const LongCall call;
-  if (found.size() > 0) centroids.rank_all(X, labels, found, call.watch);
+  (centroids.*rank_lists)(X, labels, found, threads, call.watch);
 }
 
 }  // namespace
@@ -69,8 +63,8 @@ void bind_coarse(nb::module_& module) {
            without_gil)
       .def("with_changes", &ClassCentroids::with_changes, "rows"_a, "lists"_a, "small_share"_a, without_gil)
       .def_prop_ro("changed", &ClassCentroids::changed)
-      .def("rank", rank, "X"_a, "labels"_a, "found"_a, "threads"_a)
-      .def("rank_all", rank_all, "X"_a, "labels"_a, "found"_a)
+      .def("rank", rank<&ClassCentroids::rank>, "X"_a, "labels"_a, "found"_a, "threads"_a)
+      .def("rank_all", rank<&ClassCentroids::rank_all>, "X"_a, "labels"_a, "found"_a, "threads"_a)
       .def("__len__", &ClassCentroids::size);
 }
 

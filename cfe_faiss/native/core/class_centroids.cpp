@@ -12,6 +12,7 @@ namespace cfe {
 
 namespace {
 
+constexpr std::size_t kAtOnce = 8;           // queries scored together
 constexpr std::size_t kQueriesOfTask = 128;  // of a thread's task
 constexpr std::size_t kMaximaForEach = 3;    // per list probed
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
@@ -26,7 +27,6 @@ constexpr std::int64_t kListsForEach = 64;
 // From this number of lists and dimensions on, comparing bytes first is faster than comparing floats only.
 constexpr std::size_t kListsForBytes = 256;
 constexpr std::size_t kDimensionsForBytes = 32;
-constexpr std::size_t kNumbersForBytes = std::size_t{1} << 17;  // or with means that exceed the cache of a core
 constexpr std::size_t kMostOfAnyLength = std::size_t{1} << 13;  // bytes of a mean that is no unit vector
 constexpr std::size_t kListsOfAll = 6;  // with nprobe above a sixth of all lists, bytes exclude too few
 
@@ -194,8 +194,7 @@ ClassCentroids::ClassCentroids(const ListMeans& of, const ListClusters& clusters
     }
   }
   const std::size_t most = metric_ == Metric::kCosine ? kMostBytes : kMostOfAnyLength;
-  const bool many = lists >= kListsForBytes || lists * length_ >= kNumbersForBytes;
-  by_bytes_ = kernels().has_bytes && many && d() >= kDimensionsForBytes && d() < most;
+  by_bytes_ = kernels().has_bytes && lists >= kListsForBytes && d() >= kDimensionsForBytes && d() < most;
   if (by_bytes_) round_to_bytes();
 }
 
@@ -270,6 +269,10 @@ ClassCentroids::RunsOfLabel ClassCentroids::runs_of(std::int32_t label) const {
   return {0, &runs_[runs_of_label_[place]]};
 }
 
+std::span<const float> ClassCentroids::blocks_of(const Run& run) const {
+  return std::span(blocks_).subspan(run.first * length_ * kLanes, run.number * length_ * kLanes);
+}
+
 // --- scores ---
 
 void ClassCentroids::clear_empty(const Run& run, float* scores) const {
@@ -287,8 +290,7 @@ void ClassCentroids::score_run(std::span<const float> x, const Run& run, std::si
     kernels().bound_means(bytes_of(run), scratch.query, scores, upper);
     clear_empty(run, upper);
   } else {
-    kernels().dot_blocks(x, std::span(blocks_).subspan(run.first * length_ * kLanes, run.number * length_ * kLanes),
-                         scores);
+    kernels().dot_blocks({x.data(), 1, length_}, blocks_of(run), {scores, 1, run.lanes()});
   }
   clear_empty(run, scores);
 }
@@ -377,12 +379,12 @@ void ClassCentroids::score_lanes(std::span<const float> x, const Run* own, std::
   }
 }
 
-// Writes the best lists, given their scores, or bounds: 16 for each of scratch.blocks.
-void ClassCentroids::choose(std::span<const float> x, const Run* own, std::span<std::int64_t> lists,
+// Writes the best lists, given their scores, or bounds, from index `at` on: 16 for each of scratch.blocks.
+void ClassCentroids::choose(std::span<const float> x, const Run* own, std::size_t at, std::span<std::int64_t> lists,
                             Scratch& scratch) const {
   const std::size_t width = scratch.blocks.size() * kLanes;
-  const auto lower = std::span<const float>(scratch.scores).first(width);
-  const auto upper = scratch.by_bytes ? std::span<const float>(scratch.upper).first(width) : lower;
+  const auto lower = std::span<const float>(scratch.scores).subspan(at, width);
+  const auto upper = scratch.by_bytes ? std::span<const float>(scratch.upper).subspan(at, width) : lower;
   scratch.maxima.resize(padded(kMaximaForEach * lists.size()));
   at_least(scratch.places, width);
   const std::size_t number = kernels().near_best(lower, upper, lists.size(), scratch.maxima, scratch.places);
@@ -423,30 +425,80 @@ void ClassCentroids::rank(std::span<const float> x, std::int32_t label, std::spa
   const RunsOfLabel runs = runs_of(label);
   const std::size_t width = score_clusters(x, runs.first, scratch);
   replace_scores(x, label, runs.own, width, scratch);
-  choose(x, runs.own, lists, scratch);
+  choose(x, runs.own, 0, lists, scratch);
+}
+
+// --- many queries ---
+
+// Writes the scores of all lists, (queries, 16 * blocks), for queries that are compared with the same means.
+void ClassCentroids::score_batch(const Matrix<const float>& X, std::span<const std::int32_t> labels,
+                                 std::span<const std::size_t> queries, Scratch& scratch) const {
+  const std::size_t clusters = cluster_sizes_.size(), nq = queries.size();
+  const Run &first = runs_[runs_of(labels[queries[0]]).first], &last = *(&first + clusters - 1);
+  const Run all{first.first, last.first + last.number - first.first, first.first_empty, last.last_empty};
+  scratch.blocks.resize(all.number);
+  std::iota(scratch.blocks.begin(), scratch.blocks.end(), static_cast<std::int64_t>(all.first));
+  at_least(scratch.queries, nq * length_);
+  const Matrix<float> arranged{scratch.queries.data(), nq, length_};
+  for (std::size_t q = 0; q < nq; ++q) {
+    const auto x = extended(X[queries[q]], arranged[q]);
+    if (x.data() != arranged[q].data()) std::ranges::copy(x, arranged[q].begin());
+  }
+  at_least(scratch.scores, nq * all.lanes());
+  kernels().dot_blocks(arranged, blocks_of(all), {scratch.scores.data(), nq, all.lanes()});
+  for (std::size_t q = 0; q < nq; ++q) {
+    clear_empty(all, scratch.scores.data() + q * all.lanes());
+    scratch.offsets.assign(clusters, static_cast<std::int64_t>(q * all.lanes()));
+    const std::int32_t label = labels[queries[q]];
+    replace_scores(arranged[q], label, runs_of(label).own, nq * all.lanes(), scratch);
+  }
+}
+
+// Calls take(query, at, scratch) for each row of X, whose scores begin at index `at`.
+template <class Take>
+void ClassCentroids::in_batches(const Matrix<const float>& X, std::span<const std::int32_t> labels, int threads,
+                                const Watch& watch, const Take& take) const {
+  if (size() == 0) return;
+  // The first run of each query. Queries of the same run are consecutive in `order`.
+  std::vector<std::size_t> order(X.rows), runs(X.rows);
+  for (std::size_t q = 0; q < X.rows; ++q) runs[q] = runs_of(labels[q]).first;
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return runs[a] < runs[b]; });
+  const auto some = [&](std::size_t first, std::size_t stop) {
+    Scratch scratch;
+    for (std::size_t last; first < stop; first = last) {
+      last = first + 1;
+      while (last < stop && last - first < kAtOnce && runs[order[last]] == runs[order[first]]) ++last;
+      score_batch(X, labels, std::span(order).subspan(first, last - first), scratch);
+      for (std::size_t q = first; q < last; ++q) take(order[q], (q - first) * scratch.blocks.size() * kLanes, scratch);
+    }
+  };
+  parallel_runs(X.rows, kQueriesOfTask, threads, some, watch);
 }
 
 void ClassCentroids::rank(const Matrix<const float>& X, std::span<const std::int32_t> labels,
                           const Matrix<std::int64_t>& lists, int threads, const Watch& watch) const {
   assert(X.columns == d() && labels.size() == X.rows && lists.rows == X.rows);
-  const auto some = [&](std::size_t first, std::size_t stop) {
+  const auto one_by_one = [&](std::size_t first, std::size_t stop) {
     Scratch scratch;
     for (std::size_t q = first; q < stop; ++q) rank(X[q], labels[q], lists[q], scratch);
   };
-  parallel_runs(X.rows, kQueriesOfTask, threads, some, watch);
+  if (!cluster_means_.empty() || X.rows == 1) return parallel_runs(X.rows, kQueriesOfTask, threads, one_by_one, watch);
+  in_batches(X, labels, threads, watch,
+             [&](std::size_t q, std::size_t at, Scratch& scratch) { choose({}, nullptr, at, lists[q], scratch); });
 }
 
 void ClassCentroids::rank_all(const Matrix<const float>& X, std::span<const std::int32_t> labels,
-                              const Matrix<std::int64_t>& lists, const Watch& watch) const {
+                              const Matrix<std::int64_t>& lists, int threads, const Watch& watch) const {
   assert(X.columns == d() && labels.size() == X.rows && lists.rows == X.rows && lists.columns <= size());
-  Scratch scratch;
-  std::vector<std::int64_t> all(size());
-  const auto is_wanted = [&](std::int64_t list) { return list >= 0 && list < std::ssize(lists[0]); };
-  const auto rank_one = [&](std::size_t q) {
-    rank(X[q], labels[q], all, scratch);
-    std::ranges::fill(std::ranges::copy_if(all, lists[q].begin(), is_wanted).out, lists[q].end(), std::int64_t{-1});
-  };
-  parallel_for(X.rows, 1, rank_one, watch);
+  in_batches(X, labels, threads, watch, [&](std::size_t q, std::size_t at, Scratch& scratch) {
+    const auto score = [&](std::int64_t j) { return scratch.scores[at + static_cast<std::size_t>(lanes_[j])]; };
+    scratch.ids.clear();
+    for (std::size_t j = 0; j < lists.columns; ++j)
+      if (score(static_cast<std::int64_t>(j)) > kNothing) scratch.ids.push_back(static_cast<std::int64_t>(j));
+    std::ranges::stable_sort(scratch.ids, std::ranges::greater{}, score);
+    std::fill(std::ranges::copy(scratch.ids, lists[q].begin()).out, lists[q].end(), std::int64_t{-1});
+  });
 }
 
 }  // namespace cfe

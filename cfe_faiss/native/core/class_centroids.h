@@ -59,7 +59,7 @@ class ChangedLists {
 };
 
 // Ranks lists for queries, nearest first and of equals the smallest number. Scores have the same bits at every
-// instruction set; see kernels/dot_blocks.h.
+// instruction set, and for one query or several; see kernels/dot_blocks.h.
 class ClassCentroids {
  public:
   // Copies its arguments. Throws std::invalid_argument if they do not fit each other.
@@ -95,7 +95,7 @@ class ClassCentroids {
 
   // Writes all of the first lists.columns lists that are not empty, nearest first, then -1; for each row of X.
   void rank_all(const Matrix<const float>& X, std::span<const std::int32_t> labels, const Matrix<std::int64_t>& lists,
-                const Watch& watch) const;
+                int threads, const Watch& watch) const;
 
  private:
   // Blocks of the lists of one cluster, or of the lists in which one class has its own mean.
@@ -117,6 +117,7 @@ class ClassCentroids {
   void add_run(const ListMeans& means, std::span<const std::int64_t> rows);
   void round_to_bytes();
   ByteMeans bytes_of(const Run& run) const;
+  std::span<const float> blocks_of(const Run& run) const;
   RunsOfLabel runs_of(std::int32_t label) const;
   std::span<const float> extended(std::span<const float> x, std::span<float> memory) const;
   void set_query(std::span<const float> x, Scratch& scratch) const;
@@ -128,7 +129,13 @@ class ClassCentroids {
   void choose_clusters(std::span<const float> x, std::size_t nprobe, Scratch& scratch) const;
   std::size_t score_clusters(std::span<const float> x, std::size_t first, Scratch& scratch) const;
   void score_lanes(std::span<const float> x, const Run* own, std::size_t number, Scratch& scratch) const;
-  void choose(std::span<const float> x, const Run* own, std::span<std::int64_t> lists, Scratch& scratch) const;
+  void choose(std::span<const float> x, const Run* own, std::size_t at, std::span<std::int64_t> lists,
+              Scratch& scratch) const;
+  void score_batch(const Matrix<const float>& X, std::span<const std::int32_t> labels,
+                   std::span<const std::size_t> queries, Scratch& scratch) const;
+  template <class Take>
+  void in_batches(const Matrix<const float>& X, std::span<const std::int32_t> labels, int threads, const Watch& watch,
+                  const Take& take) const;
 
   Metric metric_;
   std::vector<float> origin_;                // the center of the means, (d,), unless they are unit vectors

@@ -53,7 +53,7 @@ struct Kernels {
                              std::size_t copies, std::int64_t* memory, float* D, std::int64_t* I);
 
   // dot_blocks.h
-  void (*dot_blocks)(std::span<const float> x, std::span<const float> blocks, float* scores);
+  void (*dot_blocks)(const Matrix<const float>& X, std::span<const float> blocks, const Matrix<float>& scores);
 
   // byte_means.h
   void (*encode_means)(const float* means, std::size_t length, std::span<const float> center,

@@ -223,7 +223,7 @@ void Searcher::search_some(const LargeGroups& groups, std::size_t first, std::si
   std::vector<std::int64_t> lists_of_groups(number * width), order;
   const Matrix<std::int64_t> found{lists_of_groups.data(), number, width};
   if (everywhere)
-    centroids_.rank_all(means, group_labels, found, {});
+    centroids_.rank_all(means, group_labels, found, 1, {});
   else
     centroids_.rank(means, group_labels, found, 1, {});
 

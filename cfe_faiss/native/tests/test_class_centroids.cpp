@@ -76,18 +76,19 @@ void check_ranking(const Sample& sample, const Means& means, const ClassCentroid
   for (std::size_t q = 0; q < queries.rows; ++q) labels[q] = static_cast<std::int32_t>(q % 6) - 1;
   std::vector<std::int64_t> lists(queries.rows * nprobe), whole(queries.rows * centroids.size());
   ClassCentroids::Scratch scratch;
-  for (const int threads : {3, 1})
+  for (const int threads : {1, 3}) {
     centroids.rank(queries, labels, {lists.data(), queries.rows, nprobe}, threads, nullptr);
-  centroids.rank_all(queries, labels, {whole.data(), queries.rows, centroids.size()}, nullptr);
-  for (std::size_t q = 0; q < queries.rows; ++q) {
-    const auto all = numbers_below(centroids.size());
-    const auto expected = plain_rank(means, queries[q], labels[q], all, nprobe);
-    std::vector<std::int64_t> alone(nprobe);
-    centroids.rank(queries[q], labels[q], alone, scratch);
-    CHECK(alone == expected);
-    CHECK(std::equal(expected.begin(), expected.end(), lists.begin() + static_cast<std::ptrdiff_t>(q * nprobe)));
-    const auto sorted = plain_rank(means, queries[q], labels[q], all, all.size());
-    CHECK(std::equal(sorted.begin(), sorted.end(), whole.begin() + static_cast<std::ptrdiff_t>(q * all.size())));
+    centroids.rank_all(queries, labels, {whole.data(), queries.rows, centroids.size()}, threads, nullptr);
+    for (std::size_t q = 0; q < queries.rows; ++q) {
+      const auto all = numbers_below(centroids.size());
+      const auto expected = plain_rank(means, queries[q], labels[q], all, nprobe);
+      std::vector<std::int64_t> alone(nprobe);
+      centroids.rank(queries[q], labels[q], alone, scratch);
+      CHECK(alone == expected);
+      CHECK(std::equal(expected.begin(), expected.end(), lists.begin() + static_cast<std::ptrdiff_t>(q * nprobe)));
+      const auto sorted = plain_rank(means, queries[q], labels[q], all, all.size());
+      CHECK(std::equal(sorted.begin(), sorted.end(), whole.begin() + static_cast<std::ptrdiff_t>(q * all.size())));
+    }
   }
 }
 

@@ -78,13 +78,18 @@ TEST(steps_have_the_same_bits_with_weights_that_are_equal_as_without) {
   }
 }
 
-TEST(dot_products_have_the_same_bits) {
+TEST(dot_products_have_the_same_bits_alone_and_with_others) {
   for (const std::size_t d : {1, 3, 4, 17, 18, 128})
     for (const std::size_t blocks : {1, 2, 5, 9}) {
-      const std::vector<float> x = random_numbers(d, 4), Y = random_numbers(16 * blocks * d, 5);
-      std::vector<float> scores(16 * blocks);
-      kernels().dot_blocks(x, Y, scores.data());
+      const std::size_t nq = 7, width = 16 * blocks;
+      const std::vector<float> X = random_numbers(nq * d, 4), Y = random_numbers(width * d, 5);
+      std::vector<float> scores(nq * width), alone(width);
+      kernels().dot_blocks({X.data(), nq, d}, Y, {scores.data(), nq, width});
       CHECK(as_at_the_first_level("products" + std::to_string(d) + "x" + std::to_string(blocks), scores));
+      for (std::size_t q = 0; q < nq; ++q) {
+        kernels().dot_blocks({X.data() + q * d, 1, d}, Y, {alone.data(), 1, width});
+        CHECK(same_bits(alone, std::span(scores).subspan(q * width, width)));
+      }
     }
 }
 
@@ -101,7 +106,7 @@ TEST(means_in_bytes_bound_their_products_with_a_query) {
         numbers[row] = static_cast<std::int64_t>(row);
         for (std::size_t i = 0; i < d; ++i) rows[row * d + i] = means[(row / 16 * d + i) * 16 + row % 16];
       }
-      kernels().dot_blocks(x, means, exact.data());
+      kernels().dot_blocks({x.data(), 1, d}, means, {exact.data(), 1, width});
       kernels().dot_rows_as_blocks(x, {rows.data(), width, d}, numbers, alone);
       CHECK(same_bits(exact, alone));
       if (!kernels().has_bytes) continue;
