@@ -275,41 +275,9 @@ class ListChecks:
 class Rows:
     """The rows of an index where FAISS keeps them; valid while the index lives and until it changes.
 
-    Row r is place ``r - starts[j]`` of the list j with ``starts[j] <= r < starts[j + 1]``.
-
-    Parameters
-    ----------
-    d
-        Length of a vector.
-    codec, levels
-        How vectors are kept, see :mod:`cfe_faiss.rows.codecs`; levels flat, (2 * d,) or (0,).
-    codes, ids
-        Codes of each list, one after the other, flat, and ids: nlist arrays each.
-    labels
-        Label of each row, ascending within a list, (n,).
-    pq_codes, pq_code_size
-        Product-quantizer codes of each list, flat, and the bytes of one code; none and 0 for rows without codes.
-    metric
-        Number of the metric, see :mod:`cfe_faiss.rows.metric`.
-
-    Raises
-    ------
-    ValueError
-        If the arguments do not fit each other.
+    Row r is place ``r - starts[j]`` of the list j with ``starts[j] <= r < starts[j + 1]``. See :meth:`Table.rows`.
     """
 
-    def __init__(
-        self,
-        d: int,
-        codec: int,
-        levels: NDArray[np.float32],
-        codes: Sequence[NDArray[np.uint8]],
-        ids: Sequence[NDArray[np.int64]],
-        labels: NDArray[np.int32],
-        pq_codes: Sequence[NDArray[np.uint8]],
-        pq_code_size: int,
-        metric: int = 0,
-    ) -> None: ...
     def __len__(self) -> int: ...
     @property
     def metric(self) -> int:
@@ -625,20 +593,6 @@ class Searcher:
         changed: NDArray[np.bool_],
         least_lists: int,
     ) -> None: ...
-    def search_single(
-        self,
-        xq: NDArray[np.float32],
-        label: int,
-        nprobe: int,
-        complete: bool,
-        D: NDArray[np.float32],
-        I: NDArray[np.int64],
-    ) -> bool:
-        """Write D and I, (1, k), of a query without conversion, (1, d); return False for an invalid query.
-
-        With ``complete``, the search goes on in four times as many lists until the row holds min(k, eligible) results.
-        """
-
     def search(
         self,
         X: NDArray[np.float32],
@@ -648,8 +602,6 @@ class Searcher:
         allowed: NDArray[np.bool_],
         D: NDArray[np.float32],
         I: NDArray[np.int64],
-        threads: int,
-        progress: Callable[[int], None] | None,
     ) -> None:
         """Write D and I, (nq, k), of unit queries; a query with an unknown label finds nothing.
 
@@ -715,7 +667,9 @@ class SingleSearch:
     def search(
         self, xq: object, labels_q: object, k: object, nprobe: object, complete: bool, ntotal: int
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
-        """Return D and I, (1, k), of a query as :meth:`Searcher.search_single` does, or None: nothing is refused here.
+        """Return D and I, (1, k), of a query of any length, or None: nothing is refused here.
+
+        With ``complete``, the search goes on in four times as many lists until the row holds min(k, eligible) results.
 
         None where ``xq`` is not a float32 array (1, d) in C order, ``labels_q`` not one int32 or int64, k and nprobe
         not positive ints, k larger than the index, ``ntotal`` not as many as its rows, the query not finite or its
@@ -806,8 +760,6 @@ class Blocks:
         *,
         deduplicate: bool = False,
         resume: bool = False,
-        threads: int = 1,
-        progress: Callable[[int], object] | None = None,
     ) -> None:
         """Write the best rows of other labels in the lists of each query's group.
 
@@ -828,8 +780,6 @@ class Blocks:
             Whether a row may be in several of the lists.
         resume
             Whether D and I hold earlier results, of other lists, which are kept if they are among the best.
-        threads, progress
-            How many threads may be used; and what is called with how many parts are done.
 
         Raises
         ------
@@ -872,7 +822,7 @@ def move_centroids(
 # --- groups of near queries ---
 
 def halve_groups(
-    X: NDArray[np.float32], borders: NDArray[np.int64], largest: int, threads: int
+    X: NDArray[np.float32], borders: NDArray[np.int64], largest: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Halve groups of rows, ``X[borders[g]:borders[g + 1]]``, until none has more than ``largest``.
 
@@ -886,7 +836,6 @@ def arrange_groups(
     starts: NDArray[np.int64],
     arranged: NDArray[np.float32],
     means: NDArray[np.float32],
-    threads: int,
     metric: int,
 ) -> None:
     """Write rows in an order, and the mean of each group ``starts[g]:starts[g + 1]``; normalised for cosine."""
@@ -1013,14 +962,37 @@ class Table:
         references: tuple[NDArray[np.int32], NDArray[np.int64]] | None,
     ) -> None: ...
     def __len__(self) -> int: ...
-    def rows(self, lists: FaissLists, d: int, codec: int, levels: NDArray[np.float32], metric: int) -> Rows:
-        """Return the rows in FAISS's lists; valid until the table changes. See :class:`Rows` for the arguments.
+    def rows(
+        self,
+        lists: FaissLists,
+        d: int,
+        codec: int,
+        levels: NDArray[np.float32],
+        metric: int,
+        sorted: bool = True,  # noqa: A002 - as in the core
+    ) -> Rows:
+        """Return the rows in FAISS's lists; valid until the table changes.
 
         With vectors in addition to FAISS's lists, these hold product-quantizer codes.
-        """
 
-    def unsorted_rows(self, lists: FaissLists, d: int, metric: int) -> Rows:
-        """Return the float32 rows of the only list in the order of storage, whatever their labels."""
+        Parameters
+        ----------
+        lists
+            FAISS's lists.
+        d
+            Length of a vector.
+        codec, levels
+            How vectors are kept, see :mod:`cfe_faiss.rows.codecs`; levels flat, (2 * d,) or (0,).
+        metric
+            Number of the metric, see :mod:`cfe_faiss.rows.metric`.
+        sorted
+            Whether labels ascend within each list. Those of a single list may have any order.
+
+        Raises
+        ------
+        ValueError
+            If the arguments do not fit each other.
+        """
 
     def references(self) -> tuple[NDArray[np.int32], NDArray[np.int64]] | None:
         """Return the rows in the lists of the supplementary partitions, and where each of these begins."""

@@ -5,10 +5,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss._native import ListScan, Rows
+from cfe_faiss._native import FaissLists, ListScan, Rows, Table
 from cfe_faiss.rows.codecs import FLAT, NO_LEVELS
 
 NO_REFERENCES = np.empty(0, np.int32), np.zeros(1, np.int64)
+
+
+def rows_in(
+    codes: list[NDArray[np.uint8]],
+    ids: list[NDArray[np.int64]],
+    labels: NDArray[np.int32],
+    *,
+    d: int,
+    codec: int = FLAT,
+    levels: NDArray[np.float32] = NO_LEVELS,
+    vectors: NDArray[np.float32] | None = None,
+) -> tuple[Rows, Any]:
+    """Return the rows of lists whose codes, (n, size), and ids lie in these arrays, and what has to live as long.
+
+    With ``vectors``, (n, d), the codes are those of a product quantizer.
+    """
+    sizes = np.array([len(own) for own in ids], np.int64)
+    table = Table(sizes, 0, 0 if vectors is None else d, codes[0].shape[1], labels, vectors, None)
+    lists = FaissLists(
+        size=(lambda j: len(ids[j]), ()),
+        codes=(lambda j: codes[j].ctypes.data, ()),
+        ids=(lambda j: ids[j].ctypes.data, ()),
+        resize=None,
+        numbered=True,
+    )
+    return table.rows(lists, d, codec, np.ascontiguousarray(levels.reshape(-1)), 0), (table, codes, ids, vectors)
 
 
 class StoredRows:
@@ -31,19 +57,15 @@ class StoredRows:
     ) -> None:
         sizes = np.array([len(coded)]) if sizes is None else sizes
         self.starts = np.append(0, np.cumsum(sizes)).astype(np.int64)
-        self.rows = Rows(
-            d,
-            codec,
-            np.ascontiguousarray(levels.reshape(-1)),
-            self._lists(np.ascontiguousarray(coded).view(np.uint8)),
-            self._lists(np.arange(len(coded)) if ids is None else ids),
-            labels,
-            [] if pq_codes is None else self._lists(pq_codes),
-            0 if pq_codes is None else pq_codes.shape[1],
-        )
+        own_ids = self._lists(np.arange(len(coded)) if ids is None else ids)
+        if pq_codes is None:
+            self._kept = rows_in(self._lists(coded.view(np.uint8)), own_ids, labels, d=d, codec=codec, levels=levels)
+        else:
+            self._kept = rows_in(self._lists(pq_codes), own_ids, labels, d=d, vectors=coded)
+        self.rows = self._kept[0]
 
     def _lists(self, items: NDArray[Any]) -> list[NDArray[Any]]:
-        return [part.reshape(-1).copy() for part in np.split(items, self.starts[1:-1])]
+        return [part.copy() for part in np.split(np.ascontiguousarray(items), self.starts[1:-1])]
 
     def scan(
         self, references: NDArray[np.int32] = NO_REFERENCES[0], reference_starts: NDArray[np.int64] = NO_REFERENCES[1]

@@ -15,6 +15,7 @@ from cfe_faiss.base.arrays import Bytes, Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_array, as_count, as_matrix
 from cfe_faiss.index.base import Arrays, EvidenceMixin
 from cfe_faiss.rows import faiss_functions as steps_of
+from cfe_faiss.rows.codecs import FLAT, NO_LEVELS
 from cfe_faiss.rows.faiss_functions import Step, VirtualMethods, list_of, setting
 from cfe_faiss.rows.id_map import metric_of, stock_contents
 from cfe_faiss.rows.label_keys import arrays_of, table_from
@@ -129,7 +130,7 @@ class IndexEvidenceFlat(EvidenceMixin, VirtualMethods, faiss.IndexFlatIP, faiss.
                 "the vectors were changed by other means than the methods of this index; build a new one"
             )
         self._address, lists = steps_of.address_of(self._flat), self._faiss_lists()
-        rows = self._table.unsorted_rows(lists, self.d, self._metric_number)
+        rows = self._table.rows(lists, self.d, FLAT, NO_LEVELS.reshape(-1), self._metric_number, sorted=False)
         lookup = partial(self._table.rows_of, lists)
         return Snapshot(rows, self.d, lookup=lookup, label_keys=self.label_keys, longest=self._longest)
 

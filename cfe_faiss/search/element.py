@@ -94,7 +94,7 @@ class Sample:
 
         def seconds(nprobe: int) -> float:
             lists = min(nprobe, nlist)
-            return _least(lambda: searcher.search(*self._alone, lists, False, np.empty(0, np.bool_), D, I, 1, None))
+            return _least(lambda: searcher.search(*self._alone, lists, False, np.empty(0, np.bool_), D, I))
 
         return seconds(_FEW), seconds(_NPROBE)
 

@@ -130,7 +130,7 @@ def _halved(groups: Groups, task: slice, queries: Queries) -> tuple[Groups, Floa
     return Groups(order[within], starts, groups.labels[task][of_group]), X, within
 
 
-def halve(X: Floats, borders: Ints, largest: int, *, threads: int = 1) -> tuple[Ints, Ints, Ints]:
+def halve(X: Floats, borders: Ints, largest: int) -> tuple[Ints, Ints, Ints]:
     """Halve groups of rows, ``X[borders[g]:borders[g + 1]]``, until each has at most ``largest`` rows.
 
     Returns
@@ -140,14 +140,14 @@ def halve(X: Floats, borders: Ints, largest: int, *, threads: int = 1) -> tuple[
     of_group
         Old group of each new group.
     """
-    return _native.halve_groups(X, borders, largest, threads)
+    return _native.halve_groups(X, borders, largest)
 
 
-def arranged(X: Floats, order: Ints, groups: Ints, metric: int = 0, *, threads: int = 1) -> tuple[Floats, Floats]:
+def arranged(X: Floats, order: Ints, groups: Ints, metric: int = 0) -> tuple[Floats, Floats]:
     """Return the rows of X in ``order``, and the mean of each group ``groups[g]:groups[g + 1]`` of them.
 
     The mean is normalised for cosine, whose metric has the number 0; it is zero if the rows cancel out.
     """
     rows, means = np.empty((len(order), X.shape[1]), np.float32), np.empty((len(groups) - 1, X.shape[1]), np.float32)
-    _native.arrange_groups(X, order, groups, rows, means, threads, metric)
+    _native.arrange_groups(X, order, groups, rows, means, metric)
     return rows, means

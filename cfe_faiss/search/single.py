@@ -57,7 +57,7 @@ def _search_once(
         X, labels = queries.fetch(chosen), queries.labels[chosen]
         if searcher is not None:
             D, I = np.empty((len(X), width), np.float32), np.empty((len(X), width), np.int64)
-            searcher.search(X, labels, nprobe, bool(effort.complete), mask, D, I, 1, None)
+            searcher.search(X, labels, nprobe, bool(effort.complete), mask, D, I)
         else:
             D, I = _rank_and_scan(derived, X, labels, nprobe, effort, width, mask)
         found[0][chosen], found[1][chosen] = D, I

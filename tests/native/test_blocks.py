@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 from reference import PADDING, unit
+from stored_rows import rows_in
 
 from cfe_faiss import _native
 from cfe_faiss._native import Blocks, Rows
@@ -130,8 +131,8 @@ def cases(draw: st.DrawFn, references: bool = False) -> Case:
 def rows_object(case: Case, codes: NDArray[Any], codec: int = FLAT) -> Rows:
     """Return the rows of a case as they are kept in ``codes``, (n, row size); both have to live."""
     borders = np.cumsum(case.sizes)[:-1]
-    lists = [part.view(np.uint8).reshape(-1) for part in np.split(codes, borders)]
-    return Rows(case.X.shape[1], codec, np.empty(0, np.float32), lists, np.split(case.ids, borders), case.labels, [], 0)
+    lists = [part.view(np.uint8) for part in np.split(codes, borders)]
+    return rows_in(lists, np.split(case.ids, borders), case.labels, d=case.X.shape[1], codec=codec)[0]
 
 
 @cache
@@ -263,16 +264,12 @@ def test_what_was_found_before_stays_if_it_is_among_the_best(element: str, case:
 
 @elements
 @given(cases(), seeds, st.integers(1, 4))
-def test_results_go_where_the_order_says_on_any_number_of_threads(
-    element: str, case: Case, seed: int, threads: int
-) -> None:
+def test_results_go_where_the_order_says(element: str, case: Case, seed: int, threads: int) -> None:
     nq, rng = len(case.X), np.random.default_rng(seed)
     order = rng.choice(2 * nq + 1, nq, replace=False)
     D, I = np.full((2 * nq + 1, case.k), 7, np.float32), np.full((2 * nq + 1, case.k), 7, np.int64)
-    done: list[int] = []
-    blocks_of(case, element, threads=threads).search(
-        case.X, case.own, case.starts, case.lists, order, D, I, threads=threads, progress=done.append
-    )
+    blocks = blocks_of(case, element, threads=threads)
+    blocks.search(case.X, case.own, case.starts, case.lists, order, D, I)
     assert_best(case, (D[order], I[order]))
     others = np.setdiff1d(np.arange(2 * nq + 1), order)
     assert (D[others] == 7).all()

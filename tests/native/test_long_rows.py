@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,8 @@ DIMENSIONS = "131072", "140000", "300000"
 SEARCHES = """
 import sys
 import numpy as np
-from cfe_faiss._native import Blocks, Rows
+from stored_rows import rows_in
+from cfe_faiss._native import Blocks
 
 k = 6
 for d in map(int, sys.argv[1:]):
@@ -28,7 +30,7 @@ for d in map(int, sys.argv[1:]):
     n = len(Y)
     X = np.stack([units[2], units[1], -units[2]]).astype(np.float32)
     ids, labels = np.arange(100, 100 + n), np.ones(n, np.int32)
-    rows = Rows(d, 0, np.empty(0, np.float32), [Y.view(np.uint8).reshape(-1)], [ids], labels, [], 0)
+    rows, kept = rows_in([Y.view(np.uint8)], [ids], labels, d=d)
     nothing = [np.empty(0, kind) for kind in (np.int32, np.int64, np.float32, bool, bool)]
     blocks = Blocks(rows, "byte", (d + 16) * 2.0**-24, *nothing, np.empty((0, d), np.float32), 0, 1)
     S = X.astype(np.float64) @ Y.T.astype(np.float64)
@@ -47,7 +49,8 @@ for d in map(int, sys.argv[1:]):
 def test_products_of_bytes_are_right_for_every_d(level: str) -> None:
     # Floats, which the generic level has in place of bytes, have no such limit: the smallest will do.
     searches, some = (SEARCHES.replace('"byte"', '"float"'), 1) if level == "generic" else (SEARCHES, None)
-    environment = {**os.environ, "CFE_SIMD": level, "OPENBLAS_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "CFE_SIMD": level, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": path}
     done = subprocess.run(
         [sys.executable, "-c", searches, *DIMENSIONS[:some]], env=environment, capture_output=True, text=True
     )

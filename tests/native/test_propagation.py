@@ -173,7 +173,7 @@ def test_norms_that_do_not_fit_are_refused():
         _native.normalise_rows(np.ones((3, 2), np.float32), np.empty(2), 1)
     with pytest.raises(ValueError, match="unit must have length 3, got 2"):
         _native.unit_rows(np.ones((3, 2), np.float32), np.ones((2, 2), np.float32))
-    with pytest.raises(ValueError, match="each row of unit must have length 2, got 3"):
+    with pytest.raises(ValueError, match="a row of unit must have length 2, got 3"):
         _native.unit_rows(np.ones((3, 2), np.float32), np.ones((3, 3), np.float32))
 
 

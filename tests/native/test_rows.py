@@ -1,7 +1,9 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from stored_rows import StoredRows
+from stored_rows import StoredRows, rows_in
 
 from cfe_faiss import _native
 from cfe_faiss.rows import codecs
@@ -49,7 +51,7 @@ def test_rows_at_odd_addresses_are_copied() -> None:
     raw = np.zeros(4 * 40 + 1, np.uint8)
     raw[1:] = np.arange(40, dtype=np.float32).view(np.uint8)
     ids, one = np.arange(2), np.zeros(2, np.int32)
-    rows = _native.Rows(20, codecs.FLAT, np.empty(0, np.float32), [raw[1:]], [ids], one, [], 0)
+    rows, _ = rows_in([raw[1:].reshape(2, 80)], [ids], one, d=20)
     assert rows.view(0, 2) is None
     found, found_ids = np.empty((2, 20), np.float32), np.empty(2, np.int64)
     rows.gather(np.arange(2), found, found_ids)
@@ -64,28 +66,16 @@ def test_rows_at_odd_addresses_are_copied() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"ids": [IDS[:4]]}, "starts must run"),
-        ({"codes": []}, "each list must have codes and ids"),
-        ({"codes": [X.view(np.uint8).reshape(-1)[1:]]}, "codes of a list must have length"),
         ({"labels": np.array([1, 0, 0, 0, 0, 0], np.int32)}, "labels must ascend"),
         ({"labels": np.full(6, -2, np.int32)}, "at least -1"),
-        ({"pq_code_size": 3}, "product-quantizer codes"),
         ({"levels": np.zeros(3, np.float32)}, "levels must hold"),
         ({"codec": 7}, "codec must be"),
         ({"d": 0}, "d must be"),
+        ({"d": 5}, "must have the size of their codec"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(change: dict[str, object], message: str) -> None:
-    fine = {
-        "d": 4,
-        "codec": 0,
-        "levels": np.empty(0, np.float32),
-        "codes": [X.view(np.uint8).reshape(-1)],
-        "ids": [IDS],
-        "labels": np.zeros(6, np.int32),
-        "pq_codes": [],
-        "pq_code_size": 0,
-    }
-    _native.Rows(*fine.values())  # type: ignore[arg-type]
+def test_arguments_that_do_not_fit_are_refused(change: dict[str, Any], message: str) -> None:
+    fine = {"codes": [X.view(np.uint8)], "ids": [IDS], "labels": np.zeros(6, np.int32), "d": 4}
+    rows_in(**fine)
     with pytest.raises(ValueError, match=message):
-        _native.Rows(*(fine | change).values())  # type: ignore[arg-type]
+        rows_in(**(fine | change))

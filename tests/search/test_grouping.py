@@ -61,17 +61,6 @@ def test_two_that_are_far_apart_are_halved_between_them(size: int, d: int, seed:
         assert len(set(of_direction[order[first:last]])) == 1
 
 
-@given(sizes_of_groups, st.integers(1, 40), seeds)
-def test_the_number_of_threads_changes_nothing(sizes: list[int], d: int, seed: int) -> None:
-    borders = borders_of(sizes)
-    X = unit(np.random.default_rng(seed).normal(size=(borders[-1], d)))
-    one, three = halve(X, borders, 16), halve(X, borders, 16, threads=3)
-    for a, b in zip(one, three, strict=True):
-        assert_array_equal(a, b)
-    for a, b in zip(arranged(X, *one[:2]), arranged(X, *one[:2], threads=3), strict=True):
-        assert_array_equal(a, b)
-
-
 def test_arguments_that_do_not_fit_are_refused() -> None:
     X, order = np.zeros((4, 3), np.float32), np.arange(4)
     for borders in ([0, 3], [1, 4], [0, 3, 2, 4], []):

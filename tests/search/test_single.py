@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from reference import PADDING, Stored, clustered, evidence_of_units, stored_vectors, unit
 
 import cfe_faiss as cfe
-from cfe_faiss._native import ListScan, has_bytes
+from cfe_faiss._native import ListScan, ReadWriteLock, SingleSearch, has_bytes
 from cfe_faiss.base.checks import as_unit_rows
 from cfe_faiss.coarse import class_centroids as routing
 from cfe_faiss.search import blocks as batch
@@ -26,8 +26,7 @@ def searched(lists: Any, X: NDArray[np.float32], labels: Any, k: int, nprobe: in
     """Return D, I of unit queries, and check that nothing outside them is written."""
     D, I = np.full((len(X) + 2, k), 7, np.float32), np.full((len(X) + 2, k), 7)
     allowed, complete = settings.pop("allowed", EVERYTHING), settings.pop("complete", False)
-    threads = settings.pop("threads", 1)
-    lists.single.search(X, labels.astype(np.int32), nprobe, complete, allowed, D[1:-1], I[1:-1], threads, None)
+    lists.single.search(X, labels.astype(np.int32), nprobe, complete, allowed, D[1:-1], I[1:-1])
     assert_array_equal(D[[0, -1]], 7)
     assert_array_equal(I[[0, -1]], 7)
     return D[1:-1], I[1:-1]
@@ -85,7 +84,7 @@ def searches(draw: st.DrawFn, most: int) -> Search:
 def test_results_are_exact_for_the_lists_that_are_ranked_first(search: Search) -> None:
     index, X, labels, k, nprobe, allowed = search
     lists = Derived.of(index.storage())
-    found = searched(lists, X, labels, k, nprobe, allowed=allowed, threads=2)
+    found = searched(lists, X, labels, k, nprobe, allowed=allowed)
     expected = plain_search(lists, X, labels, k, lists.class_means.lists(X, labels, nprobe), allowed)
     for one, other in zip(found, expected, strict=True):
         assert_array_equal(one, other)
@@ -123,10 +122,10 @@ def test_an_unnormalised_query_is_searched_as_its_unit_vector(
     for q in range(0, 6000, 200):
         expected = searched(lists, units[q : q + 1], labels[q : q + 1], K, NPROBE, complete=True)
         for x in (X[q : q + 1], units[q : q + 1]):
-            D, I = np.empty((1, K), np.float32), np.empty((1, K), np.int64)
-            assert lists.single.search_single(x, int(labels[q]), NPROBE, True, D, I)
-            assert_array_equal(D, expected[0])
-            assert_array_equal(I, expected[1])
+            found = SingleSearch(ReadWriteLock(), lists.single).search(x, labels[q : q + 1], K, NPROBE, True, 6000)
+            assert found is not None
+            assert_array_equal(found[0], expected[0])
+            assert_array_equal(found[1], expected[1])
         assert (expected[1] >= 0).all()
 
 
@@ -146,9 +145,8 @@ def test_what_is_to_be_refused_is_not_searched(x: list[float], label: int) -> No
     X, labels = clustered(200, 9, 3)
     index = filled(X, labels, 6)
     lists = Derived.of(index.storage())
-    D, I = np.full((1, K), 7, np.float32), np.full((1, K), 7)
-    assert not lists.single.search_single(np.array([x], np.float32), label, NPROBE, True, D, I)
-    assert_array_equal(I, 7)
+    single = SingleSearch(ReadWriteLock(), lists.single)
+    assert single.search(np.array([x], np.float32), np.array([label]), K, NPROBE, True, 200) is None
 
 
 def test_an_unknown_label_has_no_evidence() -> None:
@@ -167,18 +165,6 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
     index = filled(X, labels, 6, 2)
     lists = Derived.of(index.storage())
     single, x = lists.single, X[:1]
-    D, I = np.empty((1, K), np.float32), np.empty((1, K), np.int64)
-    for wrong in (
-        (X[:2], 0, 1, True, D, I),
-        (x[:, :8].copy(), 0, 1, True, D, I),
-        (x, 0, 1, True, D[:, :0], I[:, :0]),
-        (x, 0, 1, True, D, I[:, 1:].copy()),
-        (x, 0, 1, True, np.empty((2, K), np.float32), I),
-    ):
-        with pytest.raises(ValueError, match="must"):
-            single.search_single(*wrong)
-    with pytest.raises(TypeError):
-        single.search_single(x.astype(np.float64), 0, 1, True, D, I)
     with pytest.raises(ValueError, match="allowed must have length 200"):
         searched(lists, x, labels[:1], K, 1, allowed=np.ones(3, bool))
     storage, of_references = lists.snapshot, (lists.snapshot.references, lists.snapshot.reference_starts)

@@ -6,6 +6,7 @@
 
 #include <exception>
 #include <functional>
+#include <numeric>
 
 #include "bindings/bindings.h"
 #include "core/common.h"
@@ -114,11 +115,11 @@ void make_table(Table* place, Ints sizes, std::size_t further, std::size_t d, st
                 const std::optional<Array1<const std::int32_t>>& labels,
                 const std::optional<Array2<const float>>& vectors,
                 const std::optional<std::pair<Array1<const std::int32_t>, Array1<const std::int64_t>>>& references) {
-  auto table = std::make_unique<Table>(sizes, further, d, code_size);
-  check_length("labels", labels ? labels->size() : 0, table->size());
-  check_length("vectors", vectors ? vectors->size() : 0, d * table->size());
-  check_length("references", references ? references->first.size() : 0, further * table->size());
-  if (references) check_length("reference starts", references->second.size(), further * table->nlist() + 1);
+  const auto n = static_cast<std::size_t>(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}));
+  check_length("labels", labels ? labels->size() : 0, n);
+  check_length("vectors", vectors ? vectors->size() : 0, d * n);
+  check_length("references", references ? references->first.size() : 0, further * n);
+  if (references) check_length("reference starts", references->second.size(), further * sizes.size() + 1);
   new (place) Table(sizes, further, d, code_size);
   if (labels) place->set_labels(shared(*labels));
   if (vectors) place->set_vectors(shared(*vectors));
@@ -150,19 +151,10 @@ void locate(Table& table, const FaissLists& lists) {
   table.locate(std::move(places));
 }
 
-Rows rows(Table& table, const FaissLists& lists, std::size_t d, int codec, Floats levels, int metric) {
-  check_length("a vector beside FAISS's lists", table.vector_size(), table.vector_size() > 0 ? sizeof(float) * d : 0);
+Rows rows(Table& table, const FaissLists& lists, std::size_t d, int codec, Floats levels, int metric, bool sorted) {
   locate(table, lists);
   const WithoutGil section;
-  return table.rows({d, static_cast<Codec>(codec), levels, static_cast<Metric>(metric)});
-}
-
-Rows unsorted_rows(Table& table, const FaissLists& lists, std::size_t d, int metric) {
-  check_length("the lists", table.nlist(), 1);
-  check_length("a code", table.code_size(), sizeof(float) * d);
-  locate(table, lists);
-  const WithoutGil section;
-  return table.unsorted_rows(d, static_cast<Metric>(metric));
+  return table.rows({d, static_cast<Codec>(codec), levels, static_cast<Metric>(metric)}, sorted);
 }
 
 nb::object references(Table& table) {
@@ -188,22 +180,19 @@ nb::object vectors(Table& table) {
 
 // --- changes ---
 
-template <class Array>
-const std::byte* checked(const char* name, const std::optional<Array>& array, std::size_t rows, std::size_t row_size) {
-  const std::size_t got = array ? array->size() * sizeof(*array->data()) : 0;
-  check_length(name, got, rows * row_size);
-  return array ? reinterpret_cast<const std::byte*>(array->data()) : nullptr;
+template <class Number>
+const std::byte* checked(const char* name, const Matrix<Number>& array, std::size_t rows, std::size_t row_size) {
+  check_length(name, array.size() * sizeof(Number), rows * row_size);
+  return reinterpret_cast<const std::byte*>(array.data);
 }
 
 // Applies a change as a whole. Everything that can fail comes first and leaves the index unchanged. An array of new
 // rows that the change does not need is None.
-void commit(Table& table, Change& change, const FaissLists& lists,
-            const std::optional<Array2<const std::uint8_t>>& codes,
-            const std::optional<Array1<const std::int64_t>>& ids,
-            const std::optional<Array2<const std::int32_t>>& homes, const std::optional<Array2<const float>>& vectors,
-            const nb::list& before, const nb::list& undo, const nb::list& after, int threads) {
+void commit(Table& table, Change& change, const FaissLists& lists, Matrix<const std::uint8_t> codes, Ints ids,
+            Matrix<const std::int32_t> homes, Vectors vectors, const nb::list& before, const nb::list& undo,
+            const nb::list& after, int threads) {
   const Fresh fresh{checked("codes", codes, change.fresh, table.code_size()),
-                    checked("ids", ids, change.fresh, sizeof(std::int64_t)),
+                    checked("ids", Lists{ids.data(), 1, ids.size()}, change.fresh, sizeof(std::int64_t)),
                     checked("homes", homes, change.fresh, table.further() * sizeof(std::int32_t)),
                     checked("vectors", vectors, change.fresh, table.vector_size())};
   const Steps first = as_steps(before), back = as_steps(undo), last = as_steps(after);
@@ -254,8 +243,7 @@ void call_steps(const nb::list& steps, const nb::list& undo) {
 
 Change insertion(const Table& table, Labels lists, Labels labels) {
   check_length("labels", labels.size(), lists.size());
-  const nb::gil_scoped_release released;
-  if (!all_below(lists, table.nlist())) throw nb::value_error("lists must be in the table");
+  require(all_below(lists, table.nlist()), "lists must be in the table");
   return table.insertion(lists, labels);
 }
 
@@ -288,15 +276,8 @@ auto rows_of(Table& table, const FaissLists& lists, Ints ids) {
   return as_array(std::move(rows));
 }
 
-bool is_as_left(Table& table, const FaissLists& lists) { return !table.is_located() || table.is_as_left(lists); }
-
-bool changes_as_left(Table& table, const FaissLists& lists, const Change& change) {
-  return !table.is_located() || table.is_as_left(lists, change);
-}
-
-auto appending(const Table& table, Labels labels) {
-  const nb::gil_scoped_release released;
-  return table.appending(labels);
+bool is_as_left(const Table& table, const FaissLists& lists, const Change* change) {
+  return !table.is_located() || (change != nullptr ? table.is_as_left(lists, *change) : table.is_as_left(lists));
 }
 
 // Raises ValueError unless rows are distinct rows of the table in ascending order.
@@ -306,31 +287,27 @@ void check_rows(const Table& table, std::span<const std::int64_t> rows) {
 }
 
 auto removal(const Table& table, Ints rows) {
-  const nb::gil_scoped_release released;
   check_rows(table, rows);
   return table.removal(rows);
 }
 
 auto relabelling(const Table& table, Ints rows, Labels labels, bool sorted) {
   check_length("labels", labels.size(), rows.size());
-  const nb::gil_scoped_release released;
   check_rows(table, rows);
   return table.relabelling(rows, labels, sorted);
 }
 
-auto replacement(const Table& table, Ints rows, Labels lists, const std::optional<Array1<const std::int32_t>>& labels,
-                 bool sorted) {
-  if (labels)
-    check_length("labels", labels->size(), lists.size());
-  else
+// Without labels, rows keep theirs.
+auto replacement(const Table& table, Ints rows, Labels lists, Labels labels, bool sorted) {
+  if (labels.data() == nullptr)
     check_length("lists", lists.size(), rows.size());
-  const std::span<const std::int32_t> new_labels = labels ? as_span(*labels) : std::span<const std::int32_t>();
-  const nb::gil_scoped_release released;
+  else
+    check_length("labels", labels.size(), lists.size());
   std::vector<std::int64_t> ascending(rows.begin(), rows.end());
-  std::sort(ascending.begin(), ascending.end());
+  std::ranges::sort(ascending);
   check_rows(table, ascending);
-  if (!all_below(lists, table.nlist())) throw nb::value_error("lists must be in the table");
-  return table.replacement(rows, lists, new_labels, sorted);
+  require(all_below(lists, table.nlist()), "lists must be in the table");
+  return table.replacement(rows, lists, labels, sorted);
 }
 
 }  // namespace
@@ -344,25 +321,23 @@ void bind_changes(nb::module_& module) {
       .def_ro("removed", &Change::removed)
       .def("lists", lists_of);
   nb::class_<Table>(module, "Table")
-      .def("__init__", make_table, as_is("sizes"), "further"_a, "d"_a, "code_size"_a, as_is("labels").none(),
+      .def("__init__", make_table, "sizes"_a, "further"_a, "d"_a, "code_size"_a, as_is("labels").none(),
            as_is("vectors").none(), "references"_a.none())
       .def("__len__", &Table::size)
-      .def("rows", rows, "lists"_a, "d"_a, "codec"_a, as_is("levels"), "metric"_a, nb::rv_policy::move)
-      .def("unsorted_rows", unsorted_rows, "lists"_a, "d"_a, "metric"_a, nb::rv_policy::move)
+      .def("rows", rows, "lists"_a, "d"_a, "codec"_a, "levels"_a, "metric"_a, "sorted"_a = true, nb::rv_policy::move)
       .def("references", references)
       .def("vectors", vectors)
-      .def("is_as_left", is_as_left, "lists"_a)
-      .def("is_as_left", changes_as_left, "lists"_a, "change"_a)
+      .def("is_as_left", is_as_left, "lists"_a, "change"_a = nb::none())
       .def("greatest_id", greatest_id, "lists"_a)
-      .def("first_stored", first_stored, "lists"_a, as_is("ids"))
-      .def("insertion", insertion, as_is("lists"), as_is("labels"))
-      .def("appending", appending, as_is("labels"))
-      .def("rows_of", rows_of, "lists"_a, as_is("ids"))
-      .def("removal", removal, as_is("rows"))
-      .def("replacement", replacement, as_is("rows"), as_is("lists"), as_is("labels").none(), "sorted"_a = true)
-      .def("relabelling", relabelling, as_is("rows"), as_is("labels"), "sorted"_a = true);
-  module.def("commit", commit, "table"_a, "change"_a, "lists"_a, as_is("codes").none(), as_is("ids").none(),
-             as_is("homes").none(), as_is("vectors").none(), "before"_a, "undo"_a, "after"_a, "threads"_a);
+      .def("first_stored", first_stored, "lists"_a, "ids"_a)
+      .def("insertion", insertion, "lists"_a, "labels"_a, without_gil)
+      .def("appending", &Table::appending, "labels"_a, without_gil)
+      .def("rows_of", rows_of, "lists"_a, "ids"_a)
+      .def("removal", removal, "rows"_a, without_gil)
+      .def("replacement", replacement, "rows"_a, "lists"_a, "labels"_a.none(), "sorted"_a = true, without_gil)
+      .def("relabelling", relabelling, "rows"_a, "labels"_a, "sorted"_a = true, without_gil);
+  module.def("commit", commit, "table"_a, "change"_a, "lists"_a, "codes"_a.none(), "ids"_a.none(), "homes"_a.none(),
+             "vectors"_a.none(), "before"_a, "undo"_a, "after"_a, "threads"_a);
   module.def("call_steps", call_steps, "steps"_a, "undo"_a);
 }
 

@@ -113,8 +113,7 @@ void finish_step(KeptBlockStep& kept, double alpha, Floats lengths, Matrix<float
 }
 
 std::ptrdiff_t unit_rows(Vectors X, Matrix<float> unit) {
-  check_length("unit", unit.rows, X.rows);
-  check_length("each row of unit", unit.columns, X.columns);
+  check_shape("unit", unit, X.rows, X.columns);
   return kernels().unit_rows(X, unit);
 }
 

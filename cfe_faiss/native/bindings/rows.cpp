@@ -13,35 +13,6 @@ namespace {
 template <class Number>
 using Numbers = nb::ndarray<nb::numpy, const Number, nb::ndim<1>, nb::c_contig>;
 
-template <class Number>
-using Arrays = std::vector<std::span<const Number>>;
-
-template <class Number>
-std::vector<std::uint64_t> addresses_of(const Arrays<Number>& arrays) {
-  std::vector<std::uint64_t> addresses;
-  for (const auto& array : arrays) addresses.push_back(reinterpret_cast<std::uint64_t>(array.data()));
-  return addresses;
-}
-
-void check_codes(const Arrays<std::uint8_t>& codes, const Arrays<std::int64_t>& ids, std::size_t size) {
-  check_length("codes", codes.size(), ids.size());
-  for (std::size_t list = 0; list < codes.size(); ++list)
-    check_length("the codes of a list", codes[list].size(), ids[list].size() * size);
-}
-
-// Rows in arrays that the caller keeps alive.
-void make(Rows* place, std::size_t d, int codec, Floats levels, const Arrays<std::uint8_t>& codes,
-          const Arrays<std::int64_t>& ids, Labels labels, const Arrays<std::uint8_t>& pq_codes,
-          std::size_t pq_code_size, int metric) {
-  std::vector<std::int64_t> starts{0};
-  for (const auto& list : ids) starts.push_back(starts.back() + static_cast<std::int64_t>(list.size()));
-  const Rows rows({d, static_cast<Codec>(codec), levels, static_cast<Metric>(metric)},
-                  {starts, addresses_of(codes), addresses_of(ids), addresses_of(pq_codes), pq_code_size}, labels);
-  check_codes(codes, ids, rows.row_size());
-  if (pq_code_size > 0) check_codes(pq_codes, ids, pq_code_size);
-  new (place) Rows(rows);
-}
-
 // A view of numbers of the rows, which may be copied from all lists first.
 template <auto numbers_of>
 auto numbers(nb::handle self) {
@@ -90,9 +61,9 @@ nb::object view(nb::handle self, std::int64_t first, std::int64_t stop) {
   if (!some || rows.codec() != Codec::kFlat) return nb::none();
   const std::size_t list = rows.list_of(first);
   rows.check_list(list);
-  const std::int64_t start = rows.starts()[list];
-  const std::uint8_t* codes = rows.row(first);
-  const std::int64_t* ids = rows.ids_of(list).data() + (first - start);
+  const auto place = static_cast<std::size_t>(first - rows.starts()[list]);
+  const std::uint8_t* codes = rows.codes_of(list) + rows.row_size() * place;
+  const std::int64_t* ids = rows.ids_of(list).data() + place;
   if (stop > rows.starts()[list + 1] || !aligned<float>(codes) || !aligned<std::int64_t>(ids)) return nb::none();
   const auto size = static_cast<std::size_t>(stop - first);
   const auto* data = reinterpret_cast<const float*>(codes);
@@ -106,9 +77,6 @@ void bind_rows(nb::module_& module) {
   nb::class_<ListChecks>(module, "ListChecks")
       .def(nb::init<std::string, std::span<const std::uint32_t>>(), "source"_a, "sums"_a);
   nb::class_<Rows>(module, "Rows")
-      .def("__init__", make, "d"_a, "codec"_a, "levels"_a, "codes"_a, "ids"_a, "labels"_a, "pq_codes"_a,
-           "pq_code_size"_a, "metric"_a = 0, nb::keep_alive<1, 5>(), nb::keep_alive<1, 6>(), nb::keep_alive<1, 8>(),
-           without_gil)
       .def("__len__", &Rows::size)
       .def_prop_ro("metric", [](const Rows& rows) { return static_cast<int>(rows.metric()); })
       .def("labels", numbers<&Rows::labels>)

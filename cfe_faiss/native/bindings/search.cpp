@@ -39,9 +39,9 @@ void make_blocks(Blocks* blocks, const Rows& rows, const std::string& element, f
 }
 
 void search_blocks(const Blocks& blocks, Vectors X, Labels labels, Ints starts, Lists lists, Ints order, Scores D,
-                   Ids I, bool deduplicate, bool resume, int threads, const nb::object& progress) {
-  const LongCall call(progress);
-  blocks.search({X, labels, starts, lists, order, D, I, deduplicate, resume}, threads, call.watch);
+                   Ids I, bool deduplicate, bool resume) {
+  const LongCall call;
+  blocks.search({X, labels, starts, lists, order, D, I, deduplicate, resume}, call.watch);
 }
 
 // --- groups of queries ---
@@ -50,45 +50,37 @@ void check_borders(const char* name, Ints borders, std::size_t rows) {
   if (!ascends(borders, rows)) refuse(name, " must run from 0 to the number of rows");
 }
 
-nb::tuple halve_groups(Vectors X, Ints borders, std::size_t largest, int threads) {
+nb::tuple halve_groups(Vectors X, Ints borders, std::size_t largest) {
   check_borders("borders", borders, X.rows);
   require(largest > 0, "largest must be at least 1");
   NearGroups groups;
   {
     const LongCall call;
-    groups = halve(X, borders, largest, threads, call.watch);
+    groups = halve(X, borders, largest, call.watch);
   }
   return nb::make_tuple(as_array(std::move(groups.order)), as_array(std::move(groups.starts)),
                         as_array(std::move(groups.of_group)));
 }
 
-void arrange_groups(Vectors X, Ints order, Ints starts, Matrix<float> arranged, Matrix<float> means, int threads,
-                    int metric) {
+void arrange_groups(Vectors X, Ints order, Ints starts, Matrix<float> arranged, Matrix<float> means, int metric) {
   check_borders("starts", starts, order.size());
   check_shape("arranged", arranged, order.size(), X.columns);
   check_shape("means", means, starts.size() - 1, X.columns);
   const LongCall call;
   require(all_below(order, X.rows), "order must hold rows of X");
-  arrange(X, order, starts, arranged, means, threads, call.watch, static_cast<Metric>(metric));
+  arrange(X, order, starts, arranged, means, call.watch, static_cast<Metric>(metric));
 }
 
 // --- queries one by one, and in groups ---
 
-bool search_single(const Searcher& searcher, Vectors xq, std::int64_t label, std::size_t nprobe, bool complete,
-                   Scores D, Ids I) {
-  check_shape("xq", xq, 1, searcher.d());
-  check_results(D, I, 1);
-  return searcher.search_single(xq[0], label, nprobe, complete, {D.data, I.data, D.columns});
-}
-
 void search(const Searcher& searcher, Vectors X, Labels labels, std::size_t nprobe, bool complete, Flags allowed,
-            Scores D, Ids I, int threads, nb::object progress) {
+            Scores D, Ids I) {
   check_shape("X", X, X.rows, searcher.d());
   check_length("labels", labels.size(), X.rows);
   check_length("allowed", allowed.size(), allowed.empty() ? 0 : searcher.size());
   check_results(D, I, X.rows);
-  const LongCall call(std::move(progress));
-  searcher.search(X, labels, {nprobe, complete, allowed}, D, I, threads, call.watch);
+  const LongCall call;
+  searcher.search(X, labels, {nprobe, complete, allowed}, D, I, call.watch);
 }
 
 void search_groups(const Searcher& searcher, Vectors X, Ints rows, Labels labels, Ints order, Ints starts,
@@ -146,23 +138,20 @@ void bind_search(nb::module_& module) {
       .def("__init__", make_blocks, nb::keep_alive<1, 2>(), "rows"_a, "element"_a, "rounding_error"_a, "references"_a,
            "reference_starts"_a, "center"_a, "wanted"_a, "allowed"_a, "rotation"_a, "prefix"_a, "threads"_a)
       .def("search", search_blocks, "X"_a, "labels"_a, "starts"_a, "lists"_a, "order"_a, "D"_a, "I"_a, nb::kw_only(),
-           "deduplicate"_a = false, "resume"_a = false, "threads"_a = 1, "progress"_a = nb::none())
+           "deduplicate"_a = false, "resume"_a = false)
       .def("__len__", &Blocks::size)
       .def_prop_ro("lists", &Blocks::lists)
       .def_prop_ro("memory", &Blocks::memory)
       .def_prop_ro("element",
                    [](const Blocks& blocks) { return blocks.element() == Element::kByte ? "byte" : "float"; })
       .def_prop_ro("rotated", &Blocks::rotated);
-  module.def("halve_groups", halve_groups, "X"_a, "borders"_a, "largest"_a, "threads"_a);
-  module.def("arrange_groups", arrange_groups, "X"_a, "order"_a, "starts"_a, "arranged"_a, "means"_a, "threads"_a,
-             "metric"_a);
+  module.def("halve_groups", halve_groups, "X"_a, "borders"_a, "largest"_a);
+  module.def("arrange_groups", arrange_groups, "X"_a, "order"_a, "starts"_a, "arranged"_a, "means"_a, "metric"_a);
   nb::class_<Searcher>(module, "Searcher")
       .def(nb::init<const ListScan&, const ClassCentroids&, double, const Blocks*, Flags, std::size_t>(), "lists"_a,
            "centroids"_a, "margin"_a, "blocks"_a.none(), "changed"_a, "least_lists"_a, nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>(), without_gil)
-      .def("search_single", search_single, "xq"_a, "label"_a, "nprobe"_a, "complete"_a, "D"_a, "I"_a, without_gil)
-      .def("search", search, "X"_a, "labels"_a, "nprobe"_a, "complete"_a, "allowed"_a, "D"_a, "I"_a, "threads"_a,
-           "progress"_a.none())
+      .def("search", search, "X"_a, "labels"_a, "nprobe"_a, "complete"_a, "allowed"_a, "D"_a, "I"_a)
       .def("search_groups", search_groups, "X"_a, "rows"_a, "labels"_a, "order"_a, "starts"_a, "group_labels"_a,
            "tasks"_a, "nprobe"_a, "D"_a, "I"_a, nb::kw_only(), "threads"_a = 1, "progress"_a = nb::none());
   nb::class_<PqCodes>(module, "PqCodes")

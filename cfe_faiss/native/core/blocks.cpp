@@ -4,15 +4,14 @@
 
 #include "core/common.h"
 #include "core/kernels.h"
-#include "core/scratch_pool.h"
 
 namespace cfe {
 
 namespace {
 
 constexpr std::size_t kListsAtOnce = 16;
-constexpr std::size_t kQueriesAtOnce = 256;
-constexpr float kByteMargin = 8;  // roundings: of q·c, of q·x', of the norms, and in the final comparison
+constexpr std::size_t kGroupsAtOnce = 16;  // between two calls of a watch
+constexpr float kByteMargin = 8;           // roundings: of q·c, of q·x', of the norms, and in the final comparison
 constexpr std::size_t kMostOfAnyLength = std::size_t{1} << 13;  // bytes in a row for kIp and kL2; see slack_of_list
 
 // Bounds the error of rotating a vector of length 1 in float32: the classical bound of a product of d terms (Higham,
@@ -216,15 +215,11 @@ ScanShape Blocks::shape(std::size_t k, std::size_t copies) const {
           center_.size(), true};
 }
 
-void Blocks::search(const GroupedQueries& queries, int threads, const Watch& watch) const {
+void Blocks::search(const GroupedQueries& queries, const Watch& watch) const {
   check(queries);
-  const std::vector<std::size_t> cuts = cut_groups(queries.starts, kQueriesAtOnce);
-  ScratchPool<ScanMemory> pool(std::min<std::size_t>(cuts.size(), static_cast<std::size_t>(std::max(threads, 1))));
-  const auto task = [&](std::size_t number) {
-    const ScratchPool<ScanMemory>::Lease scratch(pool);
-    search_groups(queries, cuts[number], cuts[number + 1], *scratch);
-  };
-  parallel_for(cuts.size() - 1, threads, task, watch);
+  ScanMemory scratch;
+  const auto search_some = [&](std::size_t first, std::size_t last) { search_groups(queries, first, last, scratch); };
+  parallel_runs(queries.lists.rows, kGroupsAtOnce, 1, search_some, watch);
 }
 
 void Blocks::search_groups(const GroupedQueries& queries, std::size_t first, std::size_t last,

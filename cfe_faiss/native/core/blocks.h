@@ -56,7 +56,7 @@ class Blocks {
   bool rotated() const { return !rotation_.empty(); }
 
   // Writes the best rows of its group's lists for each query. Throws std::invalid_argument if arguments do not fit.
-  void search(const GroupedQueries& queries, int threads, const Watch& watch) const;
+  void search(const GroupedQueries& queries, const Watch& watch) const;
 
   // Searches the groups from `first` to `last` - 1 in this thread. Does not check the arguments.
   void search_groups(const GroupedQueries& queries, std::size_t first, std::size_t last, ScanMemory& scratch) const;

@@ -249,11 +249,6 @@ void Table::locate(const InvertedLists& lists, const Change& change) {
   located_ = true;
 }
 
-SharedLabels Table::flat_labels() {
-  labels_.flatten(sizes_);
-  return {numbers<std::int32_t>(labels_.base().get(), n_), labels_.base()};
-}
-
 std::span<const std::int32_t> Table::labels_of(std::size_t list) const {
   return numbers<std::int32_t>(labels_.data(list), sizes_[list]);
 }
@@ -262,38 +257,28 @@ std::span<const std::int64_t> Table::ids_of(std::size_t list) const {
   return numbers<std::int64_t>(places_[list].ids, sizes_[list]);
 }
 
-Rows Table::rows(const RowsFormat& format) {
+Rows Table::rows(const RowsFormat& format, bool sorted) {
   const std::lock_guard<std::mutex> guard(mutex_);
   assert(located_);
-  const auto address = [](const std::byte* place) { return reinterpret_cast<std::uint64_t>(place); };
+  require(sorted || nlist() == 1, "only the rows of a single list may be in any order");
   const bool coded = vector_size() > 0;
   if (labels_.is_scattered()) labels_.flatten(sizes_);
-  std::vector<std::int64_t> starts{0};
-  std::vector<std::uint64_t> codes, ids, vectors;
-  ListLabels labels;
+  RowsMemory memory{.starts = {0}, .codes = {}, .ids = {}, .labels = {}, .pq_codes = {}, .sorted = sorted};
   for (std::size_t list = 0; list < nlist(); ++list) {
-    starts.push_back(starts.back() + static_cast<std::int64_t>(sizes_[list]));
-    codes.push_back(address(places_[list].codes));
-    ids.push_back(address(places_[list].ids));
-    labels.lists.push_back(labels_of(list).data());
-    if (coded) vectors.push_back(sizes_[list] > 0 ? address(vectors_.data(list)) : 0);
+    const auto* codes = reinterpret_cast<const std::uint8_t*>(places_[list].codes);
+    memory.starts.push_back(memory.starts.back() + static_cast<std::int64_t>(sizes_[list]));
+    memory.codes.push_back(coded ? reinterpret_cast<const std::uint8_t*>(vectors_.data(list)) : codes);
+    if (coded) memory.pq_codes.push_back(codes);
+    memory.ids.push_back(ids_of(list).data());
+    memory.labels.push_back(labels_of(list).data());
   }
-  if (labels_.is_flat()) labels.all = flat_labels();
-  const RowsMemory memory =
-      coded ? RowsMemory{starts, vectors, ids, codes, code_size_} : RowsMemory{starts, codes, ids, {}};
-  Rows result(format, memory, std::move(labels));
+  if (coded) memory.pq_code_size = code_size_;
+  if (labels_.is_flat()) memory.all_labels = {numbers<std::int32_t>(labels_.base().get(), n_), labels_.base()};
+  Rows result(format, std::move(memory));
+  require(result.row_size() == (coded ? vector_size() : code_size_), "the rows must have the size of their codec");
   if (!checked_) result.check_labels();  // later changes keep them in order
   checked_ = true;
   return result;
-}
-
-Rows Table::unsorted_rows(std::size_t d, Metric metric) {
-  const std::lock_guard<std::mutex> guard(mutex_);
-  assert(located_ && nlist() == 1 && vector_size() == 0);
-  const std::int64_t starts[] = {0, static_cast<std::int64_t>(n_)};
-  const std::uint64_t codes[] = {reinterpret_cast<std::uint64_t>(places_[0].codes)};
-  const std::uint64_t ids[] = {reinterpret_cast<std::uint64_t>(places_[0].ids)};
-  return {{d, Codec::kFlat, {}, metric}, {starts, codes, ids, {}, 0, false}, flat_labels()};
 }
 
 std::optional<References> Table::references() {

@@ -133,10 +133,9 @@ class Table {
   bool is_as_left(const InvertedLists& lists, const Change& change) const;
 
   // Snapshots for readers; several threads may call these at once. With vectors kept in addition to FAISS's lists,
-  // these hold product-quantizer codes.
-  Rows rows(const RowsFormat& format);
-  // The rows of the only list, in the order of storage, whatever their labels.
-  Rows unsorted_rows(std::size_t d, Metric metric = Metric::kCosine);
+  // these hold product-quantizer codes. The rows of the only list may be `sorted` by label or not. Throws
+  // std::invalid_argument if the format does not fit the table.
+  Rows rows(const RowsFormat& format, bool sorted = true);
   std::optional<References> references();
   // Returns the additional vectors, consecutively. Several threads may call this at once.
   Shared vectors();
@@ -182,7 +181,6 @@ class Table {
 
   std::span<const std::int32_t> labels_of(std::size_t list) const;
   std::span<const std::int64_t> ids_of(std::size_t list) const;
-  SharedLabels flat_labels();
   template <class Take>
   void for_each_removed(const Change& change, const Take& take) const;
   IdMap& map_ids();

@@ -81,19 +81,4 @@ inline void divide_by_norm(std::span<float> mean, float norm) {
   for (float& value : mean) value /= norm > 0 ? norm : 1.0f;
 }
 
-// Cuts groups of rows into runs of at least `rows` rows: the first group of each run and, last, the number of groups.
-inline std::vector<std::size_t> cut_groups(std::span<const std::int64_t> starts, std::size_t rows) {
-  std::vector<std::size_t> cuts{0};
-  for (std::size_t g = 1; g < starts.size(); ++g)
-    if (g + 1 == starts.size() || static_cast<std::size_t>(starts[g] - starts[cuts.back()]) >= rows) cuts.push_back(g);
-  return cuts;
-}
-
-// The first `size` elements of a vector that only grows.
-template <class Vector>
-auto first_of(Vector& values, std::size_t size) {
-  if (values.size() < size) values.resize(size);
-  return std::span(values).first(size);
-}
-
 }  // namespace cfe

@@ -11,9 +11,6 @@ namespace cfe {
 
 namespace {
 
-constexpr std::size_t kRowsOfTask = 512;
-constexpr std::size_t kGroupsOfTask = 32;
-
 // Writes the products of some rows of X with one row.
 void compare(const Matrix<const float>& X, std::span<const std::int64_t> rows, std::int64_t row, std::span<float> out) {
   kernels().dot_rows(X[static_cast<std::size_t>(row)].data(), X, rows, out);
@@ -33,88 +30,63 @@ std::int64_t farthest(const Matrix<const float>& X, std::span<const std::int64_t
   return found;
 }
 
-// Sorts rows by a number each, the largest first, of equals the smallest row; NaN and -inf come last.
-void sort(std::span<std::int64_t> rows, std::span<float> by, HalvingScratch& scratch) {
-  constexpr float kLowest = std::numeric_limits<float>::lowest();
-  for (float& number : by) number = number >= kLowest ? number : kLowest;
-  const auto memory = first_of(scratch.memory, memory_of_best(rows.size()));
-  kernels().best_scores(by.data(), rows.data(), rows.size(), rows.size(), 1, memory.data(), nullptr, rows.data());
-}
+// Halves groups of rows. Its memory is for the largest group.
+struct Halving {
+  const Matrix<const float>& X;
+  const std::size_t largest;  // rows of a small group
+  NearGroups& made;
+  std::vector<float> along, others;
+  std::vector<std::int64_t> memory;
 
-void halve_rows(const Matrix<const float>& X, std::span<std::int64_t> rows, std::size_t largest,
-                HalvingScratch& scratch) {
-  if (rows.size() <= largest) return;
-  const auto along = first_of(scratch.along, padded(rows.size())).first(rows.size());
-  scratch.others.resize(rows.size());
-  const std::int64_t one = farthest(X, rows, rows[0], along), other = farthest(X, rows, one, along);
-  compare(X, rows, other, scratch.others);
-  for (std::size_t place = 0; place < rows.size(); ++place) along[place] = scratch.others[place] - along[place];
-  sort(rows, along, scratch);
-  const std::size_t middle = rows.size() / 2;
-  halve_rows(X, rows.first(middle), largest, scratch);
-  halve_rows(X, rows.subspan(middle), largest, scratch);
-}
-
-// Appends the starts of the parts into which rows first .. last - 1 are halved.
-void add_starts(std::size_t first, std::size_t last, std::size_t largest, std::vector<std::int64_t>& starts) {
-  if (last - first <= largest) {
-    starts.push_back(static_cast<std::int64_t>(first));
-    return;
+  // Halves the rows from `first` to `last` - 1 of the order, and writes the starts of the parts.
+  void halve(std::size_t first, std::size_t last) {
+    if (last - first <= largest) return made.starts.push_back(static_cast<std::int64_t>(first));
+    const auto rows = std::span(made.order).subspan(first, last - first);
+    const auto to_one = std::span(along).first(rows.size()), to_other = std::span(others).first(rows.size());
+    const std::int64_t one = farthest(X, rows, rows[0], to_one), other = farthest(X, rows, one, to_one);
+    compare(X, rows, other, to_other);
+    for (std::size_t place = 0; place < rows.size(); ++place) to_one[place] = to_other[place] - to_one[place];
+    sort(rows, to_one);
+    const std::size_t middle = first + rows.size() / 2;
+    halve(first, middle);
+    halve(middle, last);
   }
-  const std::size_t middle = first + (last - first) / 2;
-  add_starts(first, middle, largest, starts);
-  add_starts(middle, last, largest, starts);
-}
-
-// Writes the offsets of the halves of all groups, and the rows in their initial order.
-void lay_out(std::size_t rows, std::span<const std::int64_t> borders, std::size_t largest, NearGroups& made) {
-  assert(largest > 0 && !borders.empty());
-  made.order.resize(rows);
-  std::iota(made.order.begin(), made.order.end(), std::int64_t{0});
-  made.starts.clear();
-  made.of_group.clear();
-  for (std::size_t g = 0; g + 1 < borders.size(); ++g) {
-    add_starts(static_cast<std::size_t>(borders[g]), static_cast<std::size_t>(borders[g + 1]), largest, made.starts);
-    made.of_group.resize(made.starts.size(), static_cast<std::int64_t>(g));
+  // Sorts rows by a number each, the largest first, of equals the smallest row; NaN and -inf come last.
+  void sort(std::span<std::int64_t> rows, std::span<float> by) {
+    constexpr float kLowest = std::numeric_limits<float>::lowest();
+    for (float& number : by) number = number >= kLowest ? number : kLowest;
+    kernels().best_scores(by.data(), rows.data(), rows.size(), rows.size(), 1, memory.data(), nullptr, rows.data());
   }
-  made.starts.push_back(static_cast<std::int64_t>(rows));
-}
-
-// Halves the groups between `borders`.
-void halve_some(const Matrix<const float>& X, std::span<const std::int64_t> borders, std::size_t largest,
-                std::span<std::int64_t> order, HalvingScratch& scratch) {
-  for (std::size_t g = 0; g + 1 < borders.size(); ++g) {
-    const auto first = static_cast<std::size_t>(borders[g]);
-    halve_rows(X, order.subspan(first, static_cast<std::size_t>(borders[g + 1]) - first), largest, scratch);
-  }
-}
+};
 
 }  // namespace
 
-NearGroups halve(const Matrix<const float>& X, std::span<const std::int64_t> borders, std::size_t largest, int threads,
+NearGroups halve(const Matrix<const float>& X, std::span<const std::int64_t> borders, std::size_t largest,
                  const Watch& watch) {
+  assert(largest > 0 && !borders.empty());
   NearGroups made;
-  lay_out(X.rows, borders, largest, made);
-  const std::vector<std::size_t> cuts = cut_groups(borders, kRowsOfTask);
-  parallel_for(
-      cuts.size() - 1, threads,
-      [&](std::size_t task) {
-        HalvingScratch scratch;
-        halve_some(X, borders.subspan(cuts[task], cuts[task + 1] - cuts[task] + 1), largest, made.order, scratch);
-      },
-      watch);
+  made.order.resize(X.rows);
+  std::iota(made.order.begin(), made.order.end(), std::int64_t{0});
+  std::int64_t most = 0;
+  for (std::size_t g = 0; g + 1 < borders.size(); ++g) most = std::max(most, borders[g + 1] - borders[g]);
+  const auto rows = static_cast<std::size_t>(most);
+  Halving halving{X,
+                  largest,
+                  made,
+                  std::vector<float>(padded(rows)),
+                  std::vector<float>(rows),
+                  std::vector<std::int64_t>(memory_of_best(rows))};
+  const auto halve_group = [&](std::size_t g) {
+    halving.halve(static_cast<std::size_t>(borders[g]), static_cast<std::size_t>(borders[g + 1]));
+    made.of_group.resize(made.starts.size(), static_cast<std::int64_t>(g));
+  };
+  parallel_for(borders.size() - 1, 1, halve_group, watch);
+  made.starts.push_back(static_cast<std::int64_t>(X.rows));
   return made;
 }
 
-void halve(const Matrix<const float>& X, std::span<const std::int64_t> borders, std::size_t largest, NearGroups& made,
-           HalvingScratch& scratch) {
-  lay_out(X.rows, borders, largest, made);
-  halve_some(X, borders, largest, made.order, scratch);
-}
-
 void arrange(const Matrix<const float>& X, std::span<const std::int64_t> order, std::span<const std::int64_t> starts,
-             const Matrix<float>& arranged, const Matrix<float>& means, int threads, const Watch& watch,
-             Metric metric) {
+             const Matrix<float>& arranged, const Matrix<float>& means, const Watch& watch, Metric metric) {
   assert(arranged.rows == order.size() && means.rows + 1 == starts.size());
   const auto arrange_group = [&](std::size_t g) {
     const std::span<float> mean = means[g];
@@ -127,10 +99,7 @@ void arrange(const Matrix<const float>& X, std::span<const std::int64_t> order, 
     const auto count = static_cast<float>(starts[g + 1] - starts[g]);
     divide_by_norm(mean, metric == Metric::kCosine ? static_cast<float>(kernels().norm(mean)) : count);
   };
-  const auto arrange_some = [&](std::size_t first, std::size_t stop) {
-    for (std::size_t g = first; g < stop; ++g) arrange_group(g);
-  };
-  parallel_runs(means.rows, kGroupsOfTask, threads, arrange_some, watch);
+  parallel_for(means.rows, 1, arrange_group, watch);
 }
 
 }  // namespace cfe

@@ -13,25 +13,15 @@ struct NearGroups {
   std::vector<std::int64_t> of_group;  // the original group of each group
 };
 
-// Memory for halving, reused by the next call; one for each thread.
-struct HalvingScratch {
-  std::vector<float> along, others;
-  std::vector<std::int64_t> memory;
-};
-
 // Halves groups of rows, X[borders[g] : borders[g + 1]], until none has more than `largest`: along the line between two
-// distant rows. The result is the same at every instruction set and for every number of threads.
-NearGroups halve(const Matrix<const float>& X, std::span<const std::int64_t> borders, std::size_t largest, int threads,
+// distant rows. The result is the same at every instruction set. The watch is called after each group.
+NearGroups halve(const Matrix<const float>& X, std::span<const std::int64_t> borders, std::size_t largest,
                  const Watch& watch);
-
-// The same, in this thread. Overwrites `made`.
-void halve(const Matrix<const float>& X, std::span<const std::int64_t> borders, std::size_t largest, NearGroups& made,
-           HalvingScratch& scratch);
 
 // Writes the rows of X in an order, and the mean of each group, (groups, d): for Metric::kCosine normalised, or zero if
 // its rows cancel. Group g is starts[g] : starts[g + 1] in that order.
 void arrange(const Matrix<const float>& X, std::span<const std::int64_t> order, std::span<const std::int64_t> starts,
-             const Matrix<float>& arranged, const Matrix<float>& means, int threads, const Watch& watch,
+             const Matrix<float>& arranged, const Matrix<float>& means, const Watch& watch,
              Metric metric = Metric::kCosine);
 
 }  // namespace cfe

@@ -9,18 +9,6 @@
 
 namespace cfe {
 
-// Immutable labels and their owner.
-struct SharedLabels {
-  std::span<const std::int32_t> labels;
-  std::shared_ptr<const void> owner;
-};
-
-// Labels of the lists of a table, which ascend in each list, and of all rows if they are consecutive.
-struct ListLabels {
-  std::vector<const std::int32_t*> lists;
-  SharedLabels all;
-};
-
 // Storage format of vectors; `levels` are for Codec::kSq8.
 struct RowsFormat {
   std::size_t d;
@@ -29,48 +17,52 @@ struct RowsFormat {
   Metric metric = Metric::kCosine;
 };
 
-// Offsets of the lists, and the addresses of each list's codes and ids, and of its product-quantizer codes, of
-// `pq_code_size` bytes each, or none. `sorted`: labels ascend within each list.
+// Immutable labels and their owner, or none.
+struct SharedLabels {
+  std::span<const std::int32_t> labels;
+  std::shared_ptr<const void> owner;
+};
+
+// Offsets of the lists, and the addresses of each list's codes, ids and labels, and of its product-quantizer codes, of
+// `pq_code_size` bytes each, or none.
 struct RowsMemory {
-  std::span<const std::int64_t> starts;
-  std::span<const std::uint64_t> codes, ids, pq_codes;
+  std::vector<std::int64_t> starts;
+  std::vector<const std::uint8_t*> codes;
+  std::vector<const std::int64_t*> ids;
+  std::vector<const std::int32_t*> labels;
+  std::vector<const std::uint8_t*> pq_codes;
   std::size_t pq_code_size = 0;
-  bool sorted = true;
+  bool sorted = true;            // whether labels ascend within each list
+  SharedLabels all_labels = {};  // of all rows, if they are consecutive
 };
 
 // Row r is item r - starts[j] of the list j with starts[j] <= r < starts[j + 1]. FAISS owns codes and ids: they are
 // valid while the index lives and until it changes.
 class Rows {
  public:
-  // Throws std::invalid_argument if the arguments do not fit each other.
-  Rows(const RowsFormat& format, const RowsMemory& memory, SharedLabels labels);
-  // The same, with labels in separate lists that the caller has checked. They are valid like the codes.
-  Rows(const RowsFormat& format, const RowsMemory& memory, ListLabels labels);
-  // The same, with a copy of the labels.
-  Rows(const RowsFormat& format, const RowsMemory& memory, std::span<const std::int32_t> labels);
+  // Throws std::invalid_argument if the arguments do not fit each other. Labels are valid like the codes.
+  Rows(const RowsFormat& format, RowsMemory memory);
 
   std::size_t d() const { return d_; }
-  std::size_t size() const { return static_cast<std::size_t>(starts_.back()); }
-  std::size_t nlist() const { return starts_.size() - 1; }
+  std::size_t size() const { return static_cast<std::size_t>(starts().back()); }
+  std::size_t nlist() const { return starts().size() - 1; }
   Codec codec() const { return codec_; }
   Metric metric() const { return metric_; }
   std::size_t row_size() const { return row_size_; }  // bytes of a vector
-  // For Codec::kSq8, the minimum and the range of each component, (2, d); else empty.
-  std::span<const float> levels() const { return levels_; }
-  std::span<const std::int64_t> starts() const { return starts_; }
+  std::span<const std::int64_t> starts() const { return memory_.starts; }
   // Labels of all rows. They are copied on the first call if the lists are separate, and stay valid with this object.
   std::span<const std::int32_t> labels() const;
   // Throws std::invalid_argument unless labels are valid and ascend in each list.
   void check_labels() const;
-  std::span<const std::int32_t> labels_of(std::size_t list) const { return {labels_[list], size_of(list)}; }
-  std::span<const std::int64_t> ids_of(std::size_t list) const { return {ids_[list], size_of(list)}; }
-  std::size_t pq_code_size() const { return pq_code_size_; }
+  std::span<const std::int32_t> labels_of(std::size_t list) const { return {memory_.labels[list], size_of(list)}; }
+  std::span<const std::int64_t> ids_of(std::size_t list) const { return {memory_.ids[list], size_of(list)}; }
+  const std::uint8_t* codes_of(std::size_t list) const { return memory_.codes[list]; }
 
   // Makes `parts[owners[list]]` check each list when it is read first. Throws std::invalid_argument if the arguments do
   // not fit the lists.
   void check_by(std::vector<std::shared_ptr<const ListChecks>> parts, std::span<const std::int64_t> owners);
   // Each throws std::invalid_argument if the checksum of a list does not match. Readers of codes or ids by `view`,
-  // `codes_of`, `ids_of`, `row` or `id` call one of them first. Numbers below 0 are ignored. A number of a list of
+  // `codes_of` or `ids_of` call one of them first. Numbers below 0 are ignored. A number of a list of
   // references stands for all lists, as references may lead to any.
   void check_list(std::size_t list) const {
     if (!parts_.empty()) check_both(list);
@@ -87,46 +79,37 @@ class Rows {
   // Copies the ids of all rows.
   void copy_ids(std::span<std::int64_t> ids) const;
 
-  const std::uint8_t* codes_of(std::size_t list) const { return codes_[list]; }
-
   // The list of a row: the last non-empty list that starts at or before it.
   std::size_t list_of(std::int64_t row) const {
-    return static_cast<std::size_t>(std::upper_bound(starts_.begin(), starts_.end(), row) - starts_.begin()) - 1;
-  }
-  const std::uint8_t* row(std::int64_t row) const {
-    const std::size_t list = list_of(row);
-    return codes_[list] + row_size_ * static_cast<std::size_t>(row - starts_[list]);
+    return static_cast<std::size_t>(std::upper_bound(starts().begin(), starts().end(), row) - starts().begin()) - 1;
   }
 
  private:
-  struct AllLabels : Fixed {
-    ~AllLabels() { delete copied.load(); }
-    SharedLabels given;
-    std::atomic<const std::vector<std::int32_t>*> copied{nullptr};  // by the first of several threads
+  struct CopiedLabels : Fixed {
+    ~CopiedLabels() { delete labels.load(); }
+    std::atomic<const std::vector<std::int32_t>*> labels{nullptr};  // by the first of several threads
   };
 
-  void check(const RowsMemory& memory) const;
+  void check() const;
   void check_both(std::size_t list) const;
-  std::size_t size_of(std::size_t list) const { return static_cast<std::size_t>(starts_[list + 1] - starts_[list]); }
-  std::span<const std::uint8_t> code_bytes(std::size_t list) const { return {codes_[list], row_size_ * size_of(list)}; }
+  std::size_t size_of(std::size_t list) const { return static_cast<std::size_t>(starts()[list + 1] - starts()[list]); }
+  std::span<const std::uint8_t> code_bytes(std::size_t list) const {
+    return {memory_.codes[list], row_size_ * size_of(list)};
+  }
   std::span<const std::uint8_t> pq_code_bytes(std::size_t list) const {
-    if (pq_codes_.empty()) return {};
-    return {pq_codes_[list], pq_code_size_ * size_of(list)};
+    if (memory_.pq_codes.empty()) return {};
+    return {memory_.pq_codes[list], memory_.pq_code_size * size_of(list)};
   }
   std::span<const std::uint8_t> id_bytes(std::size_t list) const {
-    return {reinterpret_cast<const std::uint8_t*>(ids_[list]), sizeof(std::int64_t) * size_of(list)};
+    return {reinterpret_cast<const std::uint8_t*>(memory_.ids[list]), sizeof(std::int64_t) * size_of(list)};
   }
 
-  std::size_t d_, row_size_, pq_code_size_;
+  std::size_t d_, row_size_;
   Codec codec_;
   Metric metric_;
-  bool sorted_;
   std::vector<float> levels_;
-  std::vector<std::int64_t> starts_;
-  std::vector<const std::uint8_t*> codes_, pq_codes_;
-  std::vector<const std::int64_t*> ids_;
-  std::vector<const std::int32_t*> labels_;  // of each list
-  std::shared_ptr<AllLabels> all_labels_ = std::make_shared<AllLabels>();
+  RowsMemory memory_;
+  std::shared_ptr<CopiedLabels> copied_ = std::make_shared<CopiedLabels>();
   std::vector<std::shared_ptr<const ListChecks>> parts_;
   std::vector<std::size_t> owners_;
 };

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cassert>
-#include <map>
 #include <numeric>
 #include <optional>
 
@@ -10,37 +9,28 @@
 #include "core/fork.h"
 #include "core/grouping.h"
 #include "core/kernels.h"
-#include "core/scratch_pool.h"
 
 namespace cfe {
 
 namespace {
 
-constexpr std::size_t kQueriesOfTask = 16;
 constexpr std::size_t kWider = 4;     // factor of nprobe if a row is incomplete
 constexpr std::size_t kLargest = 16;  // queries of a small group
 
 }  // namespace
 
 ClassCounts::ClassCounts(std::span<const std::int32_t> labels, std::span<const bool> allowed) {
-  std::map<std::int32_t, std::size_t> counts;
   for (std::size_t first = 0; first < labels.size();) {  // labels form runs
     std::size_t last = first, count = 0;
     for (; last < labels.size() && labels[last] == labels[first]; ++last) count += allowed.empty() || allowed[last];
-    if (labels[first] != kUnknown) counts[labels[first]] += count;
+    if (labels[first] != kUnknown) counts_[labels[first]] += count, total_ += count;
     first = last;
-  }
-  for (const auto& [label, count] : counts) {
-    labels_.push_back(label);
-    counts_.push_back(count);
-    total_ += count;
   }
 }
 
 std::size_t ClassCounts::others(std::int32_t label) const {
-  const auto place = std::lower_bound(labels_.begin(), labels_.end(), label);
-  const bool known = place != labels_.end() && *place == label;
-  return total_ - (known ? counts_[static_cast<std::size_t>(place - labels_.begin())] : 0);
+  const auto own = counts_.find(label);
+  return total_ - (own == counts_.end() ? 0 : own->second);
 }
 
 struct Searcher::Query {
@@ -56,15 +46,6 @@ struct Searcher::Scratch {
   std::vector<bool> scanned;
   ScanMemory blocks, rows;
   std::vector<float> unit;
-};
-
-struct Searcher::GroupScratch {
-  std::vector<std::int64_t> rows, ids, borders, order, lists;
-  std::vector<std::int32_t> labels, group_labels;
-  std::vector<float> queries, arranged, means;
-  NearGroups groups;
-  HalvingScratch halving;
-  ScanMemory blocks;
 };
 
 Searcher::Searcher(const ListScan& lists, const ClassCentroids& centroids, double margin, const Blocks* blocks,
@@ -101,21 +82,17 @@ bool Searcher::search_single(std::span<const float> x, std::int64_t label, std::
 }
 
 void Searcher::search(const Matrix<const float>& X, std::span<const std::int32_t> labels, const SearchOptions& options,
-                      const Matrix<float>& D, const Matrix<std::int64_t>& I, int threads, const Watch& watch) const {
+                      const Matrix<float>& D, const Matrix<std::int64_t>& I, const Watch& watch) const {
   assert(X.columns == d() && labels.size() == X.rows && D.rows == X.rows && I.rows == X.rows);
-  const std::size_t tasks = (X.rows + kQueriesOfTask - 1) / kQueriesOfTask;
+  static thread_local Scratch scratch;
   std::optional<ClassCounts> of_allowed;
   if (options.complete && !options.allowed.empty()) of_allowed.emplace(rows_.labels(), options.allowed);
   const ClassCounts* counts = of_allowed ? &*of_allowed : nullptr;
-  parallel_for(
-      tasks, threads,
-      [&](std::size_t task) {
-        static thread_local Scratch scratch;
-        for (std::size_t q = task * kQueriesOfTask; q < std::min(X.rows, (task + 1) * kQueriesOfTask); ++q)
-          search_unit({X[q], labels[q], options.allowed, counts}, options.nprobe, options.complete, scratch,
-                      {D[q].data(), I[q].data(), D.columns});
-      },
-      watch);
+  const auto search_one = [&](std::size_t q) {
+    search_unit({X[q], labels[q], options.allowed, counts}, options.nprobe, options.complete, scratch,
+                {D[q].data(), I[q].data(), D.columns});
+  };
+  parallel_for(X.rows, 1, search_one, watch);
 }
 
 void Searcher::search_unit(const Query& query, std::size_t nprobe, bool complete, Scratch& scratch, TopK best) const {
@@ -206,66 +183,57 @@ void Searcher::search_groups(const LargeGroups& groups, std::size_t nprobe, int 
   require(blocks_ != nullptr, "groups are searched in blocks");
   check(groups);
   require(nprobe > 0, "nprobe must be at least 1");
-  const std::size_t tasks = groups.tasks.size() - 1;
-  ScratchPool<GroupScratch> pool(std::min<std::size_t>(tasks, static_cast<std::size_t>(std::max(threads, 1))));
-  parallel_for(
-      tasks, threads,
-      [&](std::size_t task) {
-        const auto first = static_cast<std::size_t>(groups.tasks[task]);
-        const auto last = static_cast<std::size_t>(groups.tasks[task + 1]);
-        const ScratchPool<GroupScratch>::Lease scratch(pool);
-        if (groups.starts[first] < groups.starts[last]) search_some(groups, first, last, nprobe, *scratch);
-      },
-      watch);
+  const auto search_task = [&](std::size_t task) {
+    const auto first = static_cast<std::size_t>(groups.tasks[task]);
+    const auto last = static_cast<std::size_t>(groups.tasks[task + 1]);
+    if (groups.starts[first] < groups.starts[last]) search_some(groups, first, last, nprobe);
+  };
+  parallel_for(groups.tasks.size() - 1, threads, search_task, watch);
 }
 
 // Searches the groups from `first` to `last` - 1, which have queries.
-void Searcher::search_some(const LargeGroups& groups, std::size_t first, std::size_t last, std::size_t nprobe,
-                           GroupScratch& scratch) const {
+void Searcher::search_some(const LargeGroups& groups, std::size_t first, std::size_t last, std::size_t nprobe) const {
   const auto begin = static_cast<std::size_t>(groups.starts[first]);
   const std::size_t nq = static_cast<std::size_t>(groups.starts[last]) - begin;
   const auto own = groups.order.subspan(begin, nq);
-  const auto borders = first_of(scratch.borders, last - first + 1);
-  for (std::size_t g = first; g <= last; ++g) borders[g - first] = groups.starts[g] - groups.starts[first];
+  std::vector<std::int64_t> borders;
+  for (std::size_t g = first; g <= last; ++g) borders.push_back(groups.starts[g] - groups.starts[first]);
 
-  const Matrix<float> X{first_of(scratch.queries, nq * d()).data(), nq, d()};
+  AlignedVector<float> queries(nq * d());
+  const Matrix<float> X{queries.data(), nq, d()};
   if (groups.rows.empty()) {
-    for (std::size_t q = 0; q < nq; ++q) {
-      const auto x = groups.X[static_cast<std::size_t>(own[q])];
-      std::copy(x.begin(), x.end(), X[q].begin());
-    }
+    for (std::size_t q = 0; q < nq; ++q) std::ranges::copy(groups.X[static_cast<std::size_t>(own[q])], X[q].begin());
   } else {
-    const auto rows = first_of(scratch.rows, nq);
+    std::vector<std::int64_t> rows(nq), ids(nq);
     for (std::size_t q = 0; q < nq; ++q) rows[q] = groups.rows[static_cast<std::size_t>(own[q])];
-    rows_.gather(rows, X.data, first_of(scratch.ids, nq).data());
+    rows_.gather(rows, X.data, ids.data());
   }
 
-  NearGroups& near = scratch.groups;
-  halve(X, borders, kLargest, near, scratch.halving);
+  const NearGroups near = halve(X, borders, kLargest, {});
   const std::size_t number = near.of_group.size();
-  const Matrix<float> arranged{first_of(scratch.arranged, nq * d()).data(), nq, d()};
-  const Matrix<float> means{first_of(scratch.means, number * d()).data(), number, d()};
-  arrange(X, near.order, near.starts, arranged, means, 1, {}, rows_.metric());
+  AlignedVector<float> in_groups(nq * d()), of_groups(number * d());
+  const Matrix<float> arranged{in_groups.data(), nq, d()}, means{of_groups.data(), number, d()};
+  arrange(X, near.order, near.starts, arranged, means, {}, rows_.metric());
 
-  const auto group_labels = first_of(scratch.group_labels, number);
-  for (std::size_t g = 0; g < number; ++g)
-    group_labels[g] = groups.group_labels[first + static_cast<std::size_t>(near.of_group[g])];
+  std::vector<std::int32_t> group_labels, labels;
+  for (const std::int64_t group : near.of_group)
+    group_labels.push_back(groups.group_labels[first + static_cast<std::size_t>(group)]);
   const bool everywhere = nprobe >= lists();
   const std::size_t width = everywhere ? rows_.nlist() : nprobe;
-  const Matrix<std::int64_t> found{first_of(scratch.lists, number * width).data(), number, width};
+  std::vector<std::int64_t> lists_of_groups(number * width), order;
+  const Matrix<std::int64_t> found{lists_of_groups.data(), number, width};
   if (everywhere)
     centroids_.rank_all(means, group_labels, found, 1, {});
   else
     centroids_.rank(means, group_labels, found, 1, {});
 
-  const auto order = first_of(scratch.order, nq);
-  const auto labels = first_of(scratch.labels, nq);
-  for (std::size_t q = 0; q < nq; ++q) {
-    order[q] = own[static_cast<std::size_t>(near.order[q])];
-    labels[q] = groups.labels[static_cast<std::size_t>(order[q])];
+  for (const std::int64_t q : near.order) {
+    order.push_back(own[static_cast<std::size_t>(q)]);
+    labels.push_back(groups.labels[static_cast<std::size_t>(order.back())]);
   }
+  ScanMemory scratch;
   blocks_->search_groups({arranged, labels, near.starts, found, order, groups.D, groups.I, lists_.copies() > 1, false},
-                         0, number, scratch.blocks);
+                         0, number, scratch);
 }
 
 }  // namespace cfe

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <mutex>
 
 #include "core/blocks.h"
@@ -22,8 +23,7 @@ class ClassCounts {
   std::size_t others(std::int32_t label) const;
 
  private:
-  std::vector<std::int32_t> labels_;  // ascending
-  std::vector<std::size_t> counts_;
+  std::map<std::int32_t, std::size_t> counts_;
   std::size_t total_ = 0;
 };
 
@@ -66,7 +66,7 @@ class Searcher {
 
   // Searches unit queries and writes D and I, (nq, k). A query with an unknown label finds nothing.
   void search(const Matrix<const float>& X, std::span<const std::int32_t> labels, const SearchOptions& options,
-              const Matrix<float>& D, const Matrix<std::int64_t>& I, int threads, const Watch& watch) const;
+              const Matrix<float>& D, const Matrix<std::int64_t>& I, const Watch& watch) const;
 
   // Halves groups until they are small. Writes the best rows in blocks for each query of a group, in the `nprobe` lists
   // nearest to the mean of its small group. From lists() on, these are all lists of the first partition. Throws
@@ -76,11 +76,9 @@ class Searcher {
  private:
   struct Query;
   struct Scratch;
-  struct GroupScratch;
 
   void check(const LargeGroups& groups) const;
-  void search_some(const LargeGroups& groups, std::size_t first, std::size_t last, std::size_t nprobe,
-                   GroupScratch& scratch) const;
+  void search_some(const LargeGroups& groups, std::size_t first, std::size_t last, std::size_t nprobe) const;
   void search_unit(const Query& query, std::size_t nprobe, bool complete, Scratch& scratch, TopK best) const;
   void scan(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const;
   void scan_rows(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const;

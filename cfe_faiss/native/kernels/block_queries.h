@@ -48,14 +48,7 @@ inline constexpr float kLongest = 1e30f;  // squared norm; 1 for a unit vector
 // --- stored rows ---
 
 CFE_INLINE void decode(const RowsView& rows, const std::uint8_t* code, float* x) {
-  switch (rows.codec) {
-    case Codec::kFlat:
-      return decode_row<Codec::kFlat>(rows, code, x);
-    case Codec::kFp16:
-      return decode_row<Codec::kFp16>(rows, code, x);
-    case Codec::kSq8:
-      return decode_row<Codec::kSq8>(rows, code, x);
-  }
+  CFE_WITH_CODEC(rows.codec, decode_row, rows, code, x)
 }
 
 struct StoredRow {

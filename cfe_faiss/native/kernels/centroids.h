@@ -36,10 +36,9 @@ void list_centroids_of(const ListCentroids& of, float* x) {
     add_to(to, x, d);
     if (!unit) to[d] += square;
   };
-  const auto known = [&](std::size_t home, std::size_t place)
-                         CFE_LAMBDA { return rows.labels[home][place] != kUnknown; };
-  for_each_member(of.lists, of.list, known, [&](std::size_t home, std::size_t place) CFE_LAMBDA {
+  for_each_member(of.lists, of.list, [&](std::size_t home, std::size_t place) CFE_LAMBDA {
     const std::int32_t label = rows.labels[home][place];
+    if (label == kUnknown) return;
     decode_row<codec>(rows, rows.codes[home] + rows.row_size * place, x);
     for (std::size_t i = 0; !unit && i < d; ++i) x[i] -= of.center[i];
     const double length = sum_of_products(x, x, d);

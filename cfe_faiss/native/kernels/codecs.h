@@ -130,15 +130,13 @@ void gather_of(const RowsView& rows, std::span<const std::int64_t> wanted, float
   else                                       \
     function<Codec::kSq8>(__VA_ARGS__);
 
-// Calls take(home, place) for each row of a list for which wants(row) holds, with its list in FAISS. The list is
-// FAISS's or one of references.
-template <class Wants, class Take>
-CFE_INLINE void for_each_member(const ListsView& lists, std::size_t list, const Wants& wants, const Take& take) {
+// Calls take(home, place) for each row of a list, with its list in FAISS. The list is FAISS's or one of references.
+template <class Take>
+CFE_INLINE void for_each_member(const ListsView& lists, std::size_t list, const Take& take) {
   const RowsView& rows = lists.rows;
   if (list < rows.nlist) {
     const auto size = static_cast<std::size_t>(rows.starts[list + 1] - rows.starts[list]);
-    for (std::size_t place = 0; place < size; ++place)
-      if (wants(list, place)) take(list, place);
+    for (std::size_t place = 0; place < size; ++place) take(list, place);
     return;
   }
   const std::size_t group = list - rows.nlist;
@@ -146,8 +144,7 @@ CFE_INLINE void for_each_member(const ListsView& lists, std::size_t list, const 
   for (std::int64_t r = lists.reference_starts[group]; r < lists.reference_starts[group + 1]; ++r) {
     const std::int64_t row = lists.references[r];
     home = rows.list_of(row, home);
-    const auto place = static_cast<std::size_t>(row - rows.starts[home]);
-    if (wants(home, place)) take(home, place);
+    take(home, static_cast<std::size_t>(row - rows.starts[home]));
   }
 }
 

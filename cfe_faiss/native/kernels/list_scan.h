@@ -32,14 +32,11 @@ CFE_INLINE void for_each_run(const ListsView& lists, const ListQuery& query, con
         }
       continue;
     }
-    for_each_member(
-        lists, list,
-        [&](std::size_t home, std::size_t place) CFE_LAMBDA {
-          const std::int32_t label = rows.labels[home][place];
-          return label != query.label && label != kUnknown &&
-                 query.allows(static_cast<std::size_t>(rows.starts[home]) + place);
-        },
-        [&](std::size_t home, std::size_t place) CFE_LAMBDA { take(home, place, place + 1); });
+    for_each_member(lists, list, [&](std::size_t home, std::size_t place) CFE_LAMBDA {
+      const std::int32_t label = rows.labels[home][place];
+      const std::size_t row = static_cast<std::size_t>(rows.starts[home]) + place;
+      if (label != query.label && label != kUnknown && query.allows(row)) take(home, place, place + 1);
+    });
   }
 }
 

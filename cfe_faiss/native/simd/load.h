@@ -87,26 +87,6 @@ CFE_INLINE F32x16 load_bytes(const std::uint8_t* from, std::size_t n) {
 #endif
 }
 
-// The sum of all lanes, in the order of `sum_of_products`.
-CFE_INLINE float sum(const F32x16& v) {
-#if CFE_WIDTH == 16
-  const auto low = (__m256)__builtin_shufflevector(v.part[0], v.part[0], 0, 1, 2, 3, 4, 5, 6, 7);
-  const auto high = (__m256)__builtin_shufflevector(v.part[0], v.part[0], 8, 9, 10, 11, 12, 13, 14, 15);
-  const __m256 eight = _mm256_add_ps(low, high);
-  const __m256 pairs = _mm256_add_ps(eight, _mm256_movehdup_ps(eight));
-  const __m256 fours = _mm256_add_ps(pairs, _mm256_permute_ps(pairs, 2));
-  return _mm_cvtss_f32(_mm_add_ss(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1)));
-#elif CFE_WIDTH == 8
-  const __m256 eight = _mm256_add_ps((__m256)v.part[0], (__m256)v.part[1]);
-  const __m256 pairs = _mm256_add_ps(eight, _mm256_movehdup_ps(eight));
-  const __m256 fours = _mm256_add_ps(pairs, _mm256_permute_ps(pairs, 2));
-  return _mm_cvtss_f32(_mm_add_ss(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1)));
-#else
-  const FloatRegister a = v.part[0] + v.part[2], b = v.part[1] + v.part[3];
-  return ((a[0] + a[1]) + (a[2] + a[3])) + ((b[0] + b[1]) + (b[2] + b[3]));
-#endif
-}
-
 using Float4 = float __attribute__((vector_size(16)));
 
 // The sums of numbers four apart.
@@ -115,6 +95,12 @@ CFE_INLINE Float4 in_four(const F32x16& v) {
   v.store(numbers);
   Float4 four[4];
   std::memcpy(four, numbers, sizeof four);
+  return (four[0] + four[1]) + (four[2] + four[3]);
+}
+
+// The sum of all lanes.
+CFE_INLINE float sum(const F32x16& v) {
+  const Float4 four = in_four(v);
   return (four[0] + four[1]) + (four[2] + four[3]);
 }
 

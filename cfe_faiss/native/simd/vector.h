@@ -183,10 +183,8 @@ using Mask = std::uint32_t;
 // Comparisons give integers with all bits set, or none.
 CFE_LANEWISE(I32x16, operator>, F32x16, x > y)
 CFE_LANEWISE(I32x16, operator>=, F32x16, x >= y)
-CFE_LANEWISE(I32x16, operator==, F32x16, x == y)
 CFE_LANEWISE(I32x16, operator>, I32x16, x > y)
 CFE_LANEWISE(I32x16, operator==, I32x16, x == y)
-CFE_LANEWISE(I32x16, operator&, I32x16, x& y)
 CFE_LANEWISE(I32x16, operator|, I32x16, x | y)
 CFE_LANEWISE(F32x16, operator/, F32x16, x / y)
 // The larger number of each lane; the second if one is NaN, as in the processor's instruction.

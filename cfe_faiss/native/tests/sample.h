@@ -146,18 +146,18 @@ struct Sample {
   std::size_t lists() const { return nlist() + reference_starts.size() - 1; }
   std::span<const float> x(std::size_t row) const { return std::span(X).subspan(row * d, d); }
 
-  template <class Number>
-  static std::uint64_t address(const std::vector<Number>& values) {
-    return reinterpret_cast<std::uint64_t>(values.data());
-  }
-  Rows rows() const {
-    std::vector<std::uint64_t> codes, id_addresses;
+  // The rows, with codes of any codec in place of the vectors.
+  template <class Code>
+  Rows rows_in(const RowsFormat& format, const std::vector<std::vector<Code>>& codes) const {
+    RowsMemory memory{.starts = starts, .codes = {}, .ids = {}, .labels = {}, .pq_codes = {}};
     for (std::size_t list = 0; list < nlist(); ++list) {
-      codes.push_back(address(vectors[list]));
-      id_addresses.push_back(address(own_ids[list]));
+      memory.codes.push_back(reinterpret_cast<const std::uint8_t*>(codes[list].data()));
+      memory.ids.push_back(own_ids[list].data());
+      memory.labels.push_back(labels.data() + starts[list]);
     }
-    return {{d, Codec::kFlat, {}, metric}, {starts, codes, id_addresses, {}}, labels};
+    return {format, std::move(memory)};
   }
+  Rows rows() const { return rows_in({d, Codec::kFlat, {}, metric}, vectors); }
 
   // The rows of a list, of any partition.
   std::vector<std::size_t> rows_of(std::size_t list) const {

@@ -127,16 +127,12 @@ void check_blocks(const Sample& sample, const Variant& variant, const tests::Len
     if (selected) options.allowed = {reinterpret_cast<const bool*>(bytes.data()), bytes.size()};
     const Blocks blocks(rows, options, nullptr);
     const std::vector<bool> allowed(options.allowed.begin(), options.allowed.end());
-    for (const std::size_t k : {1, 9, 50})  // of more than 40 none are looked for in the warm-up
-      for (const int threads : {1, 3}) {
-        Groups groups(sample, blocks.lists(), k);
-        groups.change(lengths);
-        blocks.search(groups.view(deduplicate, false), threads, nullptr);
-        groups.check(sample, allowed);
-        if (deduplicate || threads > 1) continue;
-        blocks.search(groups.view(false, false), threads, nullptr);  // on memory that was used
-        groups.check(sample, allowed);
-      }
+    for (const std::size_t k : {1, 9, 50}) {  // of more than 40 none are looked for in the warm-up
+      Groups groups(sample, blocks.lists(), k);
+      groups.change(lengths);
+      blocks.search(groups.view(deduplicate, false), nullptr);
+      groups.check(sample, allowed);
+    }
   }
 }
 
@@ -242,7 +238,7 @@ TEST(a_center_that_is_not_finite_changes_nothing) {
   options.center = center;
   const Blocks blocks(rows, options, nullptr);
   Groups groups(sample, 2, 3);
-  blocks.search(groups.view(false, false), 1, nullptr);
+  blocks.search(groups.view(false, false), nullptr);
   groups.check(sample, {});
 }
 
@@ -270,10 +266,10 @@ TEST(blocks_refuse_what_does_not_fit) {
   const Blocks blocks(rows, options_of(sample, {Element::kFloat, false}, rotation), nullptr);
   Groups groups(sample, 2, 3);
   groups.lists[0] = 2;
-  CHECK_THROWS(std::invalid_argument, "numbers of lists", blocks.search(groups.view(false, false), 1, nullptr));
+  CHECK_THROWS(std::invalid_argument, "numbers of lists", blocks.search(groups.view(false, false), nullptr));
   groups.lists[0] = 1;
   groups.order[3] = 60;
-  CHECK_THROWS(std::invalid_argument, "rows of D", blocks.search(groups.view(false, false), 1, nullptr));
+  CHECK_THROWS(std::invalid_argument, "rows of D", blocks.search(groups.view(false, false), nullptr));
 }
 
 }  // namespace cfe

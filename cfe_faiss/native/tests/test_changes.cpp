@@ -233,10 +233,10 @@ struct Index {
   std::vector<std::int64_t> all_rows() const { return numbers_of(std::vector<std::uint8_t>(table.size(), 1)); }
 
   // As in an index: vectors in addition to product-quantizer codes, or codes of a byte for each component.
-  Rows rows() {
+  Rows rows(bool sorted = true) {
     static const std::vector<float> levels(2 * kCodeSize);
     if (shape.d > 0) return table.rows({shape.d, Codec::kFlat, {}});
-    return table.rows({kCodeSize, Codec::kSq8, levels});
+    return table.rows({kCodeSize, Codec::kSq8, levels}, sorted);
   }
 
   void check_rows() {
@@ -369,7 +369,7 @@ TEST(rows_of_an_only_list_may_keep_their_order) {
     change = index.table.relabelling(index.all_rows(), labels, false);
     index.commit(change, {});
     for (std::size_t row = 0; row < own.size(); ++row) own[row].label = labels[row];
-    const Rows seen = index.table.unsorted_rows(1);
+    const Rows seen = index.rows(false);
     CHECK(seen.size() == own.size() && seen.nlist() == 1);
     for (std::size_t row = 0; row < own.size(); ++row) {
       CHECK(seen.labels()[row] == own[row].label && seen.ids_of(0)[row] == own[row].id);

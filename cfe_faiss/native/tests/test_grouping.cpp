@@ -91,11 +91,11 @@ struct Grouped {
       X.insert(X.end(), x.begin(), x.end());
     }
     const Matrix<const float> queries = tests::as_matrix(X, sample.d);
-    const NearGroups near = halve(queries, starts, kLargest, 1, nullptr);
+    const NearGroups near = halve(queries, starts, kLargest, nullptr);
     const std::size_t number = near.of_group.size();
     std::vector<float> arranged(X.size()), group_means(number * sample.d);
     arrange(queries, near.order, near.starts, {arranged.data(), queries.rows, sample.d},
-            {group_means.data(), number, sample.d}, 1, nullptr);
+            {group_means.data(), number, sample.d}, nullptr);
     std::vector<std::int64_t> all(sample.nlist()), lists(nprobe);
     std::iota(all.begin(), all.end(), 0);
     ClassCentroids::Scratch scratch;
@@ -124,18 +124,14 @@ std::vector<Element> elements() {
 
 }  // namespace
 
-TEST(groups_are_halved_until_they_are_small_on_any_number_of_threads) {
+TEST(groups_are_halved_until_they_are_small) {
   for (const std::size_t d : {1, 3, 40}) {
     const std::vector<std::int64_t> borders{0, 0, 1, 300, 317, 1500, 1500};
     std::vector<float> X = tests::random_unit_rows(1500, d, 2);
     for (std::size_t row = 320; row < 700; ++row) std::copy_n(X.begin(), d, X.begin() + row * d);  // many are equal
     X[10 * d] = std::numeric_limits<float>::quiet_NaN();
-    for (const std::size_t largest : {1, 16, 2000}) {
-      const NearGroups one = halve(tests::as_matrix(X, d), borders, largest, 1, nullptr);
-      check_groups(one, borders, largest);
-      const NearGroups many = halve(tests::as_matrix(X, d), borders, largest, 3, nullptr);
-      CHECK(one.order == many.order && one.starts == many.starts && one.of_group == many.of_group);
-    }
+    for (const std::size_t largest : {1, 16, 2000})
+      check_groups(halve(tests::as_matrix(X, d), borders, largest, nullptr), borders, largest);
   }
 }
 
@@ -146,7 +142,7 @@ TEST(halves_are_nearer_to_each_other_than_to_the_rest) {
     X.insert(X.end(), {row % 2 == 0 ? 1.0F : -1.0F, aside, 0.0F});
   }
   const std::vector<std::int64_t> borders{0, 64};
-  const NearGroups made = halve(tests::as_matrix(X, 3), borders, 32, 1, nullptr);
+  const NearGroups made = halve(tests::as_matrix(X, 3), borders, 32, nullptr);
   for (std::size_t place = 1; place < 32; ++place) CHECK((made.order[place] - made.order[0]) % 2 == 0);
 }
 
@@ -154,7 +150,7 @@ TEST(means_of_groups_are_normalised_unless_they_cancel_out) {
   const std::vector<float> X{1, 0, -1, 0, 0, 1, 3, 4};
   const std::vector<std::int64_t> order{3, 0, 1, 2}, starts{0, 1, 3, 3, 4};
   std::vector<float> arranged(8), means(8, 7.0F);
-  arrange(tests::as_matrix(X, 2), order, starts, {arranged.data(), 4, 2}, {means.data(), 4, 2}, 2, nullptr);
+  arrange(tests::as_matrix(X, 2), order, starts, {arranged.data(), 4, 2}, {means.data(), 4, 2}, nullptr);
   CHECK((arranged == std::vector<float>{3, 4, 1, 0, -1, 0, 0, 1}));
   CHECK((means == std::vector<float>{0.6F, 0.8F, 0, 0, 0, 0, 0, 1}));
 }

@@ -67,14 +67,7 @@ struct Coded {
     return sample.d % kDecodedAtOnce == 0 ? std::fma(share, spread, low) : low + share * spread;
   }
 
-  Rows rows() const {
-    std::vector<std::uint64_t> addresses, ids;
-    for (std::size_t list = 0; list < sample.nlist(); ++list) {
-      addresses.push_back(Sample::address(codes[list]));
-      ids.push_back(Sample::address(sample.own_ids[list]));
-    }
-    return {{sample.d, codec, levels, sample.metric}, {sample.starts, addresses, ids, {}}, sample.labels};
-  }
+  Rows rows() const { return sample.rows_in({sample.d, codec, levels, sample.metric}, codes); }
 };
 
 // Lists that queries probe, some twice the same row, and -1.
@@ -147,17 +140,19 @@ TEST(of_the_best_by_codes_the_best_by_vectors_are_found) {
   const Sample sample(d, {1, 0, 30, 17}, 5);
   std::mt19937 generator(2);
   std::vector<std::vector<std::uint8_t>> pq_codes;
-  std::vector<std::uint64_t> codes, ids, pq_addresses;
+  RowsMemory memory{
+      .starts = sample.starts, .codes = {}, .ids = {}, .labels = {}, .pq_codes = {}, .pq_code_size = parts};
   for (std::size_t list = 0; list < sample.nlist(); ++list) {
     pq_codes.emplace_back(parts * sample.own_ids[list].size());
     for (std::uint8_t& code : pq_codes.back()) code = static_cast<std::uint8_t>(generator());
   }
   for (std::size_t list = 0; list < sample.nlist(); ++list) {
-    codes.push_back(Sample::address(sample.vectors[list]));
-    ids.push_back(Sample::address(sample.own_ids[list]));
-    pq_addresses.push_back(Sample::address(pq_codes[list]));
+    memory.codes.push_back(reinterpret_cast<const std::uint8_t*>(sample.vectors[list].data()));
+    memory.ids.push_back(sample.own_ids[list].data());
+    memory.labels.push_back(sample.labels.data() + sample.starts[list]);
+    memory.pq_codes.push_back(pq_codes[list].data());
   }
-  const Rows rows({d, Codec::kFlat, {}}, {sample.starts, codes, ids, pq_addresses, parts}, sample.labels);
+  const Rows rows({d, Codec::kFlat, {}}, std::move(memory));
   const ListScan scan(rows, sample.references, sample.reference_starts);
   const std::vector<float> X = tests::random_unit_rows(nq, d, 6), codewords = tests::random_numbers(256 * d, 7),
                            centroids = tests::random_unit_rows(sample.nlist(), d, 8);

@@ -18,14 +18,17 @@ struct Lists {
   std::vector<float> first{1, 2, 3, 4, 5, 6}, third{7, 8, 9, 10};
   std::vector<std::int64_t> first_ids{30, 10, 20}, third_ids{50, 40};
   std::vector<std::int32_t> labels{-1, 0, 0, 1, 1};
-  std::vector<std::uint64_t> codes{address(first), 0, address(third)};
-  std::vector<std::uint64_t> ids{address(first_ids), 0, address(third_ids)};
+  std::vector<const std::uint8_t*> codes{bytes_of(first), nullptr, bytes_of(third)};
+  std::vector<const std::int64_t*> ids{first_ids.data(), nullptr, third_ids.data()};
 
-  template <class Number>
-  static std::uint64_t address(const std::vector<Number>& values) {
-    return reinterpret_cast<std::uint64_t>(values.data());
+  static const std::uint8_t* bytes_of(const std::vector<float>& values) {
+    return reinterpret_cast<const std::uint8_t*>(values.data());
   }
-  Rows rows() const { return Rows({d, codec, levels}, {starts, codes, ids, {}}, labels); }
+  Rows rows() const {
+    RowsMemory memory{.starts = starts, .codes = codes, .ids = ids, .labels = {}, .pq_codes = {}};
+    for (std::size_t list = 0; list < 3; ++list) memory.labels.push_back(labels.data() + starts[list]);
+    return {{d, codec, levels}, std::move(memory)};
+  }
 };
 
 }  // namespace
@@ -39,15 +42,15 @@ TEST(rows_know_their_lists_ids_and_labels) {
   for (std::int64_t row = 0; row < 5; ++row) {
     CHECK(rows.list_of(row) == list_of[row]);
     CHECK(rows.ids_of(list_of[row])[row - rows.starts()[list_of[row]]] == ids[row]);
-    CHECK(*reinterpret_cast<const float*>(rows.row(row)) == static_cast<float>(2 * row + 1));
+    const auto* vectors = reinterpret_cast<const float*>(rows.codes_of(list_of[row]));
+    CHECK(vectors[2 * (row - rows.starts()[list_of[row]])] == static_cast<float>(2 * row + 1));
   }
   CHECK(rows.labels_of(0).size() == 3 && rows.labels_of(1).empty() && rows.labels_of(2)[0] == 1);
   CHECK(rows.ids_of(1).empty() && rows.ids_of(2)[1] == 40);
 }
 
 TEST(rows_may_be_none) {
-  const std::vector<std::int32_t> no_labels;
-  const Rows rows({3, Codec::kFp16, {}}, {std::vector<std::int64_t>{0}, {}, {}, {}}, no_labels);
+  const Rows rows({3, Codec::kFp16, {}}, {.starts = {0}, .codes = {}, .ids = {}, .labels = {}, .pq_codes = {}});
   CHECK(rows.size() == 0 && rows.nlist() == 0 && rows.row_size() == 6);
 }
 
@@ -55,20 +58,14 @@ TEST(rows_refuse_what_does_not_fit) {
   const auto refused = [](const char* text, auto change) {
     Lists lists;
     change(lists);
-    CHECK_THROWS(std::invalid_argument, text, lists.rows());
+    CHECK_THROWS(std::invalid_argument, text, lists.rows().check_labels());
   };
   refused("d must be", [](Lists& lists) { lists.d = 0; });
   refused("codec must be", [](Lists& lists) { lists.codec = static_cast<Codec>(3); });
   refused("levels must hold", [](Lists& lists) { lists.levels = {1.0F}; });
   refused("levels must hold", [](Lists& lists) { lists.codec = Codec::kSq8; });
-  refused("starts must run", [](Lists& lists) { lists.starts = {}; });
-  refused("starts must run", [](Lists& lists) { lists.starts.back() = 6; });
-  refused("starts must run", [](Lists& lists) { lists.starts.front() = 1; });
-  refused("starts must ascend", [](Lists& lists) { lists.starts = {0, 3, 2, 5}; });
-  refused("codes and ids", [](Lists& lists) { lists.codes.pop_back(); });
-  refused("codes and ids", [](Lists& lists) { lists.ids.push_back(0); });
-  refused("must have memory", [](Lists& lists) { lists.codes[0] = 0; });
-  refused("must have memory", [](Lists& lists) { lists.ids[2] = 0; });
+  refused("must have memory", [](Lists& lists) { lists.codes[0] = nullptr; });
+  refused("must have memory", [](Lists& lists) { lists.ids[2] = nullptr; });
   refused("labels must ascend", [](Lists& lists) { lists.labels = {0, -1, 0, 1, 1}; });
   refused("at least -1", [](Lists& lists) { lists.labels[0] = -2; });
 }

@@ -139,7 +139,7 @@ TEST(single_queries_find_what_plain_loops_find) {
       }
 }
 
-TEST(queries_side_by_side_find_the_same_with_a_selection_and_without) {
+TEST(many_queries_find_the_same_with_a_selection_and_without) {
   const Sample sample(18, {20, 31, 5, 48, 0, 2, 17}, 2);
   const std::size_t nq = 50, k = 4;
   const std::vector<float> X = tests::random_unit_rows(nq, sample.d, 5);
@@ -148,26 +148,25 @@ TEST(queries_side_by_side_find_the_same_with_a_selection_and_without) {
   std::vector<std::uint8_t> bytes(sample.n());
   for (std::size_t row = 0; row < bytes.size(); ++row) bytes[row] = row % 3 == 0;
   for (const With with : all_ways(sample))
-    for (const bool selected : {false, true})
-      for (const int threads : {1, 3}) {
-        const Searched searched(sample, with);
-        const std::span<const bool> allowed(reinterpret_cast<const bool*>(bytes.data()), selected ? bytes.size() : 0);
-        std::vector<float> D(nq * k);
-        std::vector<std::int64_t> I(nq * k);
-        searched.searcher.search(tests::as_matrix(X, sample.d), labels, {2, true, allowed}, {D.data(), nq, k},
-                                 {I.data(), nq, k}, threads, nullptr);
-        for (std::size_t q = 0; q < nq; ++q) {
-          Found found(k), expected(k);
-          std::copy_n(D.begin() + static_cast<std::ptrdiff_t>(q * k), k, found.D.begin());
-          std::copy_n(I.begin() + static_cast<std::ptrdiff_t>(q * k), k, found.I.begin());
-          expected.results().clear();
-          std::fill(expected.I.begin(), expected.I.end(), -1);
-          if (labels[q] != kUnknown)
-            expected = searched.expected(std::span(X).subspan(q * sample.d, sample.d), labels[q], k, 2, true,
-                                         std::vector<bool>(allowed.begin(), allowed.end()));
-          CHECK(found == expected);
-        }
+    for (const bool selected : {false, true}) {
+      const Searched searched(sample, with);
+      const std::span<const bool> allowed(reinterpret_cast<const bool*>(bytes.data()), selected ? bytes.size() : 0);
+      std::vector<float> D(nq * k);
+      std::vector<std::int64_t> I(nq * k);
+      searched.searcher.search(tests::as_matrix(X, sample.d), labels, {2, true, allowed}, {D.data(), nq, k},
+                               {I.data(), nq, k}, nullptr);
+      for (std::size_t q = 0; q < nq; ++q) {
+        Found found(k), expected(k);
+        std::copy_n(D.begin() + static_cast<std::ptrdiff_t>(q * k), k, found.D.begin());
+        std::copy_n(I.begin() + static_cast<std::ptrdiff_t>(q * k), k, found.I.begin());
+        expected.results().clear();
+        std::fill(expected.I.begin(), expected.I.end(), -1);
+        if (labels[q] != kUnknown)
+          expected = searched.expected(std::span(X).subspan(q * sample.d, sample.d), labels[q], k, 2, true,
+                                       std::vector<bool>(allowed.begin(), allowed.end()));
+        CHECK(found == expected);
       }
+    }
 }
 
 TEST(threads_may_search_the_same_index_at_once) {
