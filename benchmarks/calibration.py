@@ -292,7 +292,7 @@ def page(results: Results | None = None) -> str:
         "## Limits: no effect, and yet a finding",
         "The attribute follows the decision more finely than the vectors and the number of people can teach. No test "
         "that knows the vectors only can tell this from an effect. *Not explained by the vectors* is true here, "
-        "*caused by the attribute* would be false.",
+        "*caused by the attribute* would be false. The last line breaks another condition: people must be independent.",
         levels(results, limits=True),
         "## Power: a planted effect, found on the right side",
         f"A promise is the power that the prototype of the tests had over {PROMISE_RUNS} runs on other people. It is "

@@ -115,6 +115,12 @@ def corners(cell: Cell, rng: Rng) -> People:
     return sorted_by_attribute(X, carries, decide(cell, rng, X, carries, f))
 
 
+def repeated(cell: Cell, rng: Rng) -> People:
+    """Half of the people, each of them twice."""
+    X, carries, decisions = ordinary(replace(cell, n=cell.n // 2, draw=None), rng)
+    return People(np.repeat(X, 2, axis=0), np.repeat(carries, 2), np.repeat(decisions, 2))
+
+
 def sorted_by_attribute(X: Floats, carries: NDArray[np.bool_], decisions: NDArray[np.int64]) -> People:
     order = np.argsort(carries, kind="stable")
     return People(X[order], carries[order], decisions[order])
@@ -226,6 +232,7 @@ CELLS |= {
     ),
     "network_50": Cell("follows the score of a neural network", link="linear", score="network", is_limit=True),
     "jump_50": Cell("jumps at the border", link="jump", strength=1.4, is_limit=True),
+    "twice_50": Cell("every person twice, independent", draw=repeated, is_limit=True),
 }
 _flip = Cell("", harm="flip")
 CELLS |= {

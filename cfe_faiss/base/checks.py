@@ -23,7 +23,7 @@ def to_host(values: Any) -> Any:
     if not hasattr(values, "detach"):
         return values
     values = values.detach().cpu()
-    return values.float() if str(values.dtype) == "torch.bfloat16" else values  # NumPy has no bfloat16
+    return values.float() if str(getattr(values, "dtype", "")) == "torch.bfloat16" else values  # NumPy lacks that type
 
 
 def as_array(name: str, values: Any) -> Array:

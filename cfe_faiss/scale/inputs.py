@@ -229,7 +229,7 @@ def _copy(name: str, source: Any, target: Path) -> None:
         )
     if not hasattr(source, "shape"):
         source = as_array(name, source)
-    _write(name, target, tuple(source.shape), (_check_block(name, block) for block in _blocks(source)))
+    _write(name, target, tuple(source.shape), (as_array(name, block) for block in _blocks(source)))
 
 
 def _blocks(source: Any) -> Iterator[Any]:
@@ -246,15 +246,6 @@ def _blocks(source: Any) -> Iterator[Any]:
         height = max(1, _BLOCK // width)
         for first in range(0, shape[0], height):
             yield source[first : first + height]
-
-
-def _check_block(name: str, values: Any) -> NDArray[Any]:
-    try:
-        return as_array(name, values)
-    except TypeError as error:
-        if isinstance(values, np.ndarray) or str(error).startswith(name):
-            raise
-        raise TypeError(f"{name} must hold real numbers of a type that NumPy has: {error}") from error
 
 
 def _write(name: str, path: Path, shape: tuple[int, ...], blocks: Iterator[NDArray[Any]]) -> None:

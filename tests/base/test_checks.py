@@ -158,5 +158,5 @@ def test_nodes_by_number_or_mask() -> None:
 
 
 def test_a_tensor_of_a_type_that_numpy_lacks_is_named() -> None:
-    with pytest.raises(TypeError, match=r"x must be an array of real numbers, got Tensor: .*BFloat16"):
-        checks.as_array("x", torch.ones(2, dtype=torch.bfloat16))
+    with pytest.raises(TypeError, match=r"x must be an array of real numbers, got Tensor: .*Float8"):
+        checks.as_array("x", torch.ones(2).to(torch.float8_e4m3fn))
