@@ -8,6 +8,8 @@ import numpy as np
 from cfe_faiss.base.arrays import Array, Bytes, Floats, Int32s, Ints
 from cfe_faiss.rows.faiss_functions import list_sizes
 
+_PANORAMA = "IndexIVFFlatPanorama", "ArrayInvertedListsPanorama"
+
 
 def stable_order(keys: Array) -> Ints:
     """Return the stable sort order of integers >= -1, (n,)."""
@@ -27,7 +29,9 @@ def codes_of(ivf: Any, X: Floats, lists: Int32s) -> Bytes:
 
 def check_lists(ivf: Any) -> None:
     """Raise TypeError or ValueError unless the lists of a stock index hold the code of each vector, one by one."""
-    if isinstance(faiss.downcast_InvertedLists(ivf.invlists), getattr(faiss, "ArrayInvertedListsPanorama", ())):
+    kinds = tuple(getattr(faiss, name) for name in _PANORAMA if hasattr(faiss, name))
+    # FAISS 1.13 does not downcast such lists.
+    if isinstance(faiss.downcast_index(ivf), kinds) or isinstance(faiss.downcast_InvertedLists(ivf.invlists), kinds):
         raise TypeError(f"the stock index must have whole vectors in its lists, got {type(ivf).__name__}")
     found = int(list_sizes(ivf).sum())
     if found != ivf.ntotal:
