@@ -170,15 +170,15 @@ class Samples:
         data, so that who comes first is no function of the attribute.
         """
         vectors, labels, attributes = self.finder.vectors[rows], self.finder.labels, attributes_of(self.finder)
-        decided = [np.isin(labels[rows], self.unfavourable), *(own[rows] for own in (labels, *self.others))]
-        places = attributes.rows(rows)
-        keys = [*decided, *(attribute.codes[places] for attribute in attributes.values())]
+        unfavourable, places = np.isin(labels[rows], self.unfavourable), attributes.rows(rows)
+        codes = (attribute.codes[places] for attribute in attributes.values())
+        keys = [unfavourable, *(own[rows] for own in (labels, *self.others)), *codes]
         order = canonical_order(vectors, *keys)
         ordered = vectors[order]
         has_ties = (ordered[1:] == ordered[:-1]).all(axis=1).any()
         seed = _digest(ordered, *(key[order] for key in keys)) if has_ties else _SEED
-        rows = rows[order[np.random.default_rng(seed).permutation(len(rows))]]
-        return Sample(rows, self.finder.vectors[rows], np.isin(labels[rows], self.unfavourable))
+        order = order[np.random.default_rng(seed).permutation(len(rows))]
+        return Sample(rows[order], vectors[order], unfavourable[order])
 
 
 def _digest(*arrays: NDArray[Any]) -> int:

@@ -116,11 +116,10 @@ class Contents:
             return flipped(D, index.metric), I
         D, I = index.search(X, max(least + 1, math.ceil(least * (index.k_factor or 1))))
         scores = flipped(D, index.metric) if index.k_factor is None else self._scores(X, I)
-        unsure = (I[:, least - 1] < 0) | (scores[:, least - 1] == scores[:, -1])
         if not (scores[:, 1:] < scores[:, :-1]).all():
             order = np.lexsort((I, -scores), axis=1)
             scores, I = np.take_along_axis(scores, order, axis=1), np.take_along_axis(I, order, axis=1)
-            unsure = (I[:, least - 1] < 0) | (scores[:, least - 1] == scores[:, -1])
+        unsure = (I[:, least - 1] < 0) | (scores[:, least - 1] == scores[:, -1])
         scores, I = scores[:, :least], I[:, :least]
         if unsure.any():
             query = Query(least, X=X[unsure], labels=unknown_labels(int(unsure.sum())), rules=Rules("any"))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cfe_faiss.base.checks import is_missing
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -188,4 +190,4 @@ def to_python(value: Any) -> Any:
         return value
     if isinstance(value, float):
         return None if math.isnan(value) else value
-    return None if value != value or str(value) == "<NA>" else str(value)
+    return None if is_missing(value) else str(value)

@@ -123,10 +123,10 @@ def _class_texts(table: Table, name: str, column: Column) -> list[str]:
         ),
     )
     texts = as_texts(column)
-    return ["" if np.isnan(number) else _whole(text) for number, text in zip(numbers.tolist(), texts, strict=True)]
+    return ["" if missing else _whole_number(text) for missing, text in zip(np.isnan(numbers), texts, strict=True)]
 
 
-def _whole(text: str) -> str:
+def _whole_number(text: str) -> str:
     try:
         return str(int(text))  # exact: a float holds 53 bits
     except ValueError:

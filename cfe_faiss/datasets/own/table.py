@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import UNKNOWN, check_known, did_you_mean
+from cfe_faiss.base.checks import UNKNOWN, check_known, did_you_mean, is_missing
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.tables import are_numbers
 
@@ -483,7 +483,7 @@ def _read_excel(path: Path, *, empty: bool) -> Table:
 
 def _cell(value: Any) -> str:
     """Return a value as text: whole numbers without a point, midnight as a date."""
-    if value is None or value != value:
+    if is_missing(value):
         return ""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
