@@ -324,6 +324,34 @@ class PqCodes:
 
     def __init__(self, codewords: NDArray[np.float32], centroids: NDArray[np.float32]) -> None: ...
 
+class Filter:
+    """Rules for the rows that each query may find, tested for candidates only.
+
+    Parameters
+    ----------
+    neighbors
+        0: rows of known labels other than the query's; 1: of its own label; 2: all, also of unknown label.
+    labels, ids
+        Excluded labels and ids of each query, (nq, any) both, -1 for none.
+    low, high
+        Smallest and largest score of a result.
+    values, limits, most_changed
+        Numbers of each query, (nq, c) float64, compared with those of rows: the first columns must be apart within
+        ``limits``, (.., 2), and at most ``most_changed`` of the others may differ.
+    """
+
+    def __init__(
+        self,
+        neighbors: int,
+        labels: NDArray[np.int32],
+        ids: NDArray[np.int64],
+        low: float,
+        high: float,
+        values: NDArray[np.float64] | None = None,
+        limits: NDArray[np.float64] | None = None,
+        most_changed: int = 0,
+    ) -> None: ...
+
 class ListScan:
     """The lists of all partitions of an index.
 
@@ -346,6 +374,7 @@ class ListScan:
         margin: float,
         D: NDArray[np.float32],
         I: NDArray[np.int64],
+        filter: Filter | None = None,
     ) -> None:
         """Write the best of the eligible rows of the lists ``lists[q]``, -1 for none, for each query q.
 
@@ -363,6 +392,7 @@ class ListScan:
         kept: int,
         D: NDArray[np.float32],
         I: NDArray[np.int64],
+        filter: Filter | None = None,
     ) -> None:
         """Write the best of those ``kept`` rows that are best by their codes; of equal codes smaller ids are kept."""
 
@@ -397,6 +427,8 @@ def scan_tile(
     D: NDArray[np.float32],
     I: NDArray[np.int64],
     margin: float,
+    filter: Filter | None = None,
+    filter_y: Filter | None = None,
 ) -> None:
     """Add the eligible rows of Y to the results of the rows of X. S, (nq, n), holds their scores to within ``margin``.
 
@@ -417,6 +449,8 @@ def scan_tile_both(
     D_y: NDArray[np.float32],
     I_y: NDArray[np.int64],
     margin: float,
+    filter_x: Filter | None = None,
+    filter_y: Filter | None = None,
 ) -> None:
     """Add the rows of Y to the results of X and the rows of X to the results of Y."""
 
@@ -433,6 +467,9 @@ def collect_tile(
     rows: NDArray[np.int32],
     columns: NDArray[np.int32],
     scores: NDArray[np.float32],
+    ids_y: NDArray[np.int64] | None = None,
+    filter: Filter | None = None,
+    filter_y: Filter | None = None,
 ) -> tuple[int, int]:
     """Write out every eligible pair of a tile with a score >= ``threshold``, from row ``first`` on.
 
@@ -602,6 +639,7 @@ class Searcher:
         allowed: NDArray[np.bool_],
         D: NDArray[np.float32],
         I: NDArray[np.int64],
+        filter: Filter | None = None,
     ) -> None:
         """Write D and I, (nq, k), of unit queries; a query with an unknown label finds nothing.
 
@@ -620,6 +658,7 @@ class Searcher:
         nprobe: int,
         D: NDArray[np.float32],
         I: NDArray[np.int64],
+        filter: Filter | None = None,
         *,
         threads: int = 1,
         progress: Callable[[int], object] | None = None,
@@ -757,6 +796,7 @@ class Blocks:
         order: NDArray[np.int64],
         D: NDArray[np.float32],
         I: NDArray[np.int64],
+        filter: Filter | None = None,
         *,
         deduplicate: bool = False,
         resume: bool = False,

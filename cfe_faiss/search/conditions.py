@@ -153,43 +153,28 @@ class Conditions:
         """Whether the conditions depend on which node of a pair is the evidence."""
         return not self.rows.evidence.all()
 
-    def meet(self, x: Side, y: Side, *, grouped: bool = False, either: bool = False) -> Bools:
-        """Return a mask of the pairs that meet all conditions except the graph's. The sides broadcast.
+    @property
+    def all_limits(self) -> Doubles:
+        """Limits of the leading columns of :meth:`values`, (.., 2): group, differing codes, numbers."""
+        limits = [(0.0, 0.0)] * self.grouped + [(1.0, np.inf)] * len(self.rows.differing) + list(self.limits)
+        return np.array(limits, np.float64).reshape(-1, 2)
 
-        ``grouped``: the groups are known to agree. ``either``: one node that may be evidence is enough.
-        """
-        meets = np.ones(np.broadcast_shapes(x.groups.shape, y.groups.shape), bool)
-        if self.grouped and not grouped:
-            np.equal(x.groups, y.groups, out=meets)
-        for a, b in zip(x.differing, y.differing, strict=True):
-            meets &= a != b
-        for (least, most), a, b in zip(self.limits, x.numbers, y.numbers, strict=True):
-            apart = np.abs(a - b)
-            if most < np.inf:
-                meets &= apart <= most
-            if least > 0:
-                meets &= apart >= least
-        if either:
-            meets &= x.evidence | y.evidence
-        if self.max_changed is not None:
-            changed = np.zeros(meets.shape, np.int8 if len(x.codes) < 128 else np.int32)
-            for a, b in zip(x.codes, y.codes, strict=True):
-                changed += (a != b).view(np.int8)
-            meets &= changed <= self.max_changed
-        return meets
-
-    def meet_all(self, x: Side, y: Side, *, either: bool = False) -> Bools:
-        """Return a mask of the pairs that meet all conditions, as :meth:`meet` does for all but the graph's."""
-        meets = self.meet(x, y, either=either)
-        if self.surroundings is not None:
-            source, target = np.broadcast_arrays(x.nodes, y.nodes)
-            meets[meets] = self.surroundings.hold(source[meets], target[meets])
-        return meets
+    def values(self, side: Side) -> Doubles:
+        """Return the values of a side that the core compares, (n, columns): at most ``max_changed`` codes may differ."""
+        columns = [*([side.groups] if self.grouped else []), *side.differing, *side.numbers, *side.codes]
+        return np.array(columns, np.float64).reshape(len(columns), len(side.groups)).T.copy()
 
     def allow(self, source: Ints, target: Ints) -> Bools:
         """Return a mask of the pairs of rows, (p,) each, that are allowed in at least one direction."""
-        allowed: Bools = self.usable[source] & self.usable[target]
-        allowed[allowed] = self.meet_all(self.rows[source[allowed]], self.rows[target[allowed]], either=self.directed)
+        rows, limits = self.rows, self.all_limits
+        allowed: Bools = self.usable[source] & self.usable[target] & (rows.evidence[source] | rows.evidence[target])
+        values = self.values(rows)
+        apart = abs(values[source] - values[target])
+        compared, codes = apart[:, : len(limits)], apart[:, len(limits) :]
+        allowed &= ((limits[:, 0] <= compared) & (compared <= limits[:, 1])).all(axis=1)
+        allowed &= (codes != 0).sum(axis=1) <= (self.max_changed or 0)
+        if self.surroundings is not None:
+            allowed[allowed] = self.surroundings.hold(rows.nodes[source[allowed]], rows.nodes[target[allowed]])
         return allowed
 
 

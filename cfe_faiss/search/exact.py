@@ -6,22 +6,25 @@ rows of a query's own class are one run of columns, which is skipped. A tile of 
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 
 from cfe_faiss import _native
-from cfe_faiss.base.arrays import Floats, Int32s, Ints
+from cfe_faiss._native import Filter
+from cfe_faiss.base.arrays import Array, Floats, Int32s, Ints
 from cfe_faiss.base.threads import num_threads, product, run
 from cfe_faiss.rows.metric import PADDING, make_results
 from cfe_faiss.rows.snapshot import Snapshot
+from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.query import Plan, Queries, Ranges, Results
 
 CHUNK = 768
 TILE = CHUNK * CHUNK
+_FEW = 4
+"""Up to this number of queries, scan the rows in place; above it, use matrix products."""
 _BUFFER = 1 << 18
 _COPIED = 1 << 28  # bytes of rows that are copied once in order, if they are read several times
 
@@ -45,6 +48,8 @@ class Chunk:
         Vectors (n, d), ids (n,) and labels (n,).
     rows, columns, longest
         See :meth:`cfe_faiss.rows.snapshot.Snapshot.tile_sides`.
+    filter, neighbors
+        As queries: their rules for the core, and which classes they may find.
     """
 
     storage: Snapshot
@@ -54,31 +59,33 @@ class Chunk:
     rows: Floats
     columns: Floats
     longest: float
+    filter: Filter | None = None
+    neighbors: str = "other"
 
     @classmethod
     def of(cls, storage: Snapshot, X: Floats, ids: Ints, labels: Int32s) -> "Chunk":
         """Return the chunk of these vectors."""
         return cls(storage, X, ids, labels, *storage.tile_sides(X))
 
-    def part(self, cut: slice) -> "Chunk":
-        """Return a part of the chunk."""
-        X, rows, columns = self.X[cut], self.rows[cut], self.columns[cut]
-        return Chunk(self.storage, X, self.ids[cut], self.labels[cut], rows, columns, self.longest)
+    def asking(self, queries: Queries, some: Ints, *pairs: Array) -> "Chunk":
+        """Return the chunk with the rules of these queries, and the values that the core compares."""
+        return replace(self, filter=queries.filter(some, *pairs), neighbors=queries.neighbors)
 
     def margin(self, other: "Chunk") -> float:
         """Bound the error of the scores of the two chunks in :func:`products`."""
         return self.storage.tile_margin(self.longest, other.longest)
 
     def excludes(self, other: "Chunk") -> bool:
-        """Return whether no pair of the two chunks can be evidence: all rows of both have the same label."""
-        return bool(self.labels[0] == self.labels[-1] == other.labels[0] == other.labels[-1])
+        """Return whether the labels of the two chunks rule out every pair."""
+        if self.neighbors == "own":
+            return bool(self.labels[-1] < other.labels[0] or other.labels[-1] < self.labels[0])
+        return self.neighbors == "other" and bool(self.labels[0] == self.labels[-1] == other.labels[0] == other.labels[-1])
 
 
 Tile = tuple[Chunk, Chunk, Floats]
 """Two chunks, and the scores of their pairs."""
-Tiles = Callable[[Ints], Iterator[Tile]]
-"""Yields the tiles of some queries."""
-Block = TypeVar("Block")
+Tiles = Callable[[], Iterator[Tile]]
+"""Yields the tiles of a block of queries or rows."""
 
 
 def make_chunk(storage: Snapshot, rows: Ints) -> Chunk:
@@ -115,22 +122,26 @@ def products(x: Chunk, y: Chunk, buffer: Floats | None = None) -> Floats:
 
 def scan_tile(x: Chunk, y: Chunk, S: Floats, D: Floats, I: Ints) -> None:
     """Update the results D, I of the rows of x with the eligible rows of y; S holds their scores."""
-    _native.scan_tile(x.storage.native.metric, S, x.X, x.labels, y.X, y.labels, y.ids, D, I, x.margin(y))
+    _native.scan_tile(x.storage.native.metric, S, x.X, x.labels, y.X, y.labels, y.ids, D, I, x.margin(y), x.filter, y.filter)
 
 
-def _query_tiles(queries: Queries) -> tuple[list[Ints], Tiles]:
-    """Return blocks of queries, and a function that yields the tiles of a block against all allowed rows."""
-    storage, allowed, labels, xq = queries.snapshot, queries.allowed, queries.labels, queries.fetch(slice(None))
-    rows = storage.by_label if allowed is None else storage.by_label[allowed[storage.by_label]]
+def query_tiles(queries: Queries) -> list[tuple[Ints, Tiles]]:
+    """Return blocks of queries, and a function that yields the tiles of each block against all allowed rows."""
+    storage, labels, xq, rows = queries.snapshot, queries.labels, queries.fetch(slice(None)), queries.candidates()
     order = np.argsort(labels, kind="stable")
     blocks = [order[cut] for cut in slices(len(order), height_of_blocks(queries))]
-    chunk = make_chunks(storage, rows, len(blocks))
+    chunk, of_rows = make_chunks(storage, rows, len(blocks)), storage.labels[rows]
 
     def tiles(block: Ints) -> Iterator[Tile]:
-        x = Chunk.of(storage, xq[block], block, labels[block])
-        return _evidence_tiles(x, map(chunk, slices(len(rows), TILE // len(block))))
+        x = Chunk.of(storage, xq[block], block, labels[block]).asking(queries, block)
+        first, stop = 0, len(rows)
+        if queries.neighbors == "own":  # the rows of the classes in a block are a run
+            first = int(of_rows.searchsorted(x.labels[0]))
+            stop = int(of_rows.searchsorted(x.labels[-1], side="right"))
+        cuts = slices(stop - first, TILE // len(block))
+        return _evidence_tiles(x, (chunk(slice(first + cut.start, first + cut.stop)) for cut in cuts))
 
-    return blocks, tiles
+    return [(block, partial(tiles, block)) for block in blocks]
 
 
 def height_of_blocks(queries: Queries) -> int:
@@ -147,31 +158,49 @@ def _evidence_tiles(x: Chunk, others: Iterable[Chunk]) -> Iterator[Tile]:
             yield x, y, products(x, y, buffer)
 
 
-def scan_blocks(queries: Queries, blocks: list[Ints], tiles: Tiles, progress: str | None) -> Results:
+def scan_blocks(queries: Queries, blocks: list[tuple[Ints, Tiles]], progress: str | None) -> Results:
     """Return the best D, I of queries in the tiles of each block of them."""
     D, I = make_results(len(queries), min(queries.k, queries.snapshot.n))
 
-    def scan(block: Ints) -> None:
-        found = D[block], I[block]
-        for x, y, S in tiles(block):
+    def scan(block: tuple[Ints, Tiles]) -> None:
+        numbers, tiles = block
+        found = D[numbers], I[numbers]
+        for x, y, S in tiles():
             scan_tile(x, y, S, *found)
-        D[block], I[block] = found
+        D[numbers], I[numbers] = found
 
     run(scan, blocks, work=estimate_work(queries.snapshot, len(queries)), progress=progress)
     return D, I
 
 
 def search(queries: Queries, _: Plan, progress: str | None) -> Results:
-    """Return the exact evidence D, I of the queries."""
-    return scan_blocks(queries, *_query_tiles(queries), progress)
+    """Return the exact D, I of the queries: of a few by scanning the rows in place, of others by matrix products."""
+    if len(queries) <= _FEW:
+        return _scan_in_place(queries)
+    if queries.order is not None and queries.allowed is None:
+        return _search_stored(queries, progress)
+    return scan_blocks(queries, query_tiles(queries), progress)
 
 
-def search_stored(queries: Queries, _: Plan, progress: str | None) -> Results:
+def _scan_in_place(queries: Queries) -> Results:
+    snapshot, (D, I) = queries.snapshot, make_results(len(queries), min(queries.k, queries.snapshot.n))
+    X, lists = queries.fetch(slice(None)), np.tile(np.arange(len(snapshot.starts) - 1), (len(queries), 1))
+    mask = np.empty(0, bool) if queries.allowed is None else queries.allowed
+    scan = Derived.of(snapshot).scan
+    scan.scan(X, queries.labels, lists, mask, snapshot.margin, D, I, queries.filter())
+    return D, I
+
+
+def _search_stored(queries: Queries, progress: str | None) -> Results:
     """Return the exact evidence D, I of all stored vectors: each unordered pair is multiplied once."""
-    rows = queries.snapshot.by_label
+    rows, places = queries.candidates(), queries.in_order
     cuts = slices(len(rows), CHUNK)
-    chunk = make_chunks(queries.snapshot, rows, len(cuts))
-    return search_both_ways(queries, rows, cuts, lambda i, _: _tiles_from(chunk, cuts, i), progress)
+    some = make_chunks(queries.snapshot, rows, len(cuts))
+
+    def chunk(cut: slice) -> Chunk:
+        return some(cut).asking(queries, places[rows[cut]])
+
+    return search_both_ways(queries, rows, cuts, partial(_tiles_from, chunk, cuts), progress)
 
 
 class BestOfChunks:
@@ -180,10 +209,6 @@ class BestOfChunks:
     def __init__(self, D: Floats, I: Ints, cuts: list[slice]) -> None:
         self._results = [(D[cut], I[cut]) for cut in cuts]
         self._locks = [threading.Lock() for _ in cuts]
-
-    def scores(self, i: int) -> Floats:
-        """Return the scores of the rows of chunk i, best first."""
-        return self._results[i][0]
 
     def take(self, S: Floats, one: tuple[int, Chunk], other: tuple[int, Chunk]) -> None:
         """Update the results of both chunks, i <= j, with the products S."""
@@ -194,7 +219,7 @@ class BestOfChunks:
             return
         metric, sides = x.storage.native.metric, ((x.X, x.labels, x.ids), (y.X, y.labels, y.ids))
         with self._locks[i], self._locks[j]:
-            _native.scan_tile_both(metric, S, *sides[0], *sides[1], *self._results[i], *self._results[j], x.margin(y))
+            _native.scan_tile_both(metric, S, *sides[0], *sides[1], *self._results[i], *self._results[j], x.margin(y), x.filter, y.filter)
 
 
 def _tiles_from(chunk: Callable[[slice], Chunk], cuts: list[slice], i: int) -> Iterator[tuple[int, Tile]]:
@@ -211,7 +236,7 @@ def search_both_ways(
     queries: Queries,
     rows: Ints,
     cuts: list[slice],
-    tiles: Callable[[int, BestOfChunks], Iterator[tuple[int, Tile]]],
+    tiles: Callable[[int], Iterator[tuple[int, Tile]]],
     progress: str | None,
 ) -> Results:
     """Return the best D, I of all stored vectors as queries, in tiles that count for the rows of both chunks.
@@ -223,7 +248,7 @@ def search_both_ways(
     best = BestOfChunks(D, I, cuts)
 
     def scan(i: int) -> None:
-        for j, (x, y, S) in tiles(i, best):
+        for j, (x, y, S) in tiles(i):
             best.take(S, (i, x), (j, y))
 
     run(scan, range(len(cuts)), work=estimate_work(storage, storage.n), progress=progress)
@@ -248,27 +273,39 @@ def collect(x: Chunk, y: Chunk, S: Floats, threshold: Threshold) -> Iterator[tup
     rows, columns, scores = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.float32)
     row = 0
     while row < len(S):
-        metric, sides = x.storage.native.metric, (x.X, x.labels, y.X, y.labels)
+        metric, sides, ruled = x.storage.native.metric, (x.X, x.labels, y.X, y.labels), (y.ids, x.filter, y.filter)
         wanted = np.float32(threshold())
-        count, row = _native.collect_tile(metric, S, *sides, wanted, x.margin(y), row, rows, columns, scores)
+        count, row = _native.collect_tile(metric, S, *sides, wanted, x.margin(y), row, rows, columns, scores, *ruled)
         if count:
             yield rows[:count], columns[:count], scores[:count]
 
 
-def scans_of(blocks: Sequence[Block], tiles: Callable[[Block], Iterator[Tile]]) -> list[Scan]:
+def scans_of(blocks: Iterable[Tiles]) -> list[Scan]:
     """Return scans of the tiles of each block: ids in the first chunk, ids in the second, similarities."""
 
-    def of_block(block: Block, threshold: Threshold) -> Iterator[Found]:
-        for x, y, S in tiles(block):
+    def of_block(tiles: Tiles, threshold: Threshold) -> Iterator[Found]:
+        for x, y, S in tiles():
             for rows, columns, scores in collect(x, y, S, threshold):
                 yield x.ids[rows], y.ids[columns], scores.copy()
 
-    return [partial(of_block, block) for block in blocks]
+    return [partial(of_block, tiles) for tiles in blocks]
+
+
+def scans_of_pairs(number: int, tiles: Callable[[int], Iterator[tuple[int, Tile]]]) -> list[Scan]:
+    """Return scans of the tiles of each chunk with itself and later chunks, which find each pair once."""
+
+    def of_chunk(i: int, threshold: Threshold) -> Iterator[Found]:
+        for j, (x, y, S) in tiles(i):
+            for r, c, scores in collect(x, y, S, threshold):
+                once = np.flatnonzero((r < c) | (i < j))
+                yield x.ids[r[once]], y.ids[c[once]], scores[once]
+
+    return [partial(of_chunk, i) for i in range(number)]
 
 
 def range_search(queries: Queries, threshold: float) -> Ranges:
     """Return lims (nq + 1,), D, I: the evidence of query q at or above the threshold is at lims[q]:lims[q + 1]."""
-    return find_ranges(queries, scans_of(*_query_tiles(queries)), threshold)
+    return find_ranges(queries, scans_of(tiles for _, tiles in query_tiles(queries)), threshold)
 
 
 def find_ranges(queries: Queries, scans: list[Scan], threshold: float) -> Ranges:
@@ -289,15 +326,7 @@ def all_pairs(storage: Snapshot, rows: Ints | None = None) -> list[Scan]:
     """
     rows = storage.by_label if rows is None else rows
     cuts = slices(len(rows), CHUNK)
-    chunk = make_chunks(storage, rows, len(cuts))
-
-    def pairs_of_chunk(i: int, threshold: Threshold) -> Iterator[Found]:
-        for j, (x, y, S) in _tiles_from(chunk, cuts, i):
-            for r, c, scores in collect(x, y, S, threshold):
-                once = np.flatnonzero((r < c) | (i < j))
-                yield x.ids[r[once]], y.ids[c[once]], scores[once]
-
-    return [partial(pairs_of_chunk, i) for i in range(len(cuts))]
+    return scans_of_pairs(len(cuts), partial(_tiles_from, make_chunks(storage, rows, len(cuts)), cuts))
 
 
 def pairs_between(storage: Snapshot, rows: Ints, others: Ints) -> list[Scan]:
@@ -310,7 +339,7 @@ def pairs_between(storage: Snapshot, rows: Ints, others: Ints) -> list[Scan]:
         x = make_chunk(storage, rows[cut])
         return _evidence_tiles(x, (make_chunk(storage, others[other]) for other in slices(len(others), CHUNK)))
 
-    return scans_of(slices(len(rows), CHUNK), tiles)
+    return scans_of(partial(tiles, cut) for cut in slices(len(rows), CHUNK))
 
 
 def select_directed(found: list[Found], k: int) -> Found:

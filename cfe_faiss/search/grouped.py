@@ -48,7 +48,7 @@ def _search_kept(queries: Queries, plan: Plan, blocks: Blocks, found: Results, p
         asked, of_groups = (queries.X, queries.rows, queries.labels), (groups.order, groups.starts, groups.labels)
         ends = np.array([0, *(task.stop for task in tasks)])
         threads = num_native_threads(_work(queries, plan, queries.snapshot))
-        searcher.search_groups(*asked, *of_groups, ends, plan.nprobe, *found, threads=threads, progress=report)
+        searcher.search_groups(*asked, *of_groups, ends, plan.nprobe, *found, queries.filter(), threads=threads, progress=report)
 
 
 def groups_of(queries: Queries) -> Groups:
@@ -66,12 +66,13 @@ def _search_in_parts(queries: Queries, plan: Plan, memory: int, found: Results, 
     snapshot = queries.snapshot.first_partition() if plan.nprobe >= len(routes.means) else queries.snapshot
     deduplicate = len(snapshot.references) > 0
     groups, lists = grouping.routed(routes, queries, plan.nprobe)
+    rules = queries.filter()
 
     def scan(task: slice, blocks: Blocks, resume: bool) -> None:
         cut, starts = groups.of_task(task)
         chosen = groups.order[cut]
         X, labels = queries.fetch(chosen), queries.labels[chosen]
-        blocks.search(X, labels, starts, lists[task], chosen, *found, deduplicate=deduplicate, resume=resume)
+        blocks.search(X, labels, starts, lists[task], chosen, *found, rules, deduplicate=deduplicate, resume=resume)
 
     probed = np.zeros(len(snapshot.list_starts) - 1, np.bool_)
     probed[lists[lists >= 0]] = True

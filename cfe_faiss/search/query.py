@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cfe_faiss._native import Filter
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
@@ -20,6 +21,9 @@ from cfe_faiss.rows.metric import PADDING
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.search.conditions import Conditions, Side, make_conditions
 from cfe_faiss.search.selection import selected
+
+NEIGHBORS = "other", "own", "any"
+"""Policies of labels, in the order of their numbers in the core."""
 
 MEMORY = 1 << 31
 """Default memory for copies of vectors, in bytes."""
@@ -180,17 +184,15 @@ class Rules(NamedTuple):
         """Check the options of a search; ``name`` is a prefix of their names. None if every option is the default."""
         if exclude is exclude_labels is within is None and neighbors == "other":
             return None
-        if neighbors not in ("other", "own", "any"):
+        if neighbors not in NEIGHBORS:
             raise ValueError(f"{name}neighbors must be 'other', 'own' or 'any', got {neighbors!r}")
         return cls(neighbors, exclude_labels, exclude, None if within is None else _as_range(f"{name}within", within))
 
-    @property
-    def are_plain_neighbors(self) -> bool:
-        """Whether every row may be found."""
-        return self.neighbors == "any" and all(rule is None for rule in self[1:4])
+    def bind(self, snapshot: Snapshot, nq: int, name: str = "", rows: Ints = NO_ROWS) -> Rules:
+        """Return the rules with the excluded classes and ids of ``nq`` queries as arrays, (nq, m), checked.
 
-    def bind(self, snapshot: Snapshot, nq: int, name: str = "") -> Rules:
-        """Return the rules with the excluded classes and ids of ``nq`` queries as arrays, (nq, m), checked."""
+        Queries that are the stored ``rows`` exclude themselves.
+        """
         classes, ids, within = self.excluded_labels, self.excluded_ids, self.within
         if within is not None and snapshot.metric == "l2":
             within = -within[1], -within[0]
@@ -208,7 +210,18 @@ class Rules(NamedTuple):
             numbers = as_array(f"{name}exclude", values)
             as_ids(f"{name}exclude", numbers[numbers != UNKNOWN])
             ids = padded(numbers, lengths)
+        if len(rows) and self.neighbors != "other":
+            own = snapshot.row_ids[rows][:, None]
+            ids = own if ids is None else np.column_stack([own, ids])
         return self._replace(excluded_labels=classes, excluded_ids=ids, within=within)
+
+    def native(self, nq: int, chosen: Any = slice(None), *pairs: Any) -> Filter:
+        """Return the bound rules of chosen ones of ``nq`` queries for the core; ``pairs``: values that are compared."""
+        labels = np.empty((nq, 0), np.int32) if self.excluded_labels is None else self.excluded_labels
+        ids = np.empty((nq, 0), np.int64) if self.excluded_ids is None else self.excluded_ids
+        low, high = self.within or (-math.inf, math.inf)
+        some = np.ascontiguousarray(labels[chosen], np.int32), np.ascontiguousarray(ids[chosen], np.int64)
+        return Filter(NEIGHBORS.index(self.neighbors), *some, low, high, *pairs)
 
     def subset(self, chosen: Any) -> Rules:
         """Return the bound rules of some queries."""
@@ -274,6 +287,22 @@ class Queries:
     def stored(self) -> bool:
         """Whether the queries are stored rows."""
         return bool(self.X.shape[1] == 0)
+
+    def filter(self, some: Any = slice(None), *pairs: Any) -> Filter | None:
+        """Return the rules of some queries for the core; None for the default."""
+        if self.rules is None and not pairs:
+            return None
+        return (self.rules or Rules()).native(len(self), some, *pairs)
+
+    @property
+    def neighbors(self) -> str:
+        """Which classes the queries may find."""
+        return "other" if self.rules is None else self.rules.neighbors
+
+    def candidates(self) -> Ints:
+        """Return the rows that some query may find, in ascending order of label if this matters."""
+        rows = np.arange(self.snapshot.n) if self.neighbors == "any" else self.snapshot.by_label
+        return rows if self.allowed is None else rows[self.allowed[rows]]
 
     def fetch(self, some: Any) -> Floats:
         """Return the vectors of some queries, (m, d)."""
@@ -371,7 +400,7 @@ class Query:
         if self.sel is not None or self.targets is not None:
             bound = bound.among(self._mask_allowed(snapshot))
         if self.rules is not None:
-            bound.rules = self.rules.bind(snapshot, len(bound), self.name)
+            bound.rules = self.rules.bind(snapshot, len(bound), self.name, bound.rows)
         return bound if self.where is None else self._add_conditions(bound, encoded(self.where, snapshot))
 
     def _mask_allowed(self, snapshot: Snapshot) -> Bools:

@@ -21,7 +21,7 @@ from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.search import grouped, single
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.grouping import small_groups
-from cfe_faiss.search.query import MEMORY, Calibration, Effort, Plan, Queries, Results
+from cfe_faiss.search.query import MEMORY, Calibration, Effort, Plan, Queries, Results, Rules
 
 SAMPLE = 1000
 """Number of stored rows in the sample, which is searched exactly, without the extra rows of rare classes."""
@@ -76,18 +76,25 @@ def _strata(snapshot: Snapshot) -> list[_Stratum]:
 
 
 def calibration(
-    snapshot: Snapshot, k: int, effort: Effort, *, batched: bool, allowed: Bools | None = None
+    snapshot: Snapshot,
+    k: int,
+    effort: Effort,
+    *,
+    batched: bool,
+    allowed: Bools | None = None,
+    within: tuple[float, float] | None = None,
 ) -> Calibration:
     """Return for each class the smallest nprobe whose lower confidence bound reaches the effort's recall@k.
 
     The bound of a class may be 0.01 below the target; the bound of the mean over all queries may not. A calibration
-    over all rows is kept with the snapshot.
+    over all rows is kept with the snapshot. ``within``: the range of the scores of results.
     """
     derived = Derived.of(snapshot)
     known = derived.calibrations if allowed is None else {}
     plan = Plan(grouped.search if batched else single.search, snapshot.lists, effort._replace(memory=MEMORY))
     key = derived.calibration_key(k, effort, batched=batched)
-    return once(known, key, lambda: _calibrate(snapshot, k, plan, allowed))
+    key, rules = (key, None) if within is None else ((*key, within), Rules(within=within))
+    return once(known, key, lambda: _calibrate(snapshot, k, plan, allowed, rules))
 
 
 def calibration_arrays(calibrations: Calibrations, effort: Effort) -> dict[str, Array]:
@@ -117,7 +124,7 @@ def calibrations_from(arrays: Mapping[str, Array], effort: Effort) -> Calibratio
     return result
 
 
-def _calibrate(snapshot: Snapshot, k: int, plan: Plan, allowed: Bools | None) -> Calibration:
+def _calibrate(snapshot: Snapshot, k: int, plan: Plan, allowed: Bools | None, rules: Rules | None) -> Calibration:
     strata = _strata(snapshot)
     if not strata:
         return Calibration({}, snapshot.lists, {})
@@ -126,13 +133,13 @@ def _calibrate(snapshot: Snapshot, k: int, plan: Plan, allowed: Bools | None) ->
     tried = _held_out(snapshot, rows) if aware and not batched else snapshot
 
     def search(searches: list[Ints], nprobe: int) -> Results:
-        queries = [replace(Queries.of_rows(tried, some, k), allowed=allowed) for some in searches]
+        queries = [replace(Queries.of_rows(tried, some, k), allowed=allowed, rules=rules) for some in searches]
         parts = [plan.engine(some, plan._replace(nprobe=nprobe), None) for some in queries]
         D, I = (np.concatenate(column) for column in zip(*parts, strict=True))
         return D, I
 
     exact = plan._replace(engine=grouped.search if aware else single.search)
-    D, I = exact.engine(replace(Queries.of_rows(snapshot, rows, k), allowed=allowed), exact, None)
+    D, I = exact.engine(replace(Queries.of_rows(snapshot, rows, k), allowed=allowed, rules=rules), exact, None)
     found, last = Calibration({}, 1, {}), 0
     for stratum in strata:
         first, last = last, last + len(stratum.rows)

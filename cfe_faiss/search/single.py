@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from cfe_faiss._native import Filter
 from cfe_faiss.base.arrays import Bools, Floats, Int32s, Ints
 from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.coarse.class_centroids import nearest_lists, ranked
@@ -22,15 +23,6 @@ def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
     if len(pending) and not _search_once(queries, plan, plan.nprobe, pending, found, progress):
         complete_rows(queries, plan, found, progress)
     return found
-
-
-def scan(queries: Queries, _: Plan, progress: str | None) -> Results:
-    """Return the exact evidence D, I of a few queries by scanning every allowed row in place."""
-    snapshot, (D, I) = queries.snapshot, make_results(len(queries), min(queries.k, queries.snapshot.n))
-    X, labels, lists = queries.fetch(slice(None)), queries.labels, np.arange(len(snapshot.starts) - 1)
-    mask = _EVERYTHING if queries.allowed is None else queries.allowed
-    Derived.of(snapshot).scan.scan(X, labels, np.tile(lists, (len(X), 1)), mask, snapshot.margin, D, I)
-    return D, I
 
 
 def complete_rows(queries: Queries, plan: Plan, found: Results, progress: str | None = None) -> None:
@@ -54,12 +46,12 @@ def _search_once(
 
     def probe(cut: slice) -> None:
         chosen = pending[cut]
-        X, labels = queries.fetch(chosen), queries.labels[chosen]
+        X, labels, rules = queries.fetch(chosen), queries.labels[chosen], queries.filter(chosen)
         if searcher is not None:
             D, I = np.empty((len(X), width), np.float32), np.empty((len(X), width), np.int64)
-            searcher.search(X, labels, nprobe, bool(effort.complete), mask, D, I)
+            searcher.search(X, labels, nprobe, bool(effort.complete), mask, D, I, rules)
         else:
-            D, I = _rank_and_scan(derived, X, labels, nprobe, effort, width, mask)
+            D, I = _rank_and_scan(derived, X, labels, nprobe, effort, width, mask, rules)
         found[0][chosen], found[1][chosen] = D, I
 
     work = float(len(pending)) * snapshot.d * (snapshot.lists + snapshot.scanned(nprobe))
@@ -69,16 +61,16 @@ def _search_once(
 
 
 def _rank_and_scan(
-    derived: Derived, X: Floats, labels: Int32s, nprobe: int, effort: Effort, width: int, mask: Bools
+    derived: Derived, X: Floats, labels: Int32s, nprobe: int, effort: Effort, width: int, mask: Bools, rules: Filter | None
 ) -> Results:
     """Rank the lists, then scan them, with screening by codes if there are codes; return D, I."""
     snapshot, (D, I) = derived.snapshot, make_results(len(X), width)
     lists = rank_lists(derived, X, labels, nprobe, effort)
     if snapshot.pq is not None and nprobe < snapshot.lists:
         scored = min(snapshot.n, math.ceil((effort.k_factor or 1) * width))
-        derived.scan.scan_codes(snapshot.pq, X, labels, lists, mask, scored, D, I)
+        derived.scan.scan_codes(snapshot.pq, X, labels, lists, mask, scored, D, I, rules)
     else:
-        derived.scan.scan(X, labels, lists, mask, snapshot.margin, D, I)
+        derived.scan.scan(X, labels, lists, mask, snapshot.margin, D, I, rules)
     return D, I
 
 
@@ -95,6 +87,8 @@ def _find_incomplete(queries: Queries, pending: Ints, I: Ints) -> Ints:
     if not short_of_any.any():
         return pending[:0]
     pending = pending[short_of_any[pending]]
+    if queries.rules is not None:  # the number of rows that they leave is unknown
+        return pending
     wanted = np.minimum(queries.snapshot.eligible(queries.labels[pending], queries.allowed), I.shape[1])
     short: Bools = (I[pending] >= 0).sum(axis=1) < wanted
     return pending[short]

@@ -236,8 +236,8 @@ def test_where_recall_takes_all_lists_every_pair_is_multiplied_once(monkeypatch:
         each.add_with_labels(X, labels)
     monkeypatch.setattr(_native, "has_bytes", lambda: False)
     searched = []
-    original = exact.search_stored
-    monkeypatch.setattr(exact, "search_stored", lambda *some, **more: searched.append(1) or original(*some, **more))
+    original = exact._search_stored
+    monkeypatch.setattr(exact, "_search_stored", lambda *some, **more: searched.append(1) or original(*some, **more))
     assert index.nprobe_for(0.999, 5) == 12
     D, I = index.search_stored(None, 5, recall=0.999)
     assert searched

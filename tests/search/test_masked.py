@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from reference import PADDING, quick, similarity, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.search import answer, constrained, exact, greedy, grouped, masked, nearest, single
+from cfe_faiss.search import answer, constrained, exact, greedy, grouped, single
 from cfe_faiss.search.exact import pad_results
 from cfe_faiss.search.query import Effort, Plan, Queries, Query, Rules
 
@@ -114,11 +114,19 @@ def questions(case: Case) -> Iterator[Query]:
         yield dataclasses.replace(query, sel=case.rng.random(len(case.ids)) < 0.6)
 
 
+def assert_all_ways(queries: Queries, expected: Any) -> None:
+    """Every way of the exact engine finds the same: tiles, rows in place, and each pair once."""
+    found = [exact.scan_blocks(queries, exact.query_tiles(queries), None), exact._scan_in_place(queries)]
+    if queries.order is not None and queries.allowed is None:
+        found.append(exact._search_stored(queries, None))
+    for D, I in found:
+        assert_same(pad_results(D, I, queries.k), expected)
+
+
 def engines(queries: Queries) -> Iterator[Any]:
     """Yield the engines that answer evidence queries exactly, given all lists."""
-    yield masked
     if not queries.snapshot.lists:
-        yield from (exact, single)
+        yield exact
         return
     yield single
     if queries.snapshot.codec == 0:
@@ -136,11 +144,9 @@ def test_every_engine_finds_the_evidence(kind: str, data: st.DataObject) -> None
         with case.index.reading() as snapshot:
             queries = query.bind(snapshot)
             for engine in engines(queries):
-                run = engine.scan if engine is single and not snapshot.lists else engine.search
+                run = engine.search
                 assert_same(pad_results(*run(queries, Plan(run, snapshot.lists, effort), None), query.k), expected)
-            if queries.order is not None and query.sel is None:
-                plan = Plan(exact.search_stored, snapshot.lists, effort)
-                assert_same(pad_results(*exact.search_stored(queries, plan, None), query.k), expected)
+            assert_all_ways(queries, expected)
 
 
 @pytest.mark.parametrize("kind", SOME_KINDS)
@@ -193,8 +199,7 @@ def test_every_rule_holds(kind: str, data: st.DataObject) -> None:
         assert_same(case.index.answer(ruled, EXACT), expected)
         with case.index.reading() as snapshot:
             queries = ruled.bind(snapshot)
-            assert answer.choose_engine(queries, EXACT).engine in (masked.search, nearest.search)
-            assert_same(pad_results(*masked.search(queries, None, None), case.k), expected)
+            assert_all_ways(queries, expected)
             found = answer.search_range(dataclasses.replace(queries), 0.25)
         every = brute_force(case, dataclasses.replace(ruled, k=len(case.ids)))
         above = (every[1] >= 0) & (every[0] >= np.float32(0.25))
@@ -227,10 +232,8 @@ def test_constraints_hold_with_and_without_rules(kind: str, data: st.DataObject)
     assert_same(case.index.answer(often, EXACT), expected)
     with case.index.reading() as snapshot:
         queries = query.bind(snapshot)
-        for engine in (masked, constrained):
-            plan = Plan(engine.search, snapshot.lists, EXACT)
-            assert_same(pad_results(*engine.search(queries, plan, None), case.k), expected)
-        assert_same(masked.range_search(queries, 0.2), constrained.range_search(queries, 0.2))
+        plan = Plan(constrained.search, snapshot.lists, EXACT)
+        assert_same(pad_results(*constrained.search(queries, plan, None), case.k), expected)
         assert answer.choose_engine(often.bind(snapshot), EXACT).engine is greedy.search
     ruled = dataclasses.replace(query, rules=data.draw(rules(case, len(case.ids))))
     assert_same(case.index.answer(ruled, EXACT), brute_force(case, ruled, meets))

@@ -7,15 +7,17 @@ from numpy.testing import assert_array_equal
 from reference import PADDING, clustered, similarity, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.search import masked, nearest
+from cfe_faiss.search import exact
 from cfe_faiss.search.exact import pad_results
-from cfe_faiss.search.query import Effort, Plan, Queries, Rules
+from cfe_faiss.search.query import Queries, Rules
 
 
-def searched(storage: Any, X: Any, k: int, allowed: Any = None, engine: Any = nearest) -> Any:
+def searched(storage: Any, X: Any, k: int, allowed: Any = None, in_place: bool = False) -> Any:
     queries = replace(Queries.of_vectors(storage, X, np.zeros(len(X), np.int32), k), allowed=allowed)
     queries.rules = Rules("any")
-    return pad_results(*engine.search(queries, Plan(engine.search, 0, Effort()), None), k)
+    if in_place:
+        return pad_results(*exact._scan_in_place(queries), k)
+    return pad_results(*exact.scan_blocks(queries, exact.query_tiles(queries), None), k)
 
 
 @pytest.mark.parametrize("description", ["EvidenceFlat", "EvidenceIVF7,Flat", "EvidenceIVF7x2,SQ8"])
@@ -24,7 +26,7 @@ def searched(storage: Any, X: Any, k: int, allowed: Any = None, engine: Any = ne
 def test_the_best_allowed_rows_are_found(
     description: str, share: float | None, nq: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nearest, "TILE", 40 * nq)  # several tiles
+    monkeypatch.setattr(exact, "TILE", 40 * nq)  # several tiles
     X, labels = clustered(500, 12, 3)
     X[7] = X[3]
     index = cfe.index_factory(12, description)
@@ -37,7 +39,7 @@ def test_the_best_allowed_rows_are_found(
     allowed = None if share is None else np.random.default_rng(0).random(500) < share
     queries = unit(clustered(500, 12, 3)[0][3 : 3 + nq])
     D, I = searched(storage, queries, 8, allowed)
-    for one, other in zip((D, I), searched(storage, queries, 8, allowed, masked), strict=True):
+    for one, other in zip((D, I), searched(storage, queries, 8, allowed, True), strict=True):
         assert_array_equal(one, other)
     chosen = np.ones(500, bool) if allowed is None else allowed
     for q in range(nq):

@@ -84,7 +84,7 @@ def test_all_rows_are_searched_exactly_if_their_recall_needs_many_lists() -> Non
     snapshot = index.storage()
     many: dict[str, Any] = {"recall": 0.9999}
     made = plan(snapshot, 900, arguments(**many), every=True)
-    assert (made.engine, made.nprobe, made.calibration) == (exact.search_stored, snapshot.lists, None)
+    assert (made.engine, made.nprobe, made.calibration) == (exact.search, snapshot.lists, None)
     assert plan(snapshot, 900, arguments(recall=0.3), every=True).engine is grouped.search
     assert plan(snapshot, 900, arguments(nprobe=19), every=True).engine is grouped.search
     assert plan(snapshot, 900, arguments(**many)).engine is grouped.search  # some rows
@@ -102,7 +102,7 @@ def test_the_product_of_all_pairs_needs_many_dimensions_and_few_results(
     X = np.random.default_rng(0).normal(size=(900, 128))
     wide.train(X)
     wide.add_with_labels(X, np.arange(900) % 3)
-    for made, k, engine in ((wide, 64, exact.search_stored), (wide, 65, grouped.search), (index, 5, grouped.search)):
+    for made, k, engine in ((wide, 64, exact.search), (wide, 65, grouped.search), (index, 5, grouped.search)):
         assert plan(made.storage(), 900, arguments(exact=True), every=True, k=k).engine is engine
         small = arguments(exact=True, memory=1 << 20)
         assert plan(made.storage(), 900, small, every=True, k=k).engine is grouped.search
@@ -120,7 +120,7 @@ def test_every_pair_is_multiplied_once_where_bytes_are_not(
 ) -> None:
     snapshot = index.storage()
     monkeypatch.setattr(_native, "has_bytes", lambda: False)
-    assert plan(snapshot, 900, arguments(exact=True), every=True).engine is exact.search_stored
+    assert plan(snapshot, 900, arguments(exact=True), every=True).engine is exact.search
     assert plan(snapshot, 900, arguments(nprobe=19), every=True).engine is grouped.search
     assert plan(snapshot, 900, arguments(exact=True)).engine is grouped.search
     monkeypatch.setattr(_native, "has_bytes", lambda: True)

@@ -14,7 +14,8 @@ from reference import clustered, unit
 import cfe_faiss as cfe
 from cfe_faiss.rows.metric import PADDING, Metric
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
-from cfe_faiss.search import masked, ruled
+from cfe_faiss.search import exact as tiles
+from cfe_faiss.search import per_label
 from cfe_faiss.search.exact import pad_results
 from cfe_faiss.search.query import Query, Rules
 
@@ -62,7 +63,8 @@ def options(draw: st.DrawFn, nq: int) -> dict[str, Any]:
 
 def expected(index: Any, query: Query) -> Any:
     with index.reading() as snapshot:
-        return pad_results(*masked.search(query.bind(snapshot), None, None), query.k)
+        queries = query.bind(snapshot)
+        return pad_results(*tiles.scan_blocks(queries, tiles.query_tiles(queries), None), query.k)
 
 
 def rules_of(how: dict[str, Any]) -> Rules | None:
@@ -144,7 +146,7 @@ def test_a_recall_holds_for_the_results_that_remain() -> None:
 
 
 def test_rows_of_a_large_class_come_from_its_nearest_lists() -> None:
-    n = 4 * ruled._LARGE
+    n = 4 * per_label._LARGE
     X, _ = clustered(n + 10, 8, 4)
     labels = np.arange(n) % 2
     index: Any = cfe.IndexEvidenceIVF(8, 64)
@@ -186,7 +188,7 @@ def test_each_label_has_its_best_rows(index: Any, data: st.DataObject) -> None:
     ("metric", "partitions", "mixed"), [("cosine", 1, True), ("cosine", 2, False), ("l2", 1, False), ("ip", 1, True)]
 )
 def test_each_large_label_comes_from_its_nearest_lists(metric: Metric, partitions: int, mixed: bool) -> None:
-    n = 4 * ruled._LARGE
+    n = 4 * per_label._LARGE
     X, near_labels = clustered(n + 20, 8, 3)  # most lists hold few rows of some label
     labels = np.where(np.arange(n) < 100, 7, np.arange(n) % 3 if mixed else near_labels[:n])
     index: Any = cfe.IndexEvidenceIVF(8, 160, partitions=partitions, metric=metric)

@@ -2,6 +2,7 @@
 #include <nanobind/stl/pair.h>
 
 #include "bindings/bindings.h"
+#include "bindings/filter.h"
 #include "core/common.h"
 #include "core/join.h"
 #include "core/kernels.h"
@@ -19,6 +20,12 @@ Tile tile_of(int metric, Vectors S, Vectors X, Labels labels_x, Vectors Y, Label
           {Y.data, labels_y, nullptr}, S.data,    margin};
 }
 
+void set_filters(Tile& tile, const Filter* of_x, const Filter* of_y) {
+  tile.x.filter = view_of(of_x, tile.x.size());
+  tile.y.filter = view_of(of_y, tile.y.size());
+  connect(tile.x.filter, tile.y.filter);
+}
+
 TileResults results_of(const TileSide& side, Matrix<float> D, Ids I) {
   check_results(D, I, side.size());
   return {D.data, I.data, D.columns};
@@ -30,27 +37,34 @@ const std::int64_t* ids_of(const TileSide& side, Ints ids) {
 }
 
 void scan_columns(int metric, Vectors S, Vectors X, Labels labels_x, Vectors Y, Labels labels_y, Ints ids_y,
-                  Matrix<float> D, Ids I, double margin) {
+                  Matrix<float> D, Ids I, double margin, const Filter* filter,
+                  const Filter* filter_y) {
   Tile tile = tile_of(metric, S, X, labels_x, Y, labels_y, margin);
   tile.y.ids = ids_of(tile.y, ids_y);
+  set_filters(tile, filter, filter_y);
   scan_tile(tile, results_of(tile.x, D, I));
 }
 
 void scan_both_sides(int metric, Vectors S, Vectors X, Labels labels_x, Ints ids_x, Vectors Y, Labels labels_y,
-                     Ints ids_y, Matrix<float> D_x, Ids I_x, Matrix<float> D_y, Ids I_y, double margin) {
+                     Ints ids_y, Matrix<float> D_x, Ids I_x, Matrix<float> D_y, Ids I_y, double margin,
+                     const Filter* filter_x, const Filter* filter_y) {
   Tile tile = tile_of(metric, S, X, labels_x, Y, labels_y, margin);
   tile.x.ids = ids_of(tile.x, ids_x);
   tile.y.ids = ids_of(tile.y, ids_y);
+  set_filters(tile, filter_x, filter_y);
   scan_tile_both(tile, results_of(tile.x, D_x, I_x), results_of(tile.y, D_y, I_y));
 }
 
 std::pair<std::size_t, std::size_t> collect_tile(int metric, Vectors S, Vectors X, Labels labels_x, Vectors Y,
                                                  Labels labels_y, float threshold, double margin, std::size_t first,
                                                  std::span<std::int32_t> rows, std::span<std::int32_t> columns,
-                                                 std::span<float> scores) {
+                                                 std::span<float> scores, std::optional<Ints> ids_y,
+                                                 const Filter* filter, const Filter* filter_y) {
   check_length("columns", columns.size(), rows.size());
   check_length("scores", scores.size(), rows.size());
-  const Tile tile = tile_of(metric, S, X, labels_x, Y, labels_y, margin);
+  Tile tile = tile_of(metric, S, X, labels_x, Y, labels_y, margin);
+  set_filters(tile, filter, filter_y);
+  if (filter != nullptr) tile.y.ids = ids_of(tile.y, ids_y.value());
   const PairsWritten written = kernels().collect_tile(tile, threshold, first, {rows, columns, scores});
   return {written.count, written.next};
 }
@@ -89,11 +103,15 @@ void row_scores(int metric, Vectors X, Vectors Y, Ints first, Ints second, std::
 
 void bind_pairs(nb::module_& module) {
   module.def("scan_tile", scan_columns, "metric"_a, "S"_a, "X"_a, "labels_x"_a, "Y"_a, "labels_y"_a, "ids_y"_a, "D"_a,
-             "I"_a, "margin"_a, without_gil);
+             "I"_a, "margin"_a, "filter"_a.none() = nb::none(), "filter_y"_a.none() = nb::none(),
+             without_gil);
   module.def("scan_tile_both", scan_both_sides, "metric"_a, "S"_a, "X"_a, "labels_x"_a, "ids_x"_a, "Y"_a, "labels_y"_a,
-             "ids_y"_a, "D_x"_a, "I_x"_a, "D_y"_a, "I_y"_a, "margin"_a, without_gil);
+             "ids_y"_a, "D_x"_a, "I_x"_a, "D_y"_a, "I_y"_a, "margin"_a,
+             "filter_x"_a.none() = nb::none(), "filter_y"_a.none() = nb::none(), without_gil);
   module.def("collect_tile", collect_tile, "metric"_a, "S"_a, "X"_a, "labels_x"_a, "Y"_a, "labels_y"_a, "threshold"_a,
-             "margin"_a, "first"_a, "rows"_a, "columns"_a, "scores"_a, without_gil);
+             "margin"_a, "first"_a, "rows"_a, "columns"_a, "scores"_a,
+             "ids_y"_a.none() = nb::none(), "filter"_a.none() = nb::none(), "filter_y"_a.none() = nb::none(),
+             without_gil);
   nb::class_<JoinTree>(module, "JoinTree")
       .def("__init__", make_tree, "starts"_a, "labels"_a, "coarse"_a, "fine"_a, "low"_a, "high"_a, "node_labels"_a,
            nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(), nb::keep_alive<1, 5>(),

@@ -2,6 +2,7 @@
 #include <nanobind/stl/string.h>
 
 #include "bindings/bindings.h"
+#include "bindings/filter.h"
 #include "core/blocks.h"
 #include "core/common.h"
 #include "core/grouping.h"
@@ -39,9 +40,9 @@ void make_blocks(Blocks* blocks, const Rows& rows, const std::string& element, f
 }
 
 void search_blocks(const Blocks& blocks, Vectors X, Labels labels, Ints starts, Lists lists, Ints order, Scores D,
-                   Ids I, bool deduplicate, bool resume) {
+                   Ids I, const Filter* filter, bool deduplicate, bool resume) {
   const LongCall call;
-  blocks.search({X, labels, starts, lists, order, D, I, deduplicate, resume}, call.watch);
+  blocks.search({X, labels, starts, lists, order, D, I, deduplicate, resume, view_of(filter, D.rows)}, call.watch);
 }
 
 // --- groups of queries ---
@@ -74,20 +75,20 @@ void arrange_groups(Vectors X, Ints order, Ints starts, Matrix<float> arranged, 
 // --- queries one by one, and in groups ---
 
 void search(const Searcher& searcher, Vectors X, Labels labels, std::size_t nprobe, bool complete, Flags allowed,
-            Scores D, Ids I) {
+            Scores D, Ids I, const Filter* filter) {
   check_shape("X", X, X.rows, searcher.d());
   check_length("labels", labels.size(), X.rows);
   check_length("allowed", allowed.size(), allowed.empty() ? 0 : searcher.size());
   check_results(D, I, X.rows);
   const LongCall call;
-  searcher.search(X, labels, {nprobe, complete, allowed}, D, I, call.watch);
+  searcher.search(X, labels, {nprobe, complete, allowed, view_of(filter, X.rows)}, D, I, call.watch);
 }
 
 void search_groups(const Searcher& searcher, Vectors X, Ints rows, Labels labels, Ints order, Ints starts,
-                   Labels group_labels, Ints tasks, std::size_t nprobe, Scores D, Ids I, int threads,
-                   const nb::object& progress) {
+                   Labels group_labels, Ints tasks, std::size_t nprobe, Scores D, Ids I, const Filter* filter,
+                   int threads, const nb::object& progress) {
   const LongCall call(progress);
-  searcher.search_groups({X, rows, labels, order, starts, group_labels, tasks, D, I}, nprobe, threads, call.watch);
+  searcher.search_groups({X, rows, labels, order, starts, group_labels, tasks, D, I, view_of(filter, D.rows)}, nprobe, threads, call.watch);
 }
 
 // --- given lists ---
@@ -106,13 +107,13 @@ struct PqCodes {
 };
 
 void scan_lists(const ListScan& scan, Vectors X, Labels labels, Lists lists, Flags allowed, double margin, Scores D,
-                Ids I) {
-  scan.scan({X, labels, lists, allowed}, margin, D, I);
+                Ids I, const Filter* filter) {
+  scan.scan({X, labels, lists, allowed, view_of(filter, X.rows)}, margin, D, I);
 }
 
 void scan_codes(const ListScan& scan, const PqCodes& pq, Vectors X, Labels labels, Lists lists, Flags allowed,
-                std::size_t kept, Scores D, Ids I) {
-  scan.scan_codes({X, labels, lists, allowed}, pq.view(scan), kept, D, I);
+                std::size_t kept, Scores D, Ids I, const Filter* filter) {
+  scan.scan_codes({X, labels, lists, allowed, view_of(filter, X.rows)}, pq.view(scan), kept, D, I);
 }
 
 void centroids(const ListScan& scan, Ints entries, Ints entry_starts, Labels entry_labels, Matrix<float> means,
@@ -133,12 +134,22 @@ void centroids(const ListScan& scan, Ints entries, Ints entry_starts, Labels ent
 }  // namespace
 
 void bind_search(nb::module_& module) {
+  nb::class_<Filter>(module, "Filter")
+      .def(
+          "__init__",
+          [](Filter* filter, int neighbors, const Array2<const std::int32_t>& labels,
+             const Array2<const std::int64_t>& ids, float low, float high, std::optional<Array2<const double>> values,
+             std::optional<Array2<const double>> limits, std::size_t most_changed) {
+            new (filter) Filter{static_cast<Policy>(neighbors), labels, ids, low, high, values, limits, most_changed};
+          },
+          "neighbors"_a, as_is("labels"), as_is("ids"), "low"_a, "high"_a, "values"_a.none() = nb::none(), "limits"_a.none() = nb::none(),
+          "most_changed"_a = 0);
   module.def("has_bytes", [] { return kernels().has_bytes; });
   nb::class_<Blocks>(module, "Blocks")
       .def("__init__", make_blocks, nb::keep_alive<1, 2>(), "rows"_a, "element"_a, "rounding_error"_a, "references"_a,
            "reference_starts"_a, "center"_a, "wanted"_a, "allowed"_a, "rotation"_a, "prefix"_a, "threads"_a)
-      .def("search", search_blocks, "X"_a, "labels"_a, "starts"_a, "lists"_a, "order"_a, "D"_a, "I"_a, nb::kw_only(),
-           "deduplicate"_a = false, "resume"_a = false)
+      .def("search", search_blocks, "X"_a, "labels"_a, "starts"_a, "lists"_a, "order"_a, "D"_a, "I"_a,
+           "filter"_a.none() = nb::none(), nb::kw_only(), "deduplicate"_a = false, "resume"_a = false)
       .def("__len__", &Blocks::size)
       .def_prop_ro("lists", &Blocks::lists)
       .def_prop_ro("memory", &Blocks::memory)
@@ -151,9 +162,10 @@ void bind_search(nb::module_& module) {
       .def(nb::init<const ListScan&, const ClassCentroids&, double, const Blocks*, Flags, std::size_t>(), "lists"_a,
            "centroids"_a, "margin"_a, "blocks"_a.none(), "changed"_a, "least_lists"_a, nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>(), without_gil)
-      .def("search", search, "X"_a, "labels"_a, "nprobe"_a, "complete"_a, "allowed"_a, "D"_a, "I"_a)
+      .def("search", search, "X"_a, "labels"_a, "nprobe"_a, "complete"_a, "allowed"_a, "D"_a, "I"_a,
+           "filter"_a.none() = nb::none())
       .def("search_groups", search_groups, "X"_a, "rows"_a, "labels"_a, "order"_a, "starts"_a, "group_labels"_a,
-           "tasks"_a, "nprobe"_a, "D"_a, "I"_a, nb::kw_only(), "threads"_a = 1, "progress"_a = nb::none());
+           "tasks"_a, "nprobe"_a, "D"_a, "I"_a, "filter"_a.none() = nb::none(), nb::kw_only(), "threads"_a = 1, "progress"_a = nb::none());
   nb::class_<PqCodes>(module, "PqCodes")
       .def(
           "__init__",
@@ -165,9 +177,10 @@ void bind_search(nb::module_& module) {
   nb::class_<ListScan>(module, "ListScan")
       .def(nb::init<const Rows&, Labels, Ints>(), "rows"_a, "references"_a, "reference_starts"_a,
            nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(), without_gil)
-      .def("scan", scan_lists, "X"_a, "labels"_a, "lists"_a, "allowed"_a, "margin"_a, "D"_a, "I"_a, without_gil)
+      .def("scan", scan_lists, "X"_a, "labels"_a, "lists"_a, "allowed"_a, "margin"_a, "D"_a, "I"_a,
+           "filter"_a.none() = nb::none(), without_gil)
       .def("scan_codes", scan_codes, "pq"_a, "X"_a, "labels"_a, "lists"_a, "allowed"_a, "kept"_a, "D"_a, "I"_a,
-           without_gil)
+           "filter"_a.none() = nb::none(), without_gil)
       .def("centroids", centroids, "entries"_a, "entry_starts"_a, "entry_labels"_a, "means"_a, "entry_means"_a,
            "center"_a, "threads"_a);
 }

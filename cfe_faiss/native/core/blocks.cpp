@@ -245,7 +245,8 @@ void Blocks::search_groups(const GroupedQueries& queries, std::size_t first, std
                           queries.resume,
                           queries.order.data() + begin,
                           queries.D.data,
-                          queries.I.data};
+                          queries.I.data,
+                          queries.filter};
     kernels().scan_group(blocks, group, memory);
   }
 }

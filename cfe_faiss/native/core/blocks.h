@@ -40,6 +40,7 @@ struct GroupedQueries {
   Matrix<std::int64_t> I;
   bool deduplicate;  // a row may be in several lists
   bool resume;       // D and I contain earlier results
+  FilterView filter = {};  // of the rows of D
 };
 
 // Blocks of all rows of some lists. Rows must outlive them unchanged.

@@ -10,7 +10,7 @@ namespace {
 
 ListQuery query_of(const ListQueries& queries, std::size_t q) {
   const bool* allowed = queries.allowed.empty() ? nullptr : queries.allowed.data();
-  return {queries.X[q].data(), queries.labels[q], queries.lists[q], allowed};
+  return {queries.X[q].data(), queries.labels[q], queries.lists[q], allowed, queries.filter.from(q)};
 }
 
 constexpr std::size_t kListsAtOnce = 64;
@@ -55,7 +55,8 @@ void ListScan::scan(const ListQueries& queries, double margin, Matrix<float> D, 
   for (std::size_t q = 0; q < queries.X.rows; ++q) {
     const TopK best{D[q].data(), I[q].data(), D.columns};
     best.clear();
-    if (queries.labels[q] != kUnknown) scan(query_of(queries, q), margin, best, memory);
+    if (queries.labels[q] != kUnknown || queries.filter.neighbors == Policy::kAny)
+      scan(query_of(queries, q), margin, best, memory);
   }
 }
 

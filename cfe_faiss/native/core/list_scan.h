@@ -15,6 +15,7 @@ struct ListQueries {
   std::span<const std::int32_t> labels;
   Matrix<const std::int64_t> lists;
   std::span<const bool> allowed;  // which rows may be evidence, (n,), or none: all of them
+  FilterView filter = {};
 };
 
 // (list, class) centroid e has label `entry_labels[e]`; list j has `entries[entry_starts[j]:entry_starts[j + 1]]`, with

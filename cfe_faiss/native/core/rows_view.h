@@ -2,11 +2,10 @@
 #pragma once
 
 #include "core/common.h"
+#include "core/filter.h"
 #include "core/metric.h"
 
 namespace cfe {
-
-inline constexpr std::int32_t kUnknown = -1;  // label of a row without a class
 
 // Storage format of a vector: float32, float16, or one byte per component (see cfe_faiss/rows/codecs.py).
 enum class Codec : int { kFlat = 0, kFp16 = 1, kSq8 = 2 };
@@ -41,7 +40,7 @@ struct RowsView {
   }
 };
 
-// Indices of sorted labels that are known and differ from one label: first[0]:stop[0] and first[1]:stop[1].
+// Indices of sorted labels that a query of one label may find: first[0]:stop[0] and first[1]:stop[1].
 struct EligiblePlaces {
   std::size_t first[2], stop[2];
 };
@@ -58,11 +57,14 @@ CFE_INLINE std::size_t first_at_least(const std::int32_t* labels, std::int32_t l
   return low;
 }
 
-CFE_INLINE EligiblePlaces eligible_places(const std::int32_t* labels, std::size_t n, std::int32_t label) {
+CFE_INLINE EligiblePlaces eligible_places(const std::int32_t* labels, std::size_t n, std::int32_t label,
+                                         Policy neighbors) {
+  if (neighbors == Policy::kAny) return {{0, n}, {n, n}};
   const std::size_t known = first_at_least(labels, kUnknown + 1, 0, n);
   if (label == kUnknown) return {{known, n}, {known, n}};
-  const std::size_t own = first_at_least(labels, label, known, n);
-  return {{known, first_at_least(labels, label + 1, own, n)}, {own, n}};
+  const std::size_t own = first_at_least(labels, label, known, n), stop = first_at_least(labels, label + 1, own, n);
+  if (neighbors == Policy::kOwn) return {{own, n}, {stop, n}};
+  return {{known, stop}, {own, n}};
 }
 
 }  // namespace cfe

@@ -22,6 +22,7 @@ struct ListQuery {
   std::int32_t label;
   std::span<const std::int64_t> lists;
   const bool* allowed;
+  FilterView filter = {};  // of this query
 
   CFE_INLINE bool allows(std::size_t row) const { return allowed == nullptr || allowed[row]; }
 };

@@ -38,6 +38,7 @@ struct Searcher::Query {
   std::int32_t label;
   std::span<const bool> allowed;
   const ClassCounts* counts;  // of the allowed rows; null if all are allowed
+  FilterView filter = {};     // of this query
 };
 
 struct Searcher::Scratch {
@@ -89,7 +90,7 @@ void Searcher::search(const Matrix<const float>& X, std::span<const std::int32_t
   if (options.complete && !options.allowed.empty()) of_allowed.emplace(rows_.labels(), options.allowed);
   const ClassCounts* counts = of_allowed ? &*of_allowed : nullptr;
   const auto search_one = [&](std::size_t q) {
-    search_unit({X[q], labels[q], options.allowed, counts}, options.nprobe, options.complete, scratch,
+    search_unit({X[q], labels[q], options.allowed, counts, options.filter.from(q)}, options.nprobe, options.complete, scratch,
                 {D[q].data(), I[q].data(), D.columns});
   };
   parallel_for(X.rows, 1, search_one, watch);
@@ -118,7 +119,7 @@ void Searcher::search_unit(const Query& query, std::size_t nprobe, bool complete
 // Whether all eligible rows were found, or k of them.
 bool Searcher::holds_all(const Query& query, TopK best) const {
   const std::size_t found = best.found();
-  return found == best.k || found >= (query.counts != nullptr ? *query.counts : counts()).others(query.label);
+  return found == best.k || (!query.filter.tests && found >= (query.counts != nullptr ? *query.counts : counts()).others(query.label));
 }
 
 const ClassCounts& Searcher::counts() const {
@@ -153,14 +154,15 @@ void Searcher::scan(const Query& query, std::span<const std::int64_t> lists, Scr
                           {best.D, 1, best.k},
                           {best.I, 1, best.k},
                           lists_.copies() > 1,
-                          true},
+                          true,
+                          query.filter},
                          0, 1, scratch.blocks);
   if (!scratch.changed.empty()) scan_rows(query, scratch.changed, scratch, best);
 }
 
 void Searcher::scan_rows(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const {
   const bool* allowed = query.allowed.empty() ? nullptr : query.allowed.data();
-  lists_.scan({query.x.data(), query.label, lists, allowed}, margin_, best, scratch.rows);
+  lists_.scan({query.x.data(), query.label, lists, allowed, query.filter}, margin_, best, scratch.rows);
 }
 
 void Searcher::check(const LargeGroups& groups) const {
@@ -232,7 +234,7 @@ void Searcher::search_some(const LargeGroups& groups, std::size_t first, std::si
     labels.push_back(groups.labels[static_cast<std::size_t>(order.back())]);
   }
   ScanMemory scratch;
-  blocks_->search_groups({arranged, labels, near.starts, found, order, groups.D, groups.I, lists_.copies() > 1, false},
+  blocks_->search_groups({arranged, labels, near.starts, found, order, groups.D, groups.I, lists_.copies() > 1, false, groups.filter},
                          0, number, scratch);
 }
 

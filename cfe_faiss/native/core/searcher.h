@@ -33,6 +33,7 @@ struct SearchOptions {
   std::size_t nprobe;
   bool complete;
   std::span<const bool> allowed;
+  FilterView filter = {};
 };
 
 // Unit queries in groups of one list, whose lists are ranked for one label, and their results.
@@ -46,6 +47,7 @@ struct LargeGroups {
   std::span<const std::int64_t> tasks;         // offsets of the groups of each task
   Matrix<float> D;                             // a row for each query
   Matrix<std::int64_t> I;
+  FilterView filter = {};
 };
 
 // Refers to lists, centroids and blocks, which must outlive it. A search is exact within the probed lists.

@@ -11,6 +11,7 @@ struct TileSide {
   const float* X;  // (n, d)
   std::span<const std::int32_t> labels;
   const std::int64_t* ids;
+  FilterView filter = {};  // of these rows, as queries
 
   CFE_INLINE std::size_t size() const { return labels.size(); }
 };

@@ -67,6 +67,14 @@ CFE_INLINE StoredRow candidate_row(const Scan& scan, std::int32_t lane) {
   return {run.codes + blocks.rows.row_size * static_cast<std::size_t>(lane % kLanes), run.ids[lane % kLanes]};
 }
 
+CFE_INLINE std::int32_t candidate_label(const Scan& scan, std::int32_t lane) {
+  const RowsView& rows = scan.blocks.rows;
+  if (scan.blocks.labels != nullptr) return scan.blocks.labels[lane];
+  const std::int64_t row = scan.first_row + lane;
+  const std::size_t list = rows.list_of(row);
+  return rows.labels[list][row - rows.starts[list]];
+}
+
 CFE_INLINE float score_row(const BlocksView& blocks, const double* wide, const std::uint8_t* code, float* x) {
   const bool in_place = blocks.rows.codec == Codec::kFlat && reinterpret_cast<std::uintptr_t>(code) % 4 == 0;
   if (!in_place) decode(blocks.rows, code, x);
@@ -120,6 +128,43 @@ CFE_INLINE void score_rows(const Scan& scan, const std::int32_t* lanes, std::siz
   }
 }
 
+// The lanes of the mask whose rows query q may find. Scores are computed only if their upper bound exceeds the range.
+CFE_OUTLINE Mask admitted(const Scan& scan, std::size_t q, const I32x16& lanes, Mask mask, const F32x16& upper) {
+  const FilterView& filter = scan.group.filter;
+  const std::size_t own = scan.row(q), d = scan.blocks.rows.d;
+  std::int32_t numbers[kLanes];
+  float bounds[kLanes];
+  lanes.store(numbers);
+  upper.store(bounds);
+  bool converted = false;
+  for (Mask left = mask; left != 0; left &= left - 1) {
+    const int i = __builtin_ctz(left);
+    bool keeps = filter.columns == 0 || filter.fits(own, static_cast<std::size_t>(scan.first_row + numbers[i]));
+    keeps = keeps && (filter.labels_each == 0 || !filter.excludes_label(own, candidate_label(scan, numbers[i])));
+    const bool is_near = !(-lowered(scan, -bounds[i], 2) <= filter.high);
+    if (keeps && (filter.ids_each > 0 || is_near)) {
+      const StoredRow row = candidate_row(scan, numbers[i]);
+      keeps = !filter.excludes_id(own, row.id);
+      if (keeps && is_near) {
+        for (std::size_t j = 0; !converted && j < d; ++j) scan.memory.wide[j] = scan.group.X[q * d + j];
+        converted = true;
+        keeps = score_row(scan.blocks, scan.memory.wide, row.code, scan.memory.row) <= filter.high;
+      }
+    }
+    if (!keeps) mask &= ~(Mask{1} << i);
+  }
+  return mask;
+}
+
+// Keeps the scores within the range of a filter, from `first` to `stop` - 1. Returns the end of those kept.
+CFE_INLINE std::size_t keep_in_range(const FilterView& filter, std::size_t first, std::size_t stop, float* scores,
+                                     std::int64_t* ids) {
+  std::size_t kept = first;
+  for (std::size_t i = first; i < stop; ++i)
+    if (filter.holds(scores[i])) scores[kept] = scores[i], ids[kept++] = ids[i];
+  return kept;
+}
+
 // Scores all candidates of a query. The k best of these and of its results so far become its results.
 CFE_OUTLINE void score_candidates(const Scan& scan, std::size_t q) {
   const CandidateBuffer buffer = scan.memory.candidates;
@@ -136,7 +181,9 @@ CFE_OUTLINE void score_candidates(const Scan& scan, std::size_t q) {
     score_rows<true>(scan, lanes, count, scores + found, ids + found);
   else
     score_rows<false>(scan, lanes, count, scores + found, ids + found);
-  buffer.found[q] = best_scores(scores, ids, found + count, k, scan.group.copies, scan.memory.selection, D, I);
+  const FilterView& filter = scan.group.filter;
+  const std::size_t stop = filter.in_range ? keep_in_range(filter, found, found + count, scores, ids) : found + count;
+  buffer.found[q] = best_scores(scores, ids, stop, k, scan.group.copies, scan.memory.selection, D, I);
   buffer.counts[q] = 0;
   if (buffer.found[q] == k) raise_threshold(scan, q, lowered(scan, D[k - 1]));
 }
@@ -203,6 +250,7 @@ CFE_INLINE I32x16 lanes_of_block(std::size_t b) { return lanes_from(b * kLanes);
 // Adds the candidates of the lanes in the mask.
 CFE_INLINE void add_candidates(const Scan& scan, std::size_t q, const I32x16& lanes, Mask mask, const F32x16& lower,
                                const F32x16& upper) {
+  if (scan.group.filter.tests && (mask = admitted(scan, q, lanes, mask, upper)) == 0) return;
   const CandidateBuffer buffer = scan.memory.candidates;
   std::size_t& count = buffer.counts[q];
   const std::size_t end = q * buffer.capacity + count;
@@ -214,6 +262,7 @@ CFE_INLINE void add_candidates(const Scan& scan, std::size_t q, const I32x16& la
 }
 
 CFE_INLINE void add_candidate(const Scan& scan, std::size_t q, std::int32_t lane, float product) {
+  if (scan.group.filter.tests && admitted(scan, q, I32x16::all(lane), 1, F32x16::all(product)) == 0) return;
   const CandidateBuffer buffer = scan.memory.candidates;
   const std::size_t end = q * buffer.capacity + buffer.counts[q];
   buffer.lower[end] = product, buffer.lanes[end] = lane;
@@ -231,7 +280,10 @@ CFE_INLINE void begin_results(const Scan& scan, std::size_t q) {
     __builtin_prefetch(best.D + i, 1);
     __builtin_prefetch(best.I + i, 1);
   }
-  scan.memory.queries.threshold[q] = found == k ? lowered(scan, best.D[k - 1]) : kPadding;
+  float& threshold = scan.memory.queries.threshold[q];
+  threshold = found == k ? lowered(scan, best.D[k - 1]) : kPadding;
+  const FilterView& filter = scan.group.filter;
+  if (filter.in_range && lowered(scan, filter.low) > threshold) threshold = lowered(scan, filter.low);
 }
 
 // Scores the last candidates of a query and fills up its results.

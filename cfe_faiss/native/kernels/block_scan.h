@@ -329,7 +329,7 @@ CFE_INLINE void end_warm_up(const Scan& scan, std::size_t q, float bound, std::s
   const WarmUp& memory = scan.memory.warm_up;
   if (!(scan.memory.queries.threshold[q] < kInfinite)) return;
   raise_threshold(scan, q, lowered(scan, bound, 2));
-  if (!Bytes && take_products(scan, q, filled)) return;
+  if (!Bytes && !scan.group.filter.tests && take_products(scan, q, filled)) return;
   for (std::size_t place = 0; place < filled; ++place) {
     const F32x16 upper = F32x16::load(memory.upper + (q * memory.blocks + place) * kLanes);
     const F32x16 lower = Bytes ? F32x16::all(-kInfinite) : upper;  // lower bounds of bytes are not stored
@@ -484,6 +484,18 @@ CFE_INLINE std::size_t compare_blocks(const Scan& scan, Place& place, std::size_
   return chosen;
 }
 
+// The number of bounds that must reach a threshold: some of the best rows may be excluded by their ids.
+CFE_INLINE std::size_t warm_up_rank(const Scan& scan) {
+  return (scan.group.k + scan.group.filter.ids_each) * scan.group.copies;
+}
+
+// Whether bounds of the first blocks give thresholds: other rules may exclude any number of rows.
+CFE_INLINE bool warms_up(const Scan& scan) {
+  const FilterView& filter = scan.group.filter;
+  return scan.memory.warm_up.blocks > 0 && scan.group.size > 1 && filter.labels_each + filter.columns == 0 &&
+         !filter.in_range && warm_up_rank(scan) <= scan.memory.warm_up.width;
+}
+
 // Compares the queries with the first blocks, to get thresholds. Returns the end of these blocks.
 template <bool Bytes>
 CFE_INLINE Place warm_up(const Scan& scan) {
@@ -497,7 +509,7 @@ CFE_INLINE Place warm_up(const Scan& scan) {
     for (std::size_t& size : rows.sizes) size = memory.width;
     const std::size_t number = scan.group.size - q < kLanes ? scan.group.size - q : kLanes;
     Brackets brackets;
-    kth_bounds(rows, number, scan.group.k * scan.group.copies, brackets);
+    kth_bounds(rows, number, warm_up_rank(scan), brackets);
     for (std::size_t r = 0; r < number; ++r) end_warm_up<Bytes>(scan, q + r, brackets.low[r], filled);
   }
   return place;
@@ -506,7 +518,7 @@ CFE_INLINE Place warm_up(const Scan& scan) {
 template <bool Bytes>
 CFE_INLINE void scan_all(const Scan& scan) {
   Place place{0, 0};
-  if (scan.memory.warm_up.blocks > 0 && scan.group.size > 1) place = warm_up<Bytes>(scan);
+  if (warms_up(scan)) place = warm_up<Bytes>(scan);
   compare_blocks<Bytes, Step::kScan>(scan, place, std::numeric_limits<std::size_t>::max());
 }
 

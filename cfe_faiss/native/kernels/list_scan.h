@@ -22,7 +22,7 @@ CFE_INLINE void for_each_run(const ListsView& lists, const ListQuery& query, con
     if (list < rows.nlist) {
       const auto start = static_cast<std::size_t>(rows.starts[list]);
       const std::size_t size = static_cast<std::size_t>(rows.starts[list + 1]) - start;
-      const EligiblePlaces places = eligible_places(rows.labels[list], size, query.label);
+      const EligiblePlaces places = eligible_places(rows.labels[list], size, query.label, query.filter.neighbors);
       for (int side = 0; side < 2; ++side)
         for (std::size_t first = places.first[side], stop; first < places.stop[side]; first = stop + 1) {
           stop = places.stop[side];
@@ -35,7 +35,7 @@ CFE_INLINE void for_each_run(const ListsView& lists, const ListQuery& query, con
     for_each_member(lists, list, [&](std::size_t home, std::size_t place) CFE_LAMBDA {
       const std::int32_t label = rows.labels[home][place];
       const std::size_t row = static_cast<std::size_t>(rows.starts[home]) + place;
-      if (label != query.label && label != kUnknown && query.allows(row)) take(home, place, place + 1);
+      if (query.filter.admits(query.label, label) && query.allows(row)) take(home, place, place + 1);
     });
   }
 }
@@ -81,13 +81,16 @@ struct RowScan {
   CFE_INLINE void add_unsorted(const ListQuery& query) {
     const RowsView& rows = scan.blocks.rows;
     const auto n = static_cast<std::size_t>(rows.starts[1]);
+    const bool any = query.filter.neighbors == Policy::kAny, own = query.filter.neighbors == Policy::kOwn;
+    constexpr std::int32_t kNoLabel = std::numeric_limits<std::int32_t>::min();
+    const std::int32_t compared = any ? kNoLabel : query.label, least = any ? kNoLabel : kUnknown + 1;
     for (std::size_t first = 0; first < n; first += kTested) {
       std::int32_t lane = number(static_cast<std::int64_t>(first));
       const std::size_t stop = std::min(n, first + kTested);
       for (std::size_t row = first; row < stop; ++row, ++lane) {
         const std::int32_t label = rows.labels[0][row];
         codes[gathered] = rows.codes[0] + rows.row_size * row, lanes[gathered] = lane;
-        gathered += (label != query.label) & (label != kUnknown) & query.allows(row);
+        gathered += (label >= least) & ((label == compared) == own) & query.allows(row);
       }
       compare_gathered(kLanes);
     }
@@ -176,7 +179,7 @@ void scan_lists(const ListsView& lists, const ListQuery& query, float margin, co
   BlocksView rows{};
   rows.rows = lists.rows;
   rows.margin = 2 * margin;  // covers the rounding of sums with it
-  const GroupView group{query.x, &query.label, 1, nullptr, 0, best.k, lists.copies, true, nullptr, best.D, best.I};
+  const GroupView group{query.x, &query.label, 1, nullptr, 0, best.k, lists.copies, true, nullptr, best.D, best.I, query.filter};
   Scan scan{rows, group, memory, query.label, false, margin_of(rows, group)};
   begin_results(scan, 0);
   CFE_WITH_CODEC(lists.rows.codec, scan_lists_of, lists, query, scan)
@@ -257,13 +260,19 @@ void scan_codes(const ListsView& lists, const PqView& pq, const ListQuery& query
       codeword_scores<true>(rest, pq, table);
     }
     if (along != along) along = distance ? 0 : similarity(query.x, centroid, rows.d);
-    for (std::size_t place = first; place < stop; ++place)
+    for (std::size_t place = first; place < stop; ++place) {
+      if (query.filter.tests && (query.filter.excludes_label(0, rows.labels[list][place]) ||
+                                 query.filter.excludes_id(0, rows.ids[list][place])))
+        continue;
       near.add(along + looked_up(table, rows.pq_codes[list] + place * pq.parts, pq.parts), rows.ids[list][place],
                rows.codes[list] + rows.row_size * place);
+    }
   });
   near.keep_best();
   for (std::size_t i = 0; i < near.count; ++i)
     memory.scores[i] = score_of(rows.metric, query.x, reinterpret_cast<const float*>(memory.codes[i]), rows.d);
+  if (query.filter.in_range)
+    near.count = keep_in_range(query.filter, 0, near.count, memory.scores.data(), memory.ids.data());
   best.clear();
   best_scores(memory.scores.data(), memory.ids.data(), near.count, best.k, lists.copies, memory.selection.data(),
               best.D, best.I);
