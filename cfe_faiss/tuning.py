@@ -13,9 +13,9 @@ from cfe_faiss import metrics
 from cfe_faiss.base.arrays import Bools
 from cfe_faiss.base.checks import as_count, as_number, as_unit_rows
 from cfe_faiss.base.text import summary
+from cfe_faiss.base.values import as_labels
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
-from cfe_faiss.rows.label_keys import as_labels
 from cfe_faiss.search.query import Results
 from cfe_faiss.search.recall import smallest
 

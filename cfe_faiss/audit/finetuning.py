@@ -9,8 +9,9 @@ import numpy as np
 
 from cfe_faiss.audit.intervals import bootstrap_mean
 from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame, share
-from cfe_faiss.base.checks import UNKNOWN, as_count, as_ids, as_labels
+from cfe_faiss.base.checks import UNKNOWN, as_count, as_labels
 from cfe_faiss.base.extras import extra
+from cfe_faiss.base.values import as_ids
 from cfe_faiss.finder import EvidenceFinder
 
 

@@ -37,10 +37,11 @@ from cfe_faiss.rows.faiss_functions import adopt
 
 _MAGIC = b"CFE1"
 _FORMAT = "cfe_faiss"
-_VERSION = 6
+_VERSION = 7
 _FIRST_VERSION = 2
 """Oldest readable version. Its files have no checksum per list; files before version 4 keep nothing of `prepare`, and
-files before version 5 hold integer labels below 2**31 - 1; before version 6 all indexes compare by cosine."""
+files before version 5 hold integer labels below 2**31 - 1; before version 6 all indexes compare by cosine; before
+version 7 labels are integers or texts."""
 _TRAILER = struct.Struct("<QQI4s")
 _MAX_HEADER = 1 << 20
 KINDS: dict[str, Any] = {

@@ -18,7 +18,7 @@ ALIGNMENT = 64
 _MAX_LABEL = np.iinfo(np.int32).max
 
 _FLAT = "EvidenceFlat"
-_KEYS = {"label_keys": "|u1", "label_ends": "<i8", "label_codes": "<i4"}
+_KEYS = {"label_keys": "|u1", "label_ends": "<i8", "label_codes": "<i4", "label_kinds": "|u1"}
 _CALIBRATIONS = {"calibrations": "<f8", "calibration_starts": "<i8", "calibration_classes": "<f8"}
 _LISTS = {"labels": "<i4", **_KEYS, "list_checksums": "<u4", **_CALIBRATIONS}
 _LISTS |= dict.fromkeys(("centroids", "route_means", "route_entry_means", "region_means"), "<f4")
@@ -40,6 +40,7 @@ SINCE_VERSION = {
     **dict.fromkeys(("choice", *_CALIBRATIONS), 4),
     **dict.fromkeys(_KEYS, 5),
     **dict.fromkeys(_METRIC, 6),
+    "label_kinds": 7,
 }
 """Sections and parameters that files of earlier versions do not have."""
 ON_OPENING = (*_KEYS, "centroids", "reference_starts", "list_checksums", *_CALIBRATIONS)
@@ -128,7 +129,8 @@ def check_shapes(kind: str, payload: Payload, header: dict[str, Any]) -> None:
     n, d, nlist = payload.ntotal, payload.d, len(payload.sizes)
     codes, ends = sizes.get("label_codes", 0), sizes.get("label_ends", 0)
     wanted: dict[str, tuple[int, ...]] = {"labels": (n,), "vectors": (n, d), "list_checksums": (nlist, 2)}
-    wanted["label_codes"], wanted["label_ends"] = (codes,), (codes if ends else 0,)
+    wanted["label_codes"] = (codes,)
+    wanted["label_ends"] = wanted["label_kinds"] = (codes if ends else 0,)
     wanted["label_keys"] = (sizes.get("label_keys", 0) if ends else 8 * codes,)
     if kind != _FLAT:
         more, lists, classes = sizes["centroids"], sizes["route_means"], sizes["route_labels"]

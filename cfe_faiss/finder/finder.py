@@ -15,8 +15,9 @@ from cfe_faiss.attributes.columns import Removed, kept_columns, leave_out
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
 from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names, as_nodes, as_number, as_unit_rows
+from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names, as_number, as_unit_rows
 from cfe_faiss.base.extras import extra
+from cfe_faiss.base.values import as_nodes
 from cfe_faiss.finder import inputs
 from cfe_faiss.finder.case import Case, case_of
 from cfe_faiss.finder.changes import Changes, Source, update

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss.base.arrays import Array, Int32s, Ints
-from cfe_faiss.base.checks import as_ids, as_nodes, check_distinct, check_known, did_you_mean, is_missing, to_host
+from cfe_faiss.base.checks import check_distinct, check_known, did_you_mean, is_missing, to_host
+from cfe_faiss.base.values import as_ids, as_nodes
 
 
 def as_row_ids(argument: str, values: Any, n: int) -> Array:

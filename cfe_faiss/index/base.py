@@ -15,14 +15,15 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss._native import Change, FaissLists, Reading, ReadWriteLock, Table, Writing, call_steps, commit
 from cfe_faiss.base.arrays import Array, Floats, Int32s, Ints
-from cfe_faiss.base.checks import as_array, as_count, as_ids
+from cfe_faiss.base.checks import as_array, as_count
 from cfe_faiss.base.threads import num_threads
+from cfe_faiss.base.values import LabelKeys, as_ids, as_labels
 from cfe_faiss.index.searching import SearchingMixin
 from cfe_faiss.index.stock import as_numeric, written
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import codecs, id_map
 from cfe_faiss.rows.faiss_functions import Step, adopt, emptying, setting
-from cfe_faiss.rows.label_keys import LabelEncoder, LabelKeys, as_labels
+from cfe_faiss.rows.label_keys import LabelEncoder
 from cfe_faiss.rows.layout import in_memory
 from cfe_faiss.rows.metric import METRICS, Metric, as_rows, faiss_metric, lengths
 from cfe_faiss.rows.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError, read_only
@@ -175,7 +176,7 @@ class EvidenceMixin(SearchingMixin):
 
     @property
     def label_names(self) -> Array:
-        """Known labels of the stored vectors in ascending order, (c,): int64, or objects if they are texts."""
+        """Known labels of the stored vectors in ascending order, (c,): int64, booleans, or objects."""
         with self.reading() as snapshot:
             return snapshot.label_names
 

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from cfe_faiss._native import Change, FaissLists, PqCodes, Table, call_steps
 from cfe_faiss.base.arrays import Bytes, Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.values import LabelKeys
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.coarse.drift import drift
 from cfe_faiss.coarse.partitions import assign, train_partitions
@@ -28,7 +29,7 @@ from cfe_faiss.index.stock import as_numeric
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows import faiss_functions as steps_of
 from cfe_faiss.rows.faiss_functions import Step, direct_map, inverted_lists, list_sizes, setting, total
-from cfe_faiss.rows.label_keys import LabelKeys, arrays_of, table_from
+from cfe_faiss.rows.label_keys import arrays_of, table_from
 from cfe_faiss.rows.layout import codes_of, in_memory, is_mapped, stock_codes
 from cfe_faiss.rows.metric import LONGEST, Metric, as_rows
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, center_of, read_only

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.base.arrays import Floats, Ints
 from cfe_faiss.base.text import summary
+from cfe_faiss.base.values import as_labels
 from cfe_faiss.index.wrappers import search_by_parts
-from cfe_faiss.rows.label_keys import as_labels
 from cfe_faiss.search.query import Effort, Query, Rules
 from cfe_faiss.search.selection import selector_of
 

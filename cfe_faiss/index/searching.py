@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss._native import ListChecks, Reading, ReadWriteLock, SingleSearch, is_single
 from cfe_faiss.base.arrays import Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number
+from cfe_faiss.base.checks import as_array, as_count, as_number
 from cfe_faiss.base.threads import product
+from cfe_faiss.base.values import NOT_STORED
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding
 from cfe_faiss.index.protocol import EvidenceSearcher
 from cfe_faiss.index.stock import like, lock_method, written
@@ -348,12 +349,10 @@ def _encode_single(snapshot: Snapshot, labels: Any) -> Int32s | None:
     table = snapshot.label_keys
     if table is None or type(labels) is not np.ndarray or labels.shape != (1,):
         return None
-    label, kind = labels[0], labels.dtype.kind
-    if kind != ("U" if table.are_texts else "i") or label in ("", UNKNOWN):
+    code = table.code_of(labels.item())  # `encode` takes ten times as long
+    if code is None:
         return None
-    place = int(table.keys.searchsorted(label))  # `encode` takes ten times as long
-    is_stored = place < len(table.keys) and table.keys[place] == label
-    return np.array([table.codes[place] if is_stored else snapshot.absent_label], np.int32)
+    return np.array([snapshot.absent_label if code == NOT_STORED else code], np.int32)
 
 
 def _choose_title(progress: bool) -> str | None:

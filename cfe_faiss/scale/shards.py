@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss._native import ListChecks
 from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.values import LabelKeys
 from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.files.format import read_header, read_index, write_index
 from cfe_faiss.files.new_file import new_file
@@ -34,7 +35,7 @@ from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import id_map
 from cfe_faiss.rows.faiss_functions import flat_index
-from cfe_faiss.rows.label_keys import LabelEncoder, LabelKeys
+from cfe_faiss.rows.label_keys import LabelEncoder
 from cfe_faiss.rows.metric import Metric, as_rows
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.scale.manifest import Manifest

@@ -12,6 +12,7 @@ from cfe_faiss.base.arrays import Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_unit_rows
 from cfe_faiss.base.derived import once
 from cfe_faiss.base.threads import num_native_threads, run
+from cfe_faiss.base.values import order_of
 from cfe_faiss.coarse.class_centroids import Routes, ranking_mean
 from cfe_faiss.coarse.class_centroids import ranked as rank
 from cfe_faiss.rows.metric import make_results
@@ -58,7 +59,7 @@ def search_per_label(queries: Queries, effort: Effort) -> Results:
         else:
             found = pad_results(*exact.search(of_label, plan, None), queries.k)
         D[chosen, place], I[chosen, place] = found
-    order = np.argsort(snapshot.decode(labels), kind="stable")  # codes need not be in the order of the labels
+    order = order_of(snapshot.decode(labels))  # codes need not be in the order of the labels
     return D.take(order, axis=1), I.take(order, axis=1)
 
 

@@ -6,7 +6,8 @@ Layout::
     index-<version>.cfe      the evidence index, as cfe_faiss.write_index writes it; its ids are the keys
     rows-<version>.parquet   the rows in order: key, id, label (class number, -1 for none), document, metadata (JSON)
 
-Dates, NaN and other values without a JSON type make the format version 2, which writers before it do not read.
+Dates, NaN and other values without a JSON type make the format version 2, and booleans or several kinds of classes
+make it version 3. Versions of cfe_faiss before them refuse these stores.
 
 The files of a new version have new names. They are complete and synced before their manifest replaces the old one, and
 the files of the old version are removed afterwards. So the manifest names complete files even if a writer is killed.
@@ -33,7 +34,7 @@ from cfe_faiss.files.outputs import MARK, check_not_mapped, check_owner, is_one_
 from cfe_faiss.files.regular import alone_in, checksum, open_regular
 from cfe_faiss.store.contents import Contents
 from cfe_faiss.store.table import Classes, Table
-from cfe_faiss.store.values import DEEPEST, PREFIX, check_labels, check_metadata, from_json, to_json
+from cfe_faiss.store.values import DEEPEST, PREFIX, check_metadata, from_json, to_json
 
 with extra("store"):
     import pyarrow as pa
@@ -41,7 +42,7 @@ with extra("store"):
 
 _MANIFEST = "manifest.json"
 _FORMAT = "cfe_faiss.EvidenceStore"
-_VERSION, _TYPED_VERSION = 1, 2
+_VERSION, _TYPED_VERSION, _KINDS_VERSION = 1, 2, 3
 _FILES = re.compile(r"(index-[0-9a-f]{16}\.cfe|rows-[0-9a-f]{16}\.parquet)")
 _TEMPORARY = re.compile(rf"\.{_FILES.pattern}\.[0-9a-f]{{16}}\.tmp")  # left by killed writers, on some file systems
 _TRAILER = 24  # bytes at the end of an index file
@@ -80,13 +81,15 @@ def write(path: str | os.PathLike[str], contents: Contents, *, overwrite: bool, 
         names = {"index": f"index-{version}.cfe", "rows": f"rows-{version}.parquet"}
         try:
             write_index(contents.index, folder / names["index"])
-            is_typed = _write_rows(contents.table, folder / names["rows"])
+            version_of_rows = _TYPED_VERSION if _write_rows(contents.table, folder / names["rows"]) else _VERSION
+            class_names = contents.table.classes.names
+            has_kinds = len(set(map(type, class_names))) > 1 or bool in map(type, class_names)
             manifest = {
                 "format": _FORMAT,
-                "version": _TYPED_VERSION if is_typed else _VERSION,
+                "version": _KINDS_VERSION if has_kinds else version_of_rows,
                 "d": contents.d,
                 "rows": len(contents.table),
-                "class_names": list(contents.table.classes.names),
+                "class_names": list(class_names),
                 "next_key": contents.next_key,
                 "files": {part: {"name": name, **_sums(folder / name, part)} for part, name in names.items()},
             }
@@ -254,8 +257,9 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise _damage(folder, f"{_MANIFEST} does not name the format {_FORMAT}")
     version = manifest.get("version")
-    if version not in (_VERSION, _TYPED_VERSION):
-        raise ValueError(f"{folder} has format version {version}, this cfe_faiss reads {_VERSION} and {_TYPED_VERSION}")
+    if type(version) is not int or not _VERSION <= version <= _KINDS_VERSION:
+        known = f"this cfe_faiss reads versions {_VERSION} to {_KINDS_VERSION}"
+        raise ValueError(f"{folder} has format version {version}, {known}")
     if not _is_complete(manifest):
         raise _damage(folder, f"{_MANIFEST} does not say what it should")
     return manifest
@@ -265,13 +269,17 @@ def _is_complete(manifest: dict[str, Any]) -> bool:
     """Return whether a manifest has the entries that :func:`write` writes, of the right types."""
     try:
         names, files = manifest["class_names"], [manifest["files"][part] for part in ("index", "rows")]
-        known = Classes().extend(check_labels("class_names", names, len(names))).names
+        "".join(name for name in names if type(name) is str).encode()  # raises for invalid Unicode
+        kinds = set(map(type, names))
+        is_known = kinds <= {bool, int, str} if manifest["version"] == _KINDS_VERSION else kinds in ({int}, {str}, set())
         numbers = [manifest[key] for key in ("d", "rows", "next_key")]
         return (
             all(type(number) is int and 0 <= number <= _LARGEST_KEY for number in numbers)
             and all(type(file[key]) is int for file in files for key in ("size", "crc32"))
             and all(_FILES.fullmatch(file["name"]) for file in files)
-            and (list(known), bool in set(map(type, names))) == (names, False)
+            and type(names) is list
+            and is_known
+            and len(Classes().extend(names).names) == len(names)
         )
     except (KeyError, TypeError, ValueError):
         return False

@@ -138,7 +138,7 @@ def cut(pattern: str) -> Callable[[Path], None]:
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
-    "version": (edited(version=3), "has format version 3, this cfe_faiss reads 1 and 2"),
+    "version": (edited(version=4), "has format version 4, this cfe_faiss reads versions 1 to 3"),
     "format": (edited(format="x"), "does not name the format"),
     "files": (edited(files={}), "does not say what it should"),
     "outside": (

@@ -34,13 +34,13 @@ class EvidenceDocumentStore:
     embedding_dim
         Length of the embeddings.
     label_key
-        Key of a document's predicted class in its ``meta``, a text or an integer. A document without a class, or with
+        Key of a document's predicted class in its ``meta``, a text, an integer or a boolean. A document without a class, or with
         None, is found by similarity and is never evidence.
     index
         Index of a new store, as :func:`cfe_faiss.index_factory` describes it; exact by default.
     path
         Directory for :meth:`save_to_disk`. If it holds a store, that store is loaded with its index, so that a pipeline
-        from YAML finds its documents.
+        from YAML finds its documents; if it is missing or empty, the store is new.
 
     Notes
     -----
@@ -80,7 +80,8 @@ class EvidenceDocumentStore:
         self.index = index
         self.path = None if path is None else str(path)
         self._writing = ReadWriteLock()
-        if self.path is None or not Path(self.path).exists():
+        folder = None if self.path is None else Path(self.path)
+        if folder is None or not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
             self._store = EvidenceStore(self.embedding_dim, index)
             return
         self._store = checked_store(EvidenceStore.load(self.path))
