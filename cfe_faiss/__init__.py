@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cfe_faiss.finder import EvidenceFinder, InputWarning
     from cfe_faiss.graph.metapath import metapath_graph
     from cfe_faiss.graph.updates import KSVectors
-    from cfe_faiss.neighbors import EvidenceNeighbors
+    from cfe_faiss.neighbors import EvidenceNeighbors, EvidenceTransformer
     from cfe_faiss.store import EvidenceStore
     from cfe_faiss.tuning import Tuning, tune
 
@@ -44,6 +44,7 @@ __all__ = [
     "EvidenceNeighbors",
     "EvidenceParameters",
     "EvidenceStore",
+    "EvidenceTransformer",
     "IndexEvidenceFlat",
     "IndexEvidenceIVF",
     "IndexEvidenceIVFPQ",
@@ -76,6 +77,7 @@ _LOADED_AT_FIRST_USE = {
     "EvidenceFinder": "finder",
     "EvidenceNeighbors": "neighbors",
     "EvidenceStore": "store",
+    "EvidenceTransformer": "neighbors",
     "InputWarning": "finder",
     "KSVectors": "graph.updates",
     "Tuning": "tuning",

@@ -271,7 +271,9 @@ def _is_complete(manifest: dict[str, Any]) -> bool:
         names, files = manifest["class_names"], [manifest["files"][part] for part in ("index", "rows")]
         "".join(name for name in names if type(name) is str).encode()  # raises for invalid Unicode
         kinds = set(map(type, names))
-        is_known = kinds <= {bool, int, str} if manifest["version"] == _KINDS_VERSION else kinds in ({int}, {str}, set())
+        is_known = (
+            kinds <= {bool, int, str} if manifest["version"] == _KINDS_VERSION else kinds in ({int}, {str}, set())
+        )
         numbers = [manifest[key] for key in ("d", "rows", "next_key")]
         return (
             all(type(number) is int and 0 <= number <= _LARGEST_KEY for number in numbers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -775,11 +775,11 @@ def _as_ids(values: Any) -> list[str] | None:
     """Return one text or a sequence of texts as ids, None for other values."""
     if isinstance(values, str):
         return [values]
-    if isinstance(values, list | tuple) and values and isinstance(values[0], str):
-        return check_ids(values)
-    if isinstance(values, np.ndarray) and values.dtype.kind in "UO" and values.ndim == 1:
-        return check_ids(values)
-    return None
+    if not isinstance(values, Iterable) or getattr(values, "shape", None) == ():
+        return None
+    first = next(iter(values), None)
+    is_text = isinstance(getattr(first, "as_py", lambda: first)(), str)
+    return check_ids(values) if is_text else None
 
 
 def _given_labels(label: Any, n: int, single: bool) -> list[Label]:
