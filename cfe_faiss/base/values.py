@@ -70,9 +70,8 @@ def _as_array(name: str, values: Any) -> Array:
     """Return values as an array whose type NumPy has not changed: it makes texts of the numbers beside texts."""
     if isinstance(values, AbstractSet | KeysView | ValuesView):
         values = list(values)
-    nulls = getattr(values, "null_count", 0)  # Arrow and polars make floats of integers with nulls
-    if nulls() if callable(nulls) else nulls:
-        values = values.to_pylist() if hasattr(values, "to_pylist") else values.to_list()
+    if _has_nulls(values):  # as arrays, integers with nulls are floats
+        values = as_list(name, values)
     if isinstance(values, list | tuple):
         types = set(map(type, values))
         are_rows = any(hasattr(one, "__len__") and not issubclass(one, str | bytes) for one in types)
@@ -85,6 +84,14 @@ def _as_array(name: str, values: Any) -> Array:
         raise ValueError(f"{name} must be an array of values, got {type(values).__name__}") from error
     except TypeError as error:  # a tensor of a type that NumPy does not have
         raise TypeError(f"{name} must be {_KINDS_IN_WORDS}, got {type(values).__name__}: {error}") from error
+
+
+def _has_nulls(values: Any) -> bool:
+    """Return whether a column of Arrow, polars or pandas has nulls beside its values."""
+    nulls = getattr(values, "null_count", 0)
+    if hasattr(values, "isna") and hasattr(values, "dtype") and not isinstance(values.dtype, np.dtype):
+        nulls = values.isna().any()
+    return bool(nulls() if callable(nulls) else nulls)
 
 
 def _is_exact(types: set[type], values: list[Any] | tuple[Any, ...]) -> bool:

@@ -87,7 +87,10 @@ def table_from(arrays: Mapping[str, Array]) -> LabelKeys | None:
             raise ValueError("the texts of its labels do not fit")
         texts = (content[start:end].decode(errors="surrogatepass") for start, end in zip(starts, ends, strict=True))
         kinds = arrays.get("label_kinds", np.ones_like(ends))  # files before version 7 have texts only
-        given = [_READERS[kind](text) for kind, text in zip(kinds.tolist(), texts, strict=True)]
+        try:
+            given = [_READERS[kind](text) for kind, text in zip(kinds.tolist(), texts, strict=True)]
+        except KeyError as error:
+            raise ValueError(f"its labels are of no known kind: {error}") from error
     keys = as_labels("its labels", given, len(codes))
     keys = keys.astype(np.int64 if keys.dtype.kind == "i" else object)
     if keys.dtype.kind == "O":

@@ -99,7 +99,7 @@ def test_masks_are_in_order_of_ids_and_numbers_are_ids(sel: Any, expected: set[i
         ([True, False], ValueError, r"sel must have shape \(4,\) as a mask.*ascending order of their ids, got \(2,\)"),
         (np.ones((4, 1), bool), ValueError, r"sel must have shape \(4,\) as a mask.*got \(4, 1\)"),
         (np.ones((2, 2), int), ValueError, r"sel must have shape \(m,\) as ids, got \(2, 2\)"),
-        ([0.5], TypeError, "sel must be a faiss.IDSelector, a mask or ids, got numbers of type float64"),
+        ([0.5], TypeError, "sel must be a faiss.IDSelector, a mask or ids, got list.*float64"),
         (["a"], TypeError, "sel must be a faiss.IDSelector, a mask or ids, got list"),
         ("3", TypeError, "sel must be a faiss.IDSelector, a mask or ids, got '3'"),
         (True, TypeError, "sel must be a faiss.IDSelector, a mask or ids, got True"),
