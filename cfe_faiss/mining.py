@@ -136,11 +136,12 @@ class _ListedPositives:
         if len(lists) != len(A):
             raise ValueError(f"positives must have one entry for each of {len(A)} anchors, got {len(lists)}")
         counts = [len(one) for one in lists]
-        self.A, self.C, self.most, self.itself = A, C, max(counts, default=0), _itself(A, C)
+        self.A, self.C, self.itself = A, C, _itself(A, C)
         anchors = np.repeat(np.arange(len(A)), counts)
         rows = as_ids("positives", [row for one in lists for row in one], len(C))
         others = np.full(len(rows), True) if self.itself is None else anchors != rows
         self.anchors, self.rows = anchors[others], rows[others]
+        self.most = int(np.bincount(self.anchors).max(initial=0))
 
     def rank_negatives(self, number: int) -> tuple[Floats, Ints]:
         """Return the ``number + most`` best rows of each anchor, with a similarity of -inf for positives."""
@@ -360,7 +361,8 @@ def trust_scores(X: ArrayLike, y: Any, Xq: ArrayLike, y_pred: Any, *, metric: Me
         places = None if itself is None else place_of[asked][:, None]
         own[asked] = _Rows(vectors[members], None, metric).nearest(queries[asked], None, 1, places)[0][:, 0]
     other = _Rows(vectors, codes, metric).nearest(queries, predicted, 1, itself)[0][:, 0]
-    scores: Doubles = np.where(np.isinf(own), 0, other / (own + _NO_DIVISION_BY_ZERO))
+    scores, is_near = np.zeros(len(queries)), np.isfinite(own)
+    scores[is_near] = other[is_near] / (own[is_near] + _NO_DIVISION_BY_ZERO)
     return scores
 
 

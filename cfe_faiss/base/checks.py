@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss import _native
-from cfe_faiss.base.arrays import Array, Floats, Int32s, Ints
+from cfe_faiss.base.arrays import Array, Floats, Int32s
 
 UNKNOWN = -1
 """Label of a stored vector without a class. It is never evidence."""
@@ -123,36 +123,6 @@ def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> Int32
         wrong = (array < lowest) | (array >= _MAX_LABEL)
         raise ValueError(f"{name} must lie in {lowest}..{_MAX_LABEL - 1}, got {array[np.argmax(wrong)]}")
     return array.astype(np.int32)
-
-
-def as_lists(name: str, values: Any, n: int) -> tuple[Any, Ints]:
-    """Return the items of n sequences, or of the rows of an array (n, m), and the length of each, (n,).
-
-    Raises
-    ------
-    TypeError
-        If the values are not sequences.
-    ValueError
-        If there are not n of them.
-    """
-    expected = f"{name} must hold one sequence for each of {n} queries"
-    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
-        raise TypeError(f"{expected}, got {values!r}")
-    if len(values) != n:
-        raise ValueError(f"{expected}, got {len(values)}")
-    if isinstance(values, np.ndarray) and values.ndim == 2:
-        return values.reshape(-1), np.full(n, values.shape[1], np.int64)
-    for one in values:
-        if isinstance(one, str | bytes) or not hasattr(one, "__len__"):
-            raise TypeError(f"{expected}, got {one!r} among them")
-    return [item for one in values for item in one], np.array([len(one) for one in values], np.int64)
-
-
-def padded(values: Array, lengths: Ints) -> Ints:
-    """Return sequences that follow one another as the rows of an array, (n, m), padded with -1."""
-    rows = np.full((len(lengths), int(lengths.max(initial=0))), -1, np.int64)
-    rows[np.arange(rows.shape[1]) < lengths[:, None]] = values
-    return rows
 
 
 def as_names(name: str, values: Any) -> tuple[str, ...]:

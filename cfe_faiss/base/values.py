@@ -288,7 +288,7 @@ class LabelKeys:
 
     def code_of(self, label: Any) -> int | None:
         """Return the code of one label, ``NOT_STORED`` without one; None if it is unknown or of another kind."""
-        if type(label) not in self.kinds or label in ("", UNKNOWN):
+        if type(label) not in self.kinds or label == UNKNOWN:
             return None
         if not self.are_integers:
             return self._code_of.get(_identity(label), NOT_STORED)
@@ -435,3 +435,34 @@ def as_nodes(name: str, values: Any, n: int) -> Ints:
     if array.shape != (n,):
         raise ValueError(f"{name} must have shape ({n},) as a mask, got {array.shape}")
     return np.flatnonzero(array)
+
+
+def as_lists(name: str, values: Any, n: int) -> tuple[Any, Ints]:
+    """Return the items of n sequences, or of the rows of an array (n, m), and the length of each, (n,).
+
+    Raises
+    ------
+    TypeError
+        If the values are not sequences.
+    ValueError
+        If there are not n of them.
+    """
+    expected = f"{name} must hold one sequence for each of {n} queries"
+    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
+        raise TypeError(f"{expected}, got {values!r}")
+    if len(values) != n:
+        raise ValueError(f"{expected}, got {len(values)}")
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        return values.reshape(-1), np.full(n, values.shape[1], np.int64)
+    for one in values:
+        if isinstance(one, str | bytes) or not hasattr(one, "__len__"):
+            raise TypeError(f"{expected}, got {one!r} among them")
+    lists = [as_list(name, one) for one in values]
+    return [item for one in lists for item in one], np.array(list(map(len, lists)), np.int64)
+
+
+def padded(values: Array, lengths: Ints) -> Ints:
+    """Return sequences that follow one another as the rows of an array, (n, m), padded with -1."""
+    rows = np.full((len(lengths), int(lengths.max(initial=0))), -1, np.int64)
+    rows[np.arange(rows.shape[1]) < lengths[:, None]] = values
+    return rows

@@ -350,7 +350,7 @@ def _encode_single(snapshot: Snapshot, labels: Any) -> Int32s | None:
     if table is None or type(labels) is not np.ndarray or labels.shape != (1,):
         return None
     code = table.code_of(labels.item())  # `encode` takes ten times as long
-    if code is None:
+    if code is None or labels.item() == "":
         return None
     return np.array([snapshot.absent_label if code == NOT_STORED else code], np.int32)
 

@@ -15,7 +15,8 @@ import faiss
 import numpy as np
 
 from cfe_faiss.base.arrays import Array, Floats, Ints
-from cfe_faiss.base.checks import as_array, as_count, as_lists
+from cfe_faiss.base.checks import as_array, as_count
+from cfe_faiss.base.values import as_lists
 from cfe_faiss.rows.faiss_functions import pointer_to
 from cfe_faiss.rows.metric import as_rows
 

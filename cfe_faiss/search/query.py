@@ -14,8 +14,8 @@ from cfe_faiss._native import Filter
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_count, as_lists, as_number, padded
-from cfe_faiss.base.values import as_ids, as_labels
+from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
+from cfe_faiss.base.values import as_ids, as_labels, as_lists, padded
 from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.rows.metric import PADDING
 from cfe_faiss.rows.snapshot import Snapshot, lists_of

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import ReadWriteLock
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_lists, as_number, check_distinct, padded
-from cfe_faiss.base.values import as_list
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number, check_distinct
+from cfe_faiss.base.values import as_list, as_lists, padded
 from cfe_faiss.index.factory import evidence_factory
 from cfe_faiss.index.protocol import EvidenceIndex, Neighbors
 from cfe_faiss.pairs import Pairs, evidence_pairs
