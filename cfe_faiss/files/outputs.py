@@ -74,7 +74,7 @@ def check_owner(path: Path, *, overwrite: bool) -> None:
     if not path.exists():
         return
     if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder: choose the name of a file")
+        raise IsADirectoryError(f"{path} is a folder: a directory is not replaced, choose the name of a file")
     if not path.is_file():
         raise ValueError(f"{path} must be a regular file, got a device, a pipe or a socket")
     if not (overwrite or is_ours(path)):

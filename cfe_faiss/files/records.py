@@ -1,13 +1,13 @@
-"""JSON records in folders, ``manifest.json``, ``shards.json`` and ``job.json``: checked when they are read and written."""
+"""JSON records in folders (``manifest.json``, ``shards.json``, ``job.json``), checked when read and when written."""
 
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import path_within
@@ -35,7 +35,7 @@ class Field:
 
 
 Form = Field | dict[str, Any] | list[Any]
-"""Form of a value: a field; a mapping of names, of which those with a final "?" may be missing; or a list of one form."""
+"""Form of a value: a field, a list of one form, or a mapping by names, of which those with a final "?" may be missing."""
 
 
 def integer(low: int, high: int = LARGEST) -> Field:
@@ -51,14 +51,13 @@ def number(low: float, high: float = math.inf) -> Field:
 
 def text(pattern: str, expectation: str) -> Field:
     """Return the field of a text that a regular expression matches as a whole."""
-    form = re.compile(pattern, re.DOTALL)
-    return Field(expectation, lambda value: type(value) is str and form.fullmatch(value) is not None)
+    return Field(expectation, lambda value: type(value) is str and re.fullmatch(pattern, value) is not None)
 
 
 def one_of(choices: Collection[Any]) -> Field:
-    """Return the field of a value with one of these values and its type."""
-    expectation = f"one of {', '.join(map(repr, choices))}"
-    return Field(expectation, lambda value: any(type(value) is type(one) and value == one for one in choices))
+    """Return the field of a value that has one of these values and its type."""
+    known = [(type(choice), choice) for choice in choices]
+    return Field(f"one of {', '.join(map(repr, choices))}", lambda value: (type(value), value) in known)
 
 
 def optional(field: Field) -> Field:
@@ -67,30 +66,30 @@ def optional(field: Field) -> Field:
 
 
 CHECKSUM = integer(0, (1 << 32) - 1)
+ANY_LIST = Field("a list", lambda value: isinstance(value, list))
+ANY_MAPPING = Field("a mapping", lambda value: isinstance(value, dict))
 
 
 def check(value: Any, form: Form, name: str = "") -> None:
     """Raise ValueError that names the field if a value has not this form."""
     if isinstance(form, Field):
         if not form.accepts(value):
-            raise ValueError(f"{name} must be {form.expectation}, got {value!r:.80}")
-        return
-    if not isinstance(value, type(form)):
-        kind = "mapping" if isinstance(form, dict) else "list"
-        raise ValueError(f"{name or 'the content'} must be a {kind}, got {value!r:.80}")
-    if isinstance(form, list):
+            raise ValueError(f"{name or 'the content'} must be {form.expectation}, got {value!r:.80}")
+    elif isinstance(form, list):
+        check(value, ANY_LIST, name)
         for place, part in enumerate(value):
             check(part, form[0], f"{name}[{place}]")
-        return
-    forms = {field.removesuffix("?"): inner for field, inner in form.items()}
-    start = f"{name}." if name else ""
-    for field in form:
-        if field not in value and not field.endswith("?"):
-            raise ValueError(f"{start}{field} is missing")
-    for field, part in value.items():
-        if field not in forms:
-            raise ValueError(f"{start}{field:.80} is unknown")
-        check(part, forms[field], f"{start}{field}")
+    else:
+        check(value, ANY_MAPPING, name)
+        start = f"{name}." if name else ""
+        missing = next((field for field in form if field not in value and not field.endswith("?")), None)
+        if missing is not None:
+            raise ValueError(f"{start}{missing} is missing")
+        for field, part in value.items():
+            inner = form.get(field, form.get(f"{field}?"))
+            if inner is None:
+                raise ValueError(f"{start}{field:.80} is unknown")
+            check(part, inner, f"{start}{field}")
 
 
 def parse_json(content: bytes) -> Any:
@@ -109,50 +108,59 @@ def _naming(problem: str) -> Iterator[None]:
         raise ValueError(f"{problem}: {error}") from error
 
 
-def read_record(folder: Path, name: str, kind: str, versions: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
-    """Return a record.
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Kind of a record.
 
-    Parameters
+    Attributes
     ----------
-    folder, name
-        Folder and name of the file.
+    name
+        Name of the file.
     kind
         Value of the field ``format``.
-    versions
+    forms
         Form of the other fields, by the value of the field ``version``.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If the file is a link, no regular file or too large, has another format or version, or a field has a wrong
-        value; names file and field.
     """
-    path = path_within(folder, name, f"the folder {folder}")
-    with open_regular(path) as file:
-        content = file.read(_MOST_BYTES + 1)
-    head = {"format": one_of([kind]), "version": integer(0)}
-    with _naming(f"{path} is damaged"):
-        record = parse_json(content) if len(content) <= _MOST_BYTES else None
-        named = {field: record[field] for field in head if field in record} if isinstance(record, dict) else record
-        check(named, head)
-    version = record["version"]
-    if version not in versions:
-        known = " and ".join(map(str, versions))
+
+    name: str
+    kind: str
+    forms: dict[int, dict[str, Any]]
+
+    def read(self, folder: Path) -> dict[str, Any]:
+        """Return the record in a folder.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        ValueError
+            If the file is a link, no regular file or too large, has another format or version, or a field has a wrong
+            value; names file and field.
+        """
+        path = path_within(folder, self.name, f"the folder {folder}")
+        with open_regular(path) as file, _naming(f"{path} is damaged"):
+            content = file.read(_MOST_BYTES + 1)
+            if len(content) > _MOST_BYTES:
+                raise ValueError(f"it has more than {_MOST_BYTES} bytes")
+            record: dict[str, Any] = parse_json(content)
+            check(record, ANY_MAPPING)
+            head = {"format": one_of([self.kind]), "version": integer(0)}
+            for name, field in head.items():
+                check(record.get(name), field, name)
+            version: int = record["version"]
+            if version in self.forms:
+                check(record, head | self.forms[version])
+                return record
+        known = " and ".join(map(str, self.forms))
         raise ValueError(f"{path} has version {version}, this cfe_faiss reads version {known}")
-    with _naming(f"{path} is damaged"):
-        check(record, head | versions[version])
-    return cast(dict[str, Any], record)
 
-
-def write_record(folder: Path, name: str, content: dict[str, Any], form: Form, *, like: Path | None = None) -> None:
-    """Write a record in place of an older one; errors as of :func:`read_record`, and OSError."""
-    path = path_within(folder, name, f"the folder {folder}")
-    encoded = json.dumps(content, indent=1).encode()
-    with _naming(f"{path} cannot be written"):
-        check(content, form)
-        if len(encoded) > _MOST_BYTES:
-            raise ValueError(f"it would have {len(encoded)} bytes, at most {_MOST_BYTES} can be read")
-    with new_file(path, overwrite=True, like=like) as file:
-        file.write(encoded)
+    def write(self, folder: Path, version: int, content: dict[str, Any], like: Path | None = None) -> None:
+        """Write a record in place of an older one; errors as of :meth:`read`, and OSError."""
+        path = path_within(folder, self.name, f"the folder {folder}")
+        encoded = json.dumps({"format": self.kind, "version": version, **content}, indent=1).encode()
+        with _naming(f"{path} cannot be written"):
+            check(content, self.forms[version])
+            if len(encoded) > _MOST_BYTES:
+                raise ValueError(f"it would have {len(encoded)} bytes, at most {_MOST_BYTES} can be read")
+        with new_file(path, overwrite=True, like=like) as file:
+            file.write(encoded)
