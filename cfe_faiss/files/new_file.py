@@ -85,20 +85,25 @@ def new_files(targets: Sequence[Path], *, overwrite: bool, like: Path | None = N
     for output in outputs:
         check_owner(output.target, overwrite=overwrite)
         _remove_stale(output.place)
-    try:
-        with ExitStack() as stack:
-            files = [stack.enter_context(_open(output, like)) for output in outputs]
-            yield files
-            for file, output in zip(files, outputs, strict=True):
-                _complete(file, output)
-            _rename(outputs)
+    # Twice: an interrupt may come between the end of the block and the first removal.
+    with _removing_temporary(outputs), _removing_temporary(outputs), ExitStack() as stack:
+        files = [stack.enter_context(_open(output, like)) for output in outputs]
+        yield files
+        for file, output in zip(files, outputs, strict=True):
+            _complete(file, output)
+        _rename(outputs)
         for folder in {output.place.parent for output in outputs}:
             sync_folder(folder)
+
+
+@contextmanager
+def _removing_temporary(outputs: Sequence[_Output]) -> Iterator[None]:
+    try:
+        yield
     finally:
-        try:
-            _remove_temporary(outputs)
-        finally:  # once more, as an interrupt may have come between
-            _remove_temporary(outputs)
+        for path in (path for output in outputs for path in (output.temporary, output.backup)):
+            with suppress(OSError):
+                path.unlink()
 
 
 @contextmanager
@@ -113,12 +118,6 @@ def new_folder(folder: Path) -> Iterator[None]:
             for path in missing:
                 path.rmdir()
         raise
-
-
-def _remove_temporary(outputs: Sequence[_Output]) -> None:
-    for output in outputs:
-        output.temporary.unlink(missing_ok=True)
-        output.backup.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -139,10 +140,10 @@ class Record:
         """
         path = path_within(folder, self.name, f"the folder {folder}")
         with open_regular(path) as file, _naming(f"{path} is damaged"):
-            content = file.read(_MOST_BYTES + 1)
-            if len(content) > _MOST_BYTES:
-                raise ValueError(f"it has more than {_MOST_BYTES} bytes")
-            record: dict[str, Any] = parse_json(content)
+            size = file.seek(0, os.SEEK_END)
+            check(size, integer(0, _MOST_BYTES), "its size")
+            file.seek(0)
+            record: dict[str, Any] = parse_json(file.read())
             check(record, ANY_MAPPING)
             head = {"format": one_of([self.kind]), "version": integer(0)}
             for name, field in head.items():
@@ -160,7 +161,6 @@ class Record:
         encoded = json.dumps({"format": self.kind, "version": version, **content}, indent=1).encode()
         with _naming(f"{path} cannot be written"):
             check(content, self.forms[version])
-            if len(encoded) > _MOST_BYTES:
-                raise ValueError(f"it would have {len(encoded)} bytes, at most {_MOST_BYTES} can be read")
+            check(len(encoded), integer(0, _MOST_BYTES), "its size")
         with new_file(path, overwrite=True, like=like) as file:
             file.write(encoded)
