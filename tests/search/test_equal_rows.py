@@ -43,7 +43,7 @@ class Filled:
         known = self.index.members()
         self.ids, self.labels = known.ids, known.labels
         self.X = self.index.reconstruct_batch(known.ids)
-        self.xq = self.X if self.index.metric == "cosine" and not self.index.stores_codes else unit(X)
+        self.xq = self.X if self.index.keeps_vectors else unit(self.X)
         self.S = cosines(self.xq, self.X)
 
     def best(self, k: int, eligible: NDArray[np.bool_]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
