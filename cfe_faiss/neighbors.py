@@ -554,13 +554,10 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return "l2" if self.metric in ("euclidean", "sqeuclidean") else self.metric
 
     def _distances(self, D: Floats, I: Ints) -> Doubles:
-        distances = D
-        if self.metric == "cosine":  # rounding takes similarities a little beyond 1 and -1
-            distances = np.clip(1 - D, 0, 2)
-        if self.metric == "ip":
-            distances = 0 - D
-        doubles = np.where(I < 0, np.inf, distances.astype(np.float64))
-        return np.sqrt(doubles) if self.metric == "euclidean" else doubles
+        distances = {"cosine": 1 - D, "ip": 0 - D, "l2": D}[self._index_metric].astype(np.float64)
+        if self.metric == "euclidean":
+            distances = np.sqrt(distances)
+        return np.where(I < 0, np.inf, distances)
 
     def _graph(self, lims: Ints, distances: Doubles, indices: Ints, mode: Mode) -> csr_matrix:
         values = distances if mode == "distance" else np.ones_like(distances)
