@@ -42,7 +42,8 @@ def as_values(name: str, values: Any, *, floats: bool = True) -> Array:
     values
         A sequence, set or range, an array, a tensor, or a column of pandas, polars or Arrow.
     floats
-        Whether to take floats. Whole numbers become integers.
+        Whether to take floats; else only beside a missing value, where libraries make floats of integers. Whole numbers
+        become integers.
 
     Raises
     ------
@@ -57,7 +58,7 @@ def as_values(name: str, values: Any, *, floats: bool = True) -> Array:
         return array.astype(np.int64)
     if kind in "bi" or (kind == "u" and array.max(initial=0) <= _MAX_LABEL):
         return array if kind == "b" else array.astype(np.int64, copy=False)
-    if kind == "f" and not floats:
+    if kind == "f" and not floats and not np.isnan(array).any():
         raise TypeError(f"{name} must be integers, got dtype {array.dtype}")
     if kind == "f" and bool((np.floor(array) == array).all()) and float(abs(array).max()) < _MAX_LABEL:
         return array.astype(np.int64)
@@ -166,7 +167,7 @@ def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> Array
         If the shape is not (n,); if a label is unknown without ``unknown``, negative, above 2**63 - 1, an empty text or
         a text that ends in a zero. The error names it and its position.
     """
-    array = as_values(name, values)
+    array = as_values(name, values, floats=unknown)
     if array.shape != (n,):
         raise ValueError(f"{name} must have shape ({n},), one label per vector, got {array.shape}")
     if array.dtype.kind == "O":
@@ -401,7 +402,7 @@ def as_ids(name: str, values: Any, n: int | None = None, *, lowest: int = 0) -> 
     if least < lowest or most > (_MAX_ID if n is None else n - 1):
         limit = "2**63-2" if n is None else n - 1
         wrong = least if least < lowest else most
-        raise ValueError(f"{name} must lie in {lowest}..{limit}, got {wrong}")
+        raise ValueError(f"{name} must lie in 0..{limit}, got {wrong}")
     return np.ascontiguousarray(array, np.int64)
 
 

@@ -37,7 +37,7 @@ from cfe_faiss.rows.faiss_functions import adopt
 
 _MAGIC = b"CFE1"
 _FORMAT = "cfe_faiss"
-_VERSION = 7
+_VERSION, _KINDS_VERSION = 6, 7  # the second one for labels that are booleans or of several kinds
 _FIRST_VERSION = 2
 """Oldest readable version. Its files have no checksum per list; files before version 4 keep nothing of `prepare`, and
 files before version 5 hold integer labels below 2**31 - 1; before version 6 all indexes compare by cosine; before
@@ -143,8 +143,8 @@ def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
         raise DamageError(f"its header is not JSON: {error}") from error
     if not isinstance(header, dict) or header.get("format") != _FORMAT or type(header.get("version")) is not int:
         raise DamageError("its header does not name the format and its version")
-    if not _FIRST_VERSION <= header["version"] <= _VERSION:
-        known = f"this cfe_faiss reads versions {_FIRST_VERSION} to {_VERSION}"
+    if not _FIRST_VERSION <= header["version"] <= _KINDS_VERSION:
+        known = f"this cfe_faiss reads versions {_FIRST_VERSION} to {_KINDS_VERSION}"
         raise ValueError(f"{source} has format version {header['version']}, {known}")
     validate.check_header(header, start)
     return header
@@ -257,7 +257,7 @@ def _append_footer(file: BinaryIO, kind: str, parameters: dict[str, Any], arrays
         file.write(little)
     header = {
         "format": _FORMAT,
-        "version": _VERSION,
+        "version": _KINDS_VERSION if "label_kinds" in arrays else _VERSION,
         "kind": kind,
         "parameters": parameters,
         "payload": {"size": size, **checksums},

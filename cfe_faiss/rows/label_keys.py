@@ -53,8 +53,8 @@ class LabelEncoder:
 def arrays_of(table: LabelKeys | None, stored: Callable[[], Int32s]) -> dict[str, Array]:
     """Return the arrays that a file holds: labels as bytes, and the code of each.
 
-    Integers are int64. Other tables have the end of each label in the bytes, and its kind. Labels without rows are left
-    out; one is kept at least, so that the labels remain of its kind.
+    Integers are int64. Other tables have the end of each label in the bytes, and its kind if some are no texts. Labels
+    without rows are left out; one is kept at least, so that the labels remain of its kind.
     """
     if table is None:
         table = LabelKeys.of_codes(np.empty(0, np.int32))
@@ -62,14 +62,15 @@ def arrays_of(table: LabelKeys | None, stored: Callable[[], Int32s]) -> dict[str
         has_rows = np.isin(table.codes, stored())
         has_rows[: int(not has_rows.any() and not table.are_integers)] = True
         table = LabelKeys(table.keys[has_rows], table.codes[has_rows])
-    ends, kinds, content = np.empty(0, np.int64), np.empty(0, np.uint8), table.keys.tobytes()
+    ends, content = np.empty(0, np.int64), table.keys.tobytes()
     if not table.are_integers:
-        labels = table.keys.tolist()
-        parts = [str(label).encode(errors="surrogatepass") for label in labels]
+        parts = [str(label).encode(errors="surrogatepass") for label in table.keys.tolist()]
         ends, content = np.cumsum([len(part) for part in parts], dtype=np.int64), b"".join(parts)
-        kinds = np.array([_KINDS.index(type(label)) for label in labels], np.uint8)
-    keys = np.frombuffer(content, np.uint8)
-    return {"label_keys": keys, "label_ends": ends, "label_kinds": kinds, "label_codes": table.codes}
+    arrays = {"label_keys": np.frombuffer(content, np.uint8), "label_ends": ends, "label_codes": table.codes}
+    if table.kinds - {str} and not table.are_integers:
+        kinds = [_KINDS.index(type(label)) for label in table.keys.tolist()]
+        arrays["label_kinds"] = np.array(kinds, np.uint8)
+    return arrays
 
 
 def table_from(arrays: Mapping[str, Array]) -> LabelKeys | None:
@@ -86,12 +87,15 @@ def table_from(arrays: Mapping[str, Array]) -> LabelKeys | None:
         if (starts > ends).any() or ends[-1] != len(content) or len(ends) != len(codes):
             raise ValueError("the texts of its labels do not fit")
         texts = (content[start:end].decode(errors="surrogatepass") for start, end in zip(starts, ends, strict=True))
-        kinds = arrays.get("label_kinds", np.ones_like(ends))  # files before version 7 have texts only
+        kinds = arrays.get("label_kinds", np.ones_like(ends))
         try:
             given = [_READERS[kind](text) for kind, text in zip(kinds.tolist(), texts, strict=True)]
         except KeyError as error:
             raise ValueError(f"its labels are of no known kind: {error}") from error
-    keys = as_labels("its labels", given, len(codes))
+    try:
+        keys = as_labels("its labels", given, len(codes))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the texts of its labels do not fit: {error}") from error
     keys = keys.astype(np.int64 if keys.dtype.kind == "i" else object)
     if keys.dtype.kind == "O":
         is_ascending = all(one < two for one, two in pairwise(map(order_key, keys.tolist())))

@@ -124,7 +124,8 @@ def test_integers_of_all_widths_stay_apart() -> None:
 
 
 WRONG: list[tuple[Any, type[Exception], str]] = [
-    ([1.5, 2.0], TypeError, "y must be integers, texts or booleans, got 1.5 at position 0"),
+    ([1.0, 2.0], TypeError, "y must be integers, got dtype float64"),
+    (["a", 1.5], TypeError, "y must be integers, texts or booleans, got 1.5 at position 1"),
     (["a", object], TypeError, "y must be integers, texts or booleans, got type.* at position 1"),
     ([b"a", "b"], TypeError, "y must be .*got bytes: b'a' at position 0"),
     ([2, [1]], TypeError, r"y must be .*got list: \[1\] at position 1"),

@@ -155,7 +155,7 @@ def test_skipping_and_overwriting() -> None:
         (Document(id="b", embedding=[1.0]), "embedding of document 'b' must have 128 numbers, got 1"),
         (Document(id="b", meta={"tags": {1}}), "'b': 'tags' must be"),
         (Document(id="b", meta={"_haystack": {}}), "'_haystack', which is reserved"),
-        (Document(id="b", meta={"label": 3}), "labels must all be texts or all be integers"),
+        (Document(id="b", meta={"label": 3}), "labels must be texts, as the labels"),
     ],
 )
 def test_errors_name_values_that_cannot_be_stored_and_nothing_is_written(document: Document, message: str) -> None:
