@@ -197,7 +197,9 @@ def read_specification(folder: Path) -> tuple[Settings, dict[str, Input]]:
     inputs = {name: Input(**fields) for name, fields in content["inputs"].items()}
     if inputs.keys() - {"features", "labels", "edge_weight"} not in ({"edges"}, {"indptr", "indices"}):
         found = sorted(inputs)
-        raise ValueError(f"{folder / SPECIFICATION} is damaged: inputs must name edges, or indptr and indices, got {found}")
+        raise ValueError(
+            f"{folder / SPECIFICATION} is damaged: inputs must name edges, or indptr and indices, got {found}"
+        )
     return Settings(**content["settings"]), inputs
 
 

@@ -82,7 +82,9 @@ CLOSED = [">&-", "2>&-", ">&- 2>&-", "<&-", "<&- >&- 2>&-"]
 
 
 @pytest.mark.parametrize("closed", CLOSED)
-@pytest.mark.parametrize("command", ["--help", "info {flat}", "global {flat} -k 3", "build {out} {build}", "info nowhere"])
+@pytest.mark.parametrize(
+    "command", ["--help", "info {flat}", "global {flat} -k 3", "build {out} {build}", "info nowhere"]
+)
 def test_a_closed_stream_is_no_traceback(command: str, closed: str, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.cfe"
     build = f"--vectors {folder / 'x.npy'} --predictions {folder / 'y.npy'}"
