@@ -68,6 +68,15 @@ def test_an_interrupt_of_a_job_is_one_line_and_the_job_goes_on(count: int, tmp_p
                 break
 
 
+def test_an_interrupt_of_an_evaluated_text_has_the_same_status(folder: Path, tmp_path: Path) -> None:
+    """Python ends by the signal after such an interrupt, whoever catches it."""
+    text = "import argparse\nargparse.ArgumentParser.parse_args = lambda *_: exec('raise KeyboardInterrupt')\n"
+    (tmp_path / "sitecustomize.py").write_text(text)
+    with start("info", folder / "flat.cfe", env=os.environ | {"PYTHONPATH": str(tmp_path)}) as process:
+        assert process.communicate() == ("", "cfe-faiss: interrupted\n")
+    assert process.returncode == 130
+
+
 LABELS = np.random.default_rng(0).integers(2, size=500)
 CLOSED = [">&-", "2>&-", ">&- 2>&-", "<&-", "<&- >&- 2>&-"]
 COMMANDS = ["--help", "info {flat}", "global {flat} -k 3", "info nowhere", "build {out} {build}"]
