@@ -133,14 +133,14 @@ def blocks(moment):
         die()
     yield X[150:160], LABELS[150:160]
 
-def write_second(index, path, write=shards.write_index):
-    write(index, path) if not written else die()
+def write_second(index, path, write=shards.write_file, **how):
+    write(index, path, **how) if not written else die()
     written.append(path)
 
 def add(folder, moment):
     index = ShardedEvidenceIndex.open(folder)
     if moment == "shards":
-        shards.write_index = write_second
+        shards.write_file = write_second
     elif moment == "names":  # the first file has another name than it should
         os.replace = die
     elif moment == "before":
