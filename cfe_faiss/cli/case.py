@@ -114,16 +114,12 @@ def check_files(arguments: argparse.Namespace) -> None:
 
     That is an input, a file of another program, a folder in place of a file, or a file in a folder that is missing.
     """
-    outputs: dict[bool, list[Path]] = {False: [], True: []}
-    for name in arguments.outputs:
-        path = getattr(arguments, name)
-        if path is not None:
-            outputs[arguments.tags[name]["output"] == "folder"].append(path)
-    files, folders = outputs[False], outputs[True]
-    for path in files:
-        if not path.parent.is_dir():
+    outputs = [path for name in arguments.outputs if (path := getattr(arguments, name)) is not None]
+    folders = [getattr(arguments, name) for name in arguments.outputs if arguments.tags[name]["output"] == "folder"]
+    for path in outputs:
+        if path not in folders and not path.parent.is_dir():
             raise FileNotFoundError(f"{path.parent}: there is no such folder to write {path.name} in")
-    check_outputs(files, inputs_of(arguments), overwrite=arguments.overwrite, folders=folders)
+    check_outputs(outputs, inputs_of(arguments), overwrite=arguments.overwrite, folders=folders)
 
 
 def inputs_of(arguments: argparse.Namespace) -> list[Path]:

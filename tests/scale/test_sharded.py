@@ -181,7 +181,7 @@ def test_errors_name_the_fault_of_the_files(index: cfe.IndexEvidenceIVF, tmp_pat
     known = json.loads(manifest.read_text())
     for changed, message in (
         ("{", r"shards\.json is damaged"),
-        ("[" * 100_000, r"shards\.json is damaged: it is nested"),
+        ("[" * 100_000, r"shards\.json is damaged"),
         (json.dumps(known | {"version": 3}), "has version 3, this cfe_faiss reads version 1 and 2"),
         (json.dumps(known | {"shards": known["shards"][:1]}), r"the checksum of shards\.json does not match"),
         (signed(known | {"shards": []}), "names no shard"),
