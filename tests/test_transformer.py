@@ -116,7 +116,9 @@ def test_estimators_take_precomputed_graphs() -> None:
     pipeline = make_pipeline(cfe.EvidenceTransformer(10), Isomap(n_neighbors=10, metric="precomputed"))
     assert_allclose(abs(pipeline.fit_transform(X)), abs(Isomap(n_neighbors=10).fit_transform(X)), atol=1e-3)
     embedded = [
-        make_pipeline(transformer, TSNE(metric="precomputed", init="random", perplexity=9, random_state=0, max_iter=250))
+        make_pipeline(
+            transformer, TSNE(metric="precomputed", init="random", perplexity=9, random_state=0, max_iter=250)
+        )
         for transformer in (cfe.EvidenceTransformer(28), KNeighborsTransformer(n_neighbors=28))
     ]
     assert_allclose(*(one.fit_transform(X) for one in embedded), atol=1e-3)

@@ -66,7 +66,11 @@ def arrays_of(table: LabelKeys | None, stored: Callable[[], Int32s]) -> dict[str
     if not table.are_integers:
         parts = [str(label).encode(errors="surrogatepass") for label in table.keys.tolist()]
         ends, content = np.cumsum([len(part) for part in parts], dtype=np.int64), b"".join(parts)
-    arrays = {"label_keys": np.frombuffer(content, np.uint8), "label_ends": ends, "label_codes": table.codes}
+    arrays: dict[str, Array] = {
+        "label_keys": np.frombuffer(content, np.uint8),
+        "label_ends": ends,
+        "label_codes": table.codes,
+    }
     if table.kinds - {str} and not table.are_integers:
         kinds = [_KINDS.index(type(label)) for label in table.keys.tolist()]
         arrays["label_kinds"] = np.array(kinds, np.uint8)

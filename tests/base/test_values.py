@@ -253,7 +253,7 @@ def test_tables_find_labels(known: list[Any], asked: list[Any]) -> None:
         wanted = code_of.get(key, NOT_STORED) if type(label) in kinds else None
         assert table.code_of(label) == wanted
         if known and wanted is None:
-            with pytest.raises(TypeError, match="y must be .* at position 0"):
+            with pytest.raises(TypeError, match=r"y must be .* at position 0"):
                 table.find("y", as_labels("y", [label], 1))
         else:
             assert table.find("y", as_labels("y", [label], 1)).tolist() == [code_of.get(key, NOT_STORED)]

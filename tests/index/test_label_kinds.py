@@ -47,7 +47,9 @@ def typed(labels: Any) -> list[tuple[type, Any]]:
 def test_labels_come_back_as_they_were(kind: str, names: list[Any], tmp_path: Path) -> None:
     labels = [names[number % len(names)] for number in range(N)]
     index = index_of(kind, labels)
-    numbered = index_of(kind, [names.index(one) if names is not SETS["mixed"] else i % 6 for i, one in enumerate(labels)])
+    numbered = index_of(
+        kind, [names.index(one) if names is not SETS["mixed"] else i % 6 for i, one in enumerate(labels)]
+    )
     cfe.write_index(index, tmp_path / "one.index")
     cfe.verify_index(tmp_path / "one.index")
     copies = [
@@ -72,7 +74,9 @@ def test_labels_come_back_as_they_were(kind: str, names: list[Any], tmp_path: Pa
         chosen = one.search(X[:3], 4, params=cfe.EvidenceParameters(labels[:3], targets=[names[1]], exact=True))[1]
         assert {type(labels[i]) for i in chosen.ravel() if i >= 0} <= {type(names[1])}
         pairs = cfe.global_evidence(one, 3, where=cfe.Constraints(target=names[0]))
-        assert all(labels[i] is names[0] or labels[j] is names[0] for i, j in zip(pairs.source, pairs.target, strict=True))
+        assert all(
+            labels[i] is names[0] or labels[j] is names[0] for i, j in zip(pairs.source, pairs.target, strict=True)
+        )
 
 
 def test_booleans_are_arrays_of_booleans() -> None:
@@ -125,7 +129,8 @@ def changed(forms: Callable[[list[int]], Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "form", [np.array, pd.Series, pd.Index, pl.Series, pa.array, torch.tensor, tuple, lambda x: pd.array(x, dtype="Int64")]
+    "form",
+    [np.array, pd.Series, pd.Index, pl.Series, pa.array, torch.tensor, tuple, lambda x: pd.array(x, dtype="Int64")],
 )
 def test_ids_of_every_library(form: Any) -> None:
     for one, two in zip(changed(form), changed(list), strict=True):

@@ -20,7 +20,12 @@ IDS = list("abcdef")
 labels_of_a_kind = st.one_of(
     *(
         st.lists(kind | st.none(), min_size=6, max_size=6)
-        for kind in (st.booleans(), st.integers(0, 2**40), st.text(max_size=3), st.booleans() | st.integers(0, 1) | st.just("1"))
+        for kind in (
+            st.booleans(),
+            st.integers(0, 2**40),
+            st.text(max_size=3),
+            st.booleans() | st.integers(0, 1) | st.just("1"),
+        )
     )
 )
 
@@ -95,7 +100,9 @@ def test_an_empty_store_is_true() -> None:
     assert len(store) == 0
 
 
-@pytest.mark.parametrize("form", [tuple, set, np.array, pd.Series, pd.Index, pl.Series, pa.array, lambda x: dict.fromkeys(x).keys()])
+@pytest.mark.parametrize(
+    "form", [tuple, set, np.array, pd.Series, pd.Index, pl.Series, pa.array, lambda x: dict.fromkeys(x).keys()]
+)
 def test_ids_of_every_library(form: Any) -> None:
     store = store_of(["x", "y"] * 3)
     ids = form(["b", "d"])
