@@ -505,7 +505,7 @@ class EvidenceFinder:
         Parameters
         ----------
         index
-            An evidence index whose ids are row numbers and whose labels are predicted classes. Not copied.
+            An evidence index whose ids are row numbers and whose labels are predicted classes by number. Not copied.
         features, truth, ids, sensitive, class_names
             As in :meth:`from_vectors`, of rows 0..n-1, where n is their largest length; without any, the largest id of
             the index plus one. ``truth`` holds numbers, or with ``class_names`` texts.
@@ -525,6 +525,7 @@ class EvidenceFinder:
         array([['ben']], dtype=object)
         """
         inputs.check_cosine(index)
+        inputs.check_numbers(index)
         members = index.members()
         known = None if features is None else as_attributes(features)
         lengths = [len(values) for values in (truth, ids) if values is not None]

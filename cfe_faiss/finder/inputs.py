@@ -146,6 +146,14 @@ def check_cosine(index: EvidenceIndex) -> None:
         raise ValueError(f"index must have metric 'cosine' in a finder, got {index!r}")
 
 
+def check_numbers(index: EvidenceIndex) -> None:
+    """Raise TypeError unless the labels of an index are integers, as the classes of a finder are."""
+    names = index.label_names
+    if names.dtype.kind != "i":
+        remedy = "give it integers by relabel, and the finder their names by class_names="
+        raise TypeError(f"index must have integers as labels in a finder, got {names.tolist()[0]!r}; {remedy}")
+
+
 def as_scores(values: Any, n: int) -> Doubles:
     """Return the scores of n rows, (n,); ValueError if one is missing or infinite."""
     array = as_array("scores", values).astype(np.float64)
