@@ -132,7 +132,8 @@ class _ListedPositives:
     """Positives that are listed for each anchor."""
 
     def __init__(self, A: Floats, C: Floats, positives: Any) -> None:
-        lists = [list(one) if hasattr(one, "__iter__") else [one] for one in as_list("positives", positives)]
+        given = as_list("positives", positives)
+        lists = [list(one) if hasattr(one, "__iter__") else [one] for one in given]
         if len(lists) != len(A):
             raise ValueError(f"positives must have one entry for each of {len(A)} anchors, got {len(lists)}")
         counts = [len(one) for one in lists]
@@ -359,7 +360,8 @@ def trust_scores(X: ArrayLike, y: Any, Xq: ArrayLike, y_pred: Any, *, metric: Me
         place_of = np.full(len(codes), -1)
         place_of[members] = np.arange(len(members))
         places = None if itself is None else place_of[asked][:, None]
-        own[asked] = _Rows(vectors[members], None, metric).nearest(queries[asked], None, 1, places)[0][:, 0]
+        of_class = _Rows(vectors[members], None, metric)
+        own[asked] = of_class.nearest(queries[asked], None, 1, places)[0][:, 0]
     other = _Rows(vectors, codes, metric).nearest(queries, predicted, 1, itself)[0][:, 0]
     scores, is_near = np.zeros(len(queries)), np.isfinite(own)
     scores[is_near] = other[is_near] / (own[is_near] + _NO_DIVISION_BY_ZERO)

@@ -60,7 +60,8 @@ def as_values(name: str, values: Any, *, floats: bool = True) -> Array:
         return array if kind == "b" else array.astype(np.int64, copy=False)
     if kind == "f" and not floats and not np.isnan(array).any():
         raise TypeError(f"{name} must be integers, got dtype {array.dtype}")
-    if kind == "f" and bool((np.floor(array) == array).all()) and float(abs(array).max()) < _MAX_LABEL:
+    are_whole = kind == "f" and bool((np.floor(array) == array).all())
+    if are_whole and float(abs(array).max()) < _MAX_LABEL:
         return array.astype(np.int64)
     if kind not in "ufOSTU":
         raise TypeError(f"{name} must be {_KINDS_IN_WORDS}, got dtype {array.dtype}")
@@ -75,22 +76,25 @@ def _as_array(name: str, values: Any) -> Array:
         values = as_list(name, values)
     if isinstance(values, list | tuple):
         types = set(map(type, values))
-        are_rows = any(hasattr(one, "__len__") and not issubclass(one, str | bytes) for one in types)
-        is_nested = are_rows and all(np.ndim(one) for one in values[:1])
+        row_types = [one for one in types if hasattr(one, "__len__") and not issubclass(one, str | bytes)]
+        is_nested = bool(row_types) and np.ndim(values[0]) > 0
         if not is_nested and (len(types) > 1 or not _is_exact(types, values)):
             return _as_objects(values)
     try:
         return np.asarray(values)
     except ValueError as error:
-        raise ValueError(f"{name} must be an array of values, got {type(values).__name__}") from error
+        kind = type(values).__name__
+        raise ValueError(f"{name} must be an array of values, got {kind}") from error
     except TypeError as error:  # a tensor of a type that NumPy does not have
-        raise TypeError(f"{name} must be {_KINDS_IN_WORDS}, got {type(values).__name__}: {error}") from error
+        kind = type(values).__name__
+        raise TypeError(f"{name} must be {_KINDS_IN_WORDS}, got {kind}: {error}") from error
 
 
 def _has_nulls(values: Any) -> bool:
     """Return whether a column of Arrow, polars or pandas has nulls beside its values."""
     nulls = getattr(values, "null_count", 0)
-    if hasattr(values, "isna") and hasattr(values, "dtype") and not isinstance(values.dtype, np.dtype):
+    dtype = getattr(values, "dtype", None)
+    if hasattr(values, "isna") and dtype is not None and not isinstance(dtype, np.dtype):
         nulls = values.isna().any()
     return bool(nulls() if callable(nulls) else nulls)
 
@@ -136,8 +140,8 @@ def _plain_item(name: str, value: Any, position: int) -> Any:
 
 
 def _refuse_kind(name: str, value: Any, position: int) -> NoReturn:
-    kind = type(value).__name__
-    raise TypeError(f"{name} must be {_KINDS_IN_WORDS}, got {kind}: {value!r:.80} at position {position}")
+    where = f"got {type(value).__name__}: {value!r:.80} at position {position}"
+    raise TypeError(f"{name} must be {_KINDS_IN_WORDS}, {where}")
 
 
 def as_list(name: str, values: Any) -> list[Any]:
@@ -175,16 +179,19 @@ def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> Array
     if array.dtype.kind != "i":
         return array
     lowest = UNKNOWN if unknown else 0
-    ends = array.tolist() if n < 2 else [array.min(), array.max()]  # a reduction takes 1 us, too long for one query
+    # A reduction takes 1 us, too long for one query.
+    ends = array.tolist() if n < 2 else [array.min(), array.max()]
     if n and ends[0] < lowest:
-        raise ValueError(f"{name} must lie in {lowest}..2**63-1, got {ends[0]} at position {int(np.argmin(array))}")
+        where = f"got {ends[0]} at position {int(np.argmin(array))}"
+        raise ValueError(f"{name} must lie in {lowest}..2**63-1, {where}")
     return array if n and ends[-1] >= MAX_CODES else array.astype(np.int32)
 
 
 def _check_objects(name: str, labels: list[Any], unknown: bool) -> Array:
     types = set(map(type, labels))
     if None in labels and not unknown:
-        raise ValueError(f"{name} must hold a label for each vector, got None at position {labels.index(None)}")
+        position = labels.index(None)
+        raise ValueError(f"{name} must hold a label for each vector, got None at position {position}")
     if types == {str} and "" not in labels and not any(text[-1] == "\0" for text in labels):
         return _as_objects(labels)
     for position, label in enumerate(labels):
@@ -194,12 +201,13 @@ def _check_objects(name: str, labels: list[Any], unknown: bool) -> Array:
         if type(label) is int and not (UNKNOWN if unknown else 0) <= label <= _MAX_LABEL:
             raise ValueError(f"{name} must lie in 0..2**63-1, {where}")
         if type(label) is str and label[-1:] in ("", "\0"):  # NumPy's texts end before zeros
-            raise ValueError(f"{name} must hold no {'text that ends in a zero' if label else 'empty text'}, {where}")
+            problem = "text that ends in a zero" if label else "empty text"
+            raise ValueError(f"{name} must hold no {problem}, {where}")
     if types <= {int, type(None)}:
         return np.array([UNKNOWN if label is None else label for label in labels], np.int64)
     if types == {bool}:
         return np.array(labels, np.bool_)
-    return _as_objects(None if type(label) is int and label == UNKNOWN else label for label in labels)
+    return _as_objects(None if label == UNKNOWN else label for label in labels)
 
 
 def _identity(label: Any) -> Any:
@@ -267,7 +275,8 @@ class LabelKeys:
         """Return the labels of all tables; ValueError if they disagree. None if there are no tables."""
         if not tables:
             return None
-        keys, codes = joined([table.keys for table in tables]), np.concatenate([table.codes for table in tables])
+        keys = joined([table.keys for table in tables])
+        codes = np.concatenate([table.codes for table in tables])
         first, number = distinct(keys)
         if (codes[first][number] != codes).any() or len(np.unique(codes)) != len(first):
             raise ValueError("its labels have different codes")
@@ -281,7 +290,8 @@ class LabelKeys:
     @derived
     def kinds(self) -> frozenset[type]:
         """Types of the labels."""
-        return frozenset(map(type, self.keys.tolist()) if not self.are_integers else [int] * len(self.keys[:1]))
+        keys = self.keys[:1] if self.are_integers else self.keys
+        return frozenset(map(type, keys.tolist()))
 
     @derived
     def _code_of(self) -> dict[Any, int]:
@@ -294,7 +304,8 @@ class LabelKeys:
         if not self.are_integers:
             return self._code_of.get(_identity(label), NOT_STORED)
         place = int(self.keys.searchsorted(label))
-        return int(self.codes[place]) if place < len(self.keys) and self.keys[place] == label else NOT_STORED
+        is_stored = place < len(self.keys) and self.keys[place] == label
+        return int(self.codes[place]) if is_stored else NOT_STORED
 
     def find(self, name: str, labels: Array) -> Int32s:
         """Return the codes of labels of :func:`as_labels`: -1 for unknown, ``NOT_STORED`` for one without a code.
@@ -325,12 +336,12 @@ class LabelKeys:
         types = {int} if labels.dtype.kind == "i" else set(map(type, labels[is_known].tolist()))
         if types <= self.kinds:
             return
-        wrong = ((at, one) for at, one in enumerate(labels.tolist()) if is_known[at] and type(one) not in self.kinds)
-        position, label = next(wrong)
+        listed = labels.tolist()
+        is_wrong = [known and type(listed[at]) not in self.kinds for at, known in enumerate(is_known.tolist())]
+        position = is_wrong.index(True)
         kinds = " or ".join(words for kind, words in _KINDS.items() if kind in self.kinds)
-        raise TypeError(
-            f"{name} must be {kinds}, as the labels of the index are, got {label!r:.80} at position {position}"
-        )
+        where = f"got {listed[position]!r:.80} at position {position}"
+        raise TypeError(f"{name} must be {kinds}, as the labels of the index are, {where}")
 
     def with_labels(self, labels: Array) -> "LabelKeys":
         """Return the table with further labels, which get the next codes."""
@@ -376,9 +387,9 @@ def group_numbers(*columns: tuple[str, Any, int]) -> list[Ints]:
         array = as_values(name, groups)
         if array.shape != (n,):
             raise ValueError(f"{name} must have shape ({n},), one group for each row, got {array.shape}")
-        missing = [at for at, group in enumerate(array.tolist()) if group is None] if array.dtype.kind == "O" else []
-        if missing:
-            raise TypeError(f"{name} must hold a group for each row, got a missing group at position {missing[0]}")
+        if array.dtype.kind == "O" and None in array.tolist():
+            where = f"got a missing group at position {array.tolist().index(None)}"
+            raise TypeError(f"{name} must hold a group for each row, {where}")
         arrays.append(array)
     numbers = distinct(joined(arrays))[1]
     return np.split(numbers, np.cumsum([len(array) for array in arrays])[:-1])

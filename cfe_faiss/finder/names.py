@@ -38,7 +38,8 @@ def row_numbers(argument: str, given: Any, ids: Array | None, n: int) -> Ints:
     TypeError, ValueError
         If an id is unknown, or a mask has another length.
     """
-    single = isinstance(given, str | bytes) or not hasattr(given, "__len__") or getattr(given, "shape", None) == ()
+    is_scalar = not hasattr(given, "__len__") or getattr(given, "shape", None) == ()
+    single = is_scalar or isinstance(given, str | bytes)
     values = [given] if single else as_list(argument, given)
     if values and all(isinstance(value, bool | np.bool_) for value in values):
         return as_nodes(argument, values, n)

@@ -227,7 +227,8 @@ class EvidenceMixin(SearchingMixin):
         x
             Vectors, (n, d); L2-normalised on the way in, in a copy. A zero vector stays zero.
         labels
-            Predicted class of each, (n,): integers in 0..2**63-1, or texts. An index has labels of one kind.
+            Predicted class of each, (n,): integers in 0..2**63-1, texts or booleans, in a sequence, array, tensor or
+            column of a table. An index keeps the kinds of its first labels.
         ids
             Id of each, (n,) distinct integers >= 0 that are not in the index yet; by default the integers after the
             largest stored id, or from 0.
@@ -267,7 +268,8 @@ class EvidenceMixin(SearchingMixin):
         Parameters
         ----------
         labels
-            New classes, one for each of ``ids``, (n,), as in :meth:`add_with_labels`; -1 or None for "unknown".
+            New classes, one for each of ``ids``, (n,), as in :meth:`add_with_labels`; -1 or a missing value for
+            "unknown".
         ids
             Stored ids, (n,); by default all of them, in ascending order.
 
