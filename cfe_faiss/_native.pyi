@@ -919,7 +919,7 @@ class Writing(Generic[T]):
     ) -> None: ...
 
 class ReadWriteLock:
-    """Any number of readers at once, or one writer; a waiting writer goes before new readers.
+    """Any number of readers at once, or one writer; a reader waits for one writer at most.
 
     A thread that reads may enter for reading once more, even if a writer waits. RuntimeError where a thread would wait
     for itself. A thread that waits can be interrupted; an exception between any two lines leaves the lock as it should

@@ -177,7 +177,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         """
         number, k = as_count("number", number, 0), as_count("k", k)
         effort = Effort.of(nprobe, memory=memory)
-        with self.reading() as snapshot:
+        with self.holding() as snapshot:
             shards = self._files
             if number >= len(shards.indexes):
                 raise ValueError(f"number must be below {len(shards.indexes)}, the number of shards, got {number}")
@@ -222,14 +222,14 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
             self._add_checked([(X, codes, id_map.distinct_ids(ids, len(X), self._next_id()))], encoder)
 
     def _next_id(self) -> int:
-        with self.reading():
+        with self.holding():
             self.snapshot().native.check_ids()
             return Transaction(self).next_id()
 
     def _add_checked(self, blocks: Iterable[Rows], encoder: LabelEncoder) -> None:
         with tempfile.TemporaryFile(dir=self._files.folder) as file:
             ids, edits = shard_files.edits_of_new(self._files, blocks, file)
-            with self.reading() as snapshot:
+            with self.holding() as snapshot:
                 snapshot.native.check_ids()
                 Transaction(self).new_ids(ids, len(ids))
             self._rewrite(edits, encoder)
