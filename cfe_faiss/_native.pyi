@@ -862,7 +862,7 @@ def move_centroids(
 # --- groups of near queries ---
 
 def halve_groups(
-    X: NDArray[np.float32], borders: NDArray[np.int64], largest: int
+    X: NDArray[np.float32], borders: NDArray[np.int64], largest: int, threads: int = 1
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Halve groups of rows, ``X[borders[g]:borders[g + 1]]``, until none has more than ``largest``.
 
@@ -877,6 +877,7 @@ def arrange_groups(
     arranged: NDArray[np.float32],
     means: NDArray[np.float32],
     metric: int,
+    threads: int = 1,
 ) -> None:
     """Write rows in an order, and the mean of each group ``starts[g]:starts[g + 1]``; normalised for cosine."""
 

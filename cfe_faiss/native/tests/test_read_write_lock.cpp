@@ -212,6 +212,8 @@ TEST(readers_that_wait_go_before_the_next_writer) {
   lock.leave_reading();  // once too often, without effect
   const ReadWriteLock::Ticket given_up = lock.announce_reader();
   lock.withdraw_reader(given_up);
+  enter_writing(lock);
+  lock.leave_writing();
   CHECK(lock.try_write());
   lock.leave_writing();
 }
