@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
