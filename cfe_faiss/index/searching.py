@@ -139,13 +139,14 @@ class SearchingMixin:
         """
         if self.routing != "evidence":
             return None
-        single, state = self._single, self._state
+        single, state, given = self._single, self._state, labels_q
         if state is not None and state.label_keys is not None:
-            labels_q = _encode_single(state, labels_q)
+            labels_q = _encode_single(state, given)
         if single is None:
             if not is_single(xq, labels_q, k, self.d):
                 return None
             with self.holding() as snapshot:
+                labels_q = given if snapshot.label_keys is None else _encode_single(snapshot, given)
                 searcher = Derived.of(snapshot).single if snapshot.n else None
                 if searcher is None:
                     return None
