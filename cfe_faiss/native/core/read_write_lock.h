@@ -1,7 +1,7 @@
-// Several readers, or one writer, in fair phases: a waiting writer goes before new readers, and when a writer leaves, the
-// readers that wait go before the next writer. So a reader waits for one writer at most. Once the first of these readers
-// has left, the lock stays open to readers for as long as that took, from the start of the writer on, and for 10 ms at
-// most: the first search after a change renews derived data, and others profit from it.
+// Several readers, or one writer, in fair phases: a waiting writer goes before new readers, and when a writer leaves,
+// the readers that wait go before the next writer. So a reader waits for one writer at most. Once the first of these
+// readers has left, the lock stays open to readers for as long as that took, from the start of the writer on, and for
+// 10 ms at most: the first search after a change renews derived data, and others profit from it.
 #pragma once
 
 #include <atomic>
