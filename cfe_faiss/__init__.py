@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from cfe_faiss.graph.updates import KSVectors
     from cfe_faiss.neighbors import EvidenceNeighbors
     from cfe_faiss.store import EvidenceStore
-    from cfe_faiss.tuning import Tuning, tune
 
 __version__ = "0.2.0"
 
@@ -55,7 +54,6 @@ __all__ = [
     "InputWarning",
     "KSVectors",
     "Pairs",
-    "Tuning",
     "__version__",
     "clone_index",
     "deserialize_index",
@@ -70,7 +68,6 @@ __all__ = [
     "read_index",
     "serialize_index",
     "show_versions",
-    "tune",
     "verify_index",
     "write_index",
 ]
@@ -81,10 +78,8 @@ _LOADED_AT_FIRST_USE = {
     "EvidenceStore": "store",
     "InputWarning": "finder",
     "KSVectors": "graph.updates",
-    "Tuning": "tuning",
     "metapath_graph": "graph.metapath",
     "show_versions": "base.versions",
-    "tune": "tuning",
 }
 _MODULES = "audit", "datasets", "mining", "models", "scale"
 

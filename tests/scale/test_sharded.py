@@ -69,7 +69,7 @@ def test_shards_have_their_centroids_in_common(folder: Path, tmp_path: Path) -> 
     shard = opened.shards[1]
     expected = shard.search(X[:9], 3, params=faiss.SearchParametersIVF(nprobe=NLIST))
     assert (expected[1] >= 0).all()
-    opened.add_with_labels(X[:2], [0, 1])
+    opened.relabel([0, 1], opened.members().ids[:2])
     assert len({int(shard.quantizer.this) for shard in opened.shards}) == 1
     del opened
     gc.collect()
@@ -128,12 +128,6 @@ def test_an_index_in_shards_is_written_into_one_file_and_pickled_as_a_path(
     other.nprobe = 3
     for again in (pickle.loads(pickle.dumps(other)), copy.copy(other), copy.deepcopy(other)):
         assert repr(again) == f"ShardedEvidenceIndex(d={D}, nlist={NLIST}, shards={SHARDS}, nprobe=3, ntotal={N})"
-
-
-def test_changes_of_all_shards_are_refused(sharded: ShardedEvidenceIndex) -> None:
-    for change in (lambda: sharded.train(X), lambda: sharded.merge_from(cfe.IndexEvidenceIVF(D, 4)), sharded.reset):
-        with pytest.raises(RuntimeError, match=r"mapped from the shards in .* neither trained, reset nor merged into"):
-            change()
 
 
 def test_shards_are_replaced_at_once(index: cfe.IndexEvidenceIVF, tmp_path: Path) -> None:
