@@ -118,7 +118,7 @@ def clone_index(index: EvidenceIndex) -> EvidenceIndex:
            [0]])
     """
     cls = footer.KINDS[footer.kind_of(index)]
-    with index.reading():
+    with index.holding():
         stock, parameters, arrays = index.parts()
         # FAISS's clone of a mapped index would stay mapped.
         clone = faiss.deserialize_index(faiss.serialize_index(stock)) if index.refusal else faiss.clone_index(stock)
