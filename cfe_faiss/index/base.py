@@ -186,13 +186,8 @@ class EvidenceMixin(SearchingMixin):
 
     @property
     def label_names(self) -> Array:
-<<<<<<< HEAD
         """Known labels of the stored vectors in ascending order, (c,): int64, booleans, or objects."""
-        with self.reading() as snapshot:
-=======
-        """Known labels of the stored vectors in ascending order, (c,): int64, or objects if they are texts."""
         with self.holding() as snapshot:
->>>>>>> main
             return snapshot.label_names
 
     def label_encoder(self) -> LabelEncoder:
