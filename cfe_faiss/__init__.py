@@ -17,7 +17,7 @@ from cfe_faiss.files.format import read_header, read_index, verify_index, write_
 from cfe_faiss.files.serialize import clone_index, deserialize_index, serialize_index
 from cfe_faiss.graph.ks import ks_similarity, ks_vectors
 from cfe_faiss.index.factory import index_factory
-from cfe_faiss.index.flat import IndexEvidenceFlat
+from cfe_faiss.index.flat import IndexEvidenceFlat, IndexEvidenceIDMap2
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
@@ -45,6 +45,7 @@ __all__ = [
     "EvidenceParameters",
     "EvidenceStore",
     "IndexEvidenceFlat",
+    "IndexEvidenceIDMap2",
     "IndexEvidenceIVF",
     "IndexEvidenceIVFPQ",
     "IndexEvidenceIVFScalarQuantizer",

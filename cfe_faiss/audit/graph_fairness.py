@@ -15,7 +15,7 @@ from cfe_faiss.audit.tables import Floats, Ints, TableResult, data_frame, limits
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
 from cfe_faiss.base.text import summary
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.index.flat import IndexEvidenceFlat
+from cfe_faiss.index.flat import IndexEvidenceIDMap2
 
 _Csr: TypeAlias = scipy.sparse.csr_array
 
@@ -375,7 +375,7 @@ def _dcg(scores: Floats, gains: Floats, discounts: Floats) -> Floats:
 
 def _nearest_by_ks(finder: EvidenceFinder, k: int, progress: bool) -> _Csr:
     ids, n = finder.index.members().ids, len(finder.labels)
-    index = IndexEvidenceFlat(finder.vectors.shape[1])
+    index = IndexEvidenceIDMap2(finder.vectors.shape[1])
     index.add_with_labels(finder.vectors[ids], np.zeros(len(ids), np.int32), ids=ids)
     ones = np.ones(len(ids), np.int32)
     D, I = drop_self(*index.search_evidence(finder.vectors[ids], ones, k + 1, progress=progress), ids)

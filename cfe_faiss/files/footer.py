@@ -28,12 +28,11 @@ from cfe_faiss.base.arrays import Array
 from cfe_faiss.files import validate
 from cfe_faiss.files.faiss_payload import DamageError, Payload, read_payload
 from cfe_faiss.files.regular import checksum
-from cfe_faiss.index.flat import IndexEvidenceFlat
+from cfe_faiss.index.flat import IndexEvidenceFlat, IndexEvidenceIDMap2, has_positions
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.protocol import EvidenceIndex
-from cfe_faiss.rows.faiss_functions import adopt
 
 _MAGIC = b"CFE1"
 _FORMAT = "cfe_faiss"
@@ -45,6 +44,7 @@ _TRAILER = struct.Struct("<QQI4s")
 _MAX_HEADER = 1 << 20
 KINDS: dict[str, Any] = {
     "EvidenceFlat": IndexEvidenceFlat,
+    "EvidenceIDMap2": IndexEvidenceIDMap2,
     "EvidenceIVF": IndexEvidenceIVF,
     "EvidenceIVFScalarQuantizer": IndexEvidenceIVFScalarQuantizer,
     "EvidenceIVFPQ": IndexEvidenceIVFPQ,
@@ -84,8 +84,10 @@ def read(
         validate.check_label_keys(arrays)
         validate.check_lists(payload, arrays)
         validate.check_calibrations(arrays, len(payload.sizes) * (1 + len(arrays.get("centroids", ()))))
-        index = _from_faiss(file, KINDS[header["kind"]], read_stock)
-    index.restore(header["parameters"], arrays, _row_check(header, payload, arrays, source))
+        stock = _from_faiss(file, KINDS[header["kind"]], read_stock)
+    cls = _class_of(header["kind"], stock)
+    index = cls.__new__(cls)
+    index.restore(stock, header["parameters"], arrays, _row_check(header, payload, arrays, source))
     if mapped and "list_checksums" in arrays:
         checks = ListChecks(str(source), arrays["list_checksums"].reshape(-1))
         index.checks = [checks], np.zeros(len(payload.sizes), np.int64)
@@ -212,10 +214,15 @@ def _row_check(
 def _from_faiss(file: BinaryIO, cls: Any, read_stock: Callable[[BinaryIO, Any], Any]) -> Any:
     file.seek(0)
     try:
-        stock = read_stock(file, cls)
+        return read_stock(file, cls)
     except RuntimeError as error:
         raise DamageError(f"FAISS does not read it: {error}") from error
-    return adopt(stock, cls.__new__(cls))
+
+
+def _class_of(kind: str, stock: Any) -> Any:
+    """Return the class of an index. The exact indexes of earlier versions were of one kind, with or without ids."""
+    cls = KINDS[kind]
+    return IndexEvidenceIDMap2 if cls is IndexEvidenceFlat and not has_positions(stock) else cls
 
 
 def check_payload(file: BinaryIO, header: dict[str, Any]) -> None:

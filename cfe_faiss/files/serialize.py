@@ -12,7 +12,6 @@ import numpy as np
 from cfe_faiss.base.arrays import Bytes
 from cfe_faiss.files import footer
 from cfe_faiss.index.protocol import EvidenceIndex
-from cfe_faiss.rows.faiss_functions import adopt
 
 _SOURCE = "data"
 _BLOCK = 1 << 20  # bytes that are read from a stream at once
@@ -124,7 +123,7 @@ def clone_index(index: EvidenceIndex) -> EvidenceIndex:
         clone = faiss.deserialize_index(faiss.serialize_index(stock)) if index.refusal else faiss.clone_index(stock)
         arrays = {name: array.copy() for name, array in arrays.items()}
     copy = cls.__new__(cls)
-    adopt(clone, copy).restore(parameters, arrays)
+    copy.restore(clone, parameters, arrays)
     return cast(EvidenceIndex, copy)
 
 

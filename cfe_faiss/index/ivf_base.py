@@ -44,6 +44,8 @@ _DERIVED_AHEAD = 1 << 18
 _SHORTEST = 0.9
 """Length that a vector of a stock index may have been left with where a codec moved components into its range."""
 _KEPT = ("theta", "weighted", "complete", "routing", "metric")  # settings in files
+_OF_STOCK = "nprobe", "is_trained", "ntotal", "direct_map", "cp", "parallel_mode", "max_codes", "verbose"
+"""Attributes of FAISS that a new index takes over from a stock index."""
 _NO_CENTROIDS = np.empty((0, 0, 0), np.float32)
 
 
@@ -61,7 +63,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     _from_file: Routes | None = None  # class centroids read from the index file
     _calibrations: Calibrations | None = None  # read from the index file
     _pinned: Choice | None = None  # element types of the blocks
-    _shared: Any = None  # quantizer shared with other indexes
+    _lists: Any = None  # FAISS's lists, if another object than the index owns them
+    _source: Any = None  # stock index that owns the lists and the quantizer
 
     # Attributes of the FAISS base class.
     nlist: int
@@ -259,11 +262,13 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         return known
 
     def share_centroids(self, quantizer: Any, centroids: Floats) -> None:
-        """Replace the quantizer and centroids by equal ones that are shared with other indexes, to save memory."""
-        own = self.quantizer
-        self.own_fields = False  # FAISS must not free a shared quantizer
-        self._shared, self._centroids, self.quantizer = quantizer, centroids, quantizer
-        steps_of.free(own)
+        """Replace the flat quantizer and the centroids by equal ones that other indexes share, to save memory."""
+        replaced = faiss.downcast_index(self.quantizer)
+        self.quantizer = quantizer
+        self._centroids = centroids
+        self.referenced_objects = [quantizer]
+        replaced.reset()
+        replaced.codes.owned_data.swap(faiss.UInt8Vector())
 
     def routes(self) -> Routes:
         """Return the class centroids of the lists, which rank lists for a query; valid until the index changes."""
@@ -275,7 +280,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
 
     def _set_up(self, table: Table) -> None:
         super()._set_up(table)
-        self._carried = self._from_file = self._calibrations = self._pinned = self._single = None
+        self._carried = self._from_file = self._calibrations = self._pinned = self._single = self._lists = None
 
     def _forgetting(self) -> list[Step]:
         names = "_carried", "_from_file", "_calibrations", "_single"
@@ -523,9 +528,24 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         arrays |= calibration_arrays(known, self.default_effort())
         return in_memory(self), parameters, arrays
 
-    def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
-        """Restore the parameters and arrays of :meth:`parts`."""
+    def _construct(self, stock: Any) -> None:
+        """Call FAISS's constructor with the quantizer and the settings of a stock index, and take over its codec."""
+        raise NotImplementedError
+
+    def _take_over(self, stock: Any) -> None:
+        """Construct FAISS's part over the lists and the quantizer of a stock index, which keeps owning them."""
+        self._construct(stock)
+        self._source = stock
+        for name in _OF_STOCK:
+            setattr(self, name, getattr(stock, name))
+        call_steps(steps_of.using_lists(self, stock.invlists), [])
+
+    def restore(
+        self, stock: Any, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None
+    ) -> None:
+        """Take over a stock index, and restore the parameters and arrays of :meth:`parts`."""
         vars(self).update({name: parameters[name] for name in _KEPT[:-1]}, _metric=parameters.get("metric", "cosine"))
+        self._take_over(stock)
         self._supplementary, self._centroids = arrays["centroids"], None
         if not self.is_trained:
             self._supplementary = np.full_like(arrays["centroids"], np.nan)

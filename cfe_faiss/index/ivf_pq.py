@@ -170,10 +170,16 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         vectors = self._table.vectors().reshape(-1, self.d)
         return stock, parameters | {"k_factor": _checked(self.k_factor)}, arrays | {"vectors": vectors}
 
-    def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
-        """Restore the parameters and arrays of :meth:`parts`."""
+    def _construct(self, stock: Any) -> None:
+        faiss.IndexIVFPQ.__init__(self, stock.quantizer, stock.d, stock.nlist, stock.pq.M, _BITS, stock.metric_type)
+        self.pq = stock.pq
+
+    def restore(
+        self, stock: Any, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None
+    ) -> None:
+        """Take over a stock index, and restore the parameters and arrays of :meth:`parts`."""
         self.k_factor = parameters["k_factor"]
-        super().restore(parameters, arrays, check)
+        super().restore(stock, parameters, arrays, check)
 
 
 def _checked(k_factor: float) -> float:

@@ -13,7 +13,6 @@ from cfe_faiss.base.arrays import Floats
 from cfe_faiss.base.checks import as_matrix
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.index.stock import like, written
-from cfe_faiss.index.wrappers import transformed
 from cfe_faiss.rows.faiss_functions import total
 from cfe_faiss.search.query import Ranges, Results
 
@@ -207,7 +206,10 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
     def _transform(self, name: str, x: ArrayLike) -> Floats:
         if not self.is_trained:
             raise ValueError("the index must be trained before it is used: call train(x) first")
-        return transformed(self, as_matrix(name, x, self.d))
+        X: Floats = as_matrix(name, x, self.d)
+        for transform in self.transforms:
+            X = transform.apply(X)
+        return X
 
 
 def _inner(params: Any) -> Any:
