@@ -4,36 +4,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, Self
 
 import faiss
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss._native import PqCodes
-from cfe_faiss.base.arrays import Floats
+from cfe_faiss._native import PqCodes, row_scores
+from cfe_faiss.base.arrays import Floats, Ints
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.base import Arrays
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
+from cfe_faiss.index.searching import next_beyond
+from cfe_faiss.index.stock import like, part_of, written
 from cfe_faiss.rows.faiss_functions import Step, flat_index, swapping_numbers
 from cfe_faiss.rows.id_map import metric_of
 from cfe_faiss.rows.layout import stock_codes
-from cfe_faiss.rows.metric import Metric, as_metric, faiss_metric
+from cfe_faiss.rows.metric import METRICS, PADDING, Metric, as_metric, faiss_metric, flipped
+from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.query import Effort
 
 _BITS = 8
 CODEWORDS = 256
 _MOST = 1e9
+_BLOCK = 1 << 24  # numbers in vectors that are compared at once
 
 
 class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[misc]
     """Inverted-file index of counterfactual evidence with product-quantizer codes and exact re-ranking.
 
     A subclass of ``faiss.IndexIVFPQ``, whose lists store M bytes per vector. The index also stores the float32 vectors.
-    A search ranks the vectors of the probed lists by their codes and re-ranks the best ``k_factor * k`` by the vectors,
-    so similarities are exact. A search of all lists, including a widened search, ignores the codes and is exact.
+    A search, also a plain ``search``, ranks the vectors of the probed lists by their codes and re-ranks the best
+    ``k_factor * k`` by the vectors, as ``faiss.IndexRefineFlat`` does, so similarities are exact. A plain
+    ``range_search`` re-ranks what is in reach by the codes, within the threshold times ``k_factor`` for "l2", or divided
+    by it, and returns what is within the threshold by the vectors. A search for evidence in all lists, including a
+    widened search, ignores the codes and is exact.
 
     The codes save memory if the index is mapped from its file, ``cfe.read_index(path, faiss.IO_FLAG_MMAP)``: only
     scored vectors are read. An index in memory also holds all vectors, 4 * d bytes each.
@@ -141,12 +149,10 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         if len(X) < CODEWORDS:
             raise ValueError(f"x must hold at least {CODEWORDS} training vectors, got {len(X)}")
         X = ivf_base.sample(X, self.train_encoder_num_vectors(), self.cp.seed)
-        lists = assign(X, centroids[:1], self.metric)[0].astype(np.int64)
-        quantizer = flat_index(self.d, self.metric_type)
-        quantizer.add(centroids[0])
-        aside = faiss.IndexIVFPQ(quantizer, self.d, len(centroids[0]), self.pq.M, _BITS, self.metric_type)
+        lists = assign(X, centroids[:1], self.metric)[0]
+        aside = faiss.IndexPQ(self.d, self.pq.M, _BITS)
         aside.pq = self.pq
-        aside.train_encoder(len(X), faiss.swig_ptr(X), faiss.swig_ptr(lists))
+        aside.pq.train(X - centroids[0][lists])
         return swapping_numbers(self.pq.centroids, aside.pq.centroids, aside)
 
     def _pq_codes(self) -> PqCodes:
@@ -157,6 +163,67 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
     def default_effort(self) -> Effort:
         """Return the default effort of the index."""
         return super().default_effort()._replace(k_factor=_checked(self.k_factor))
+
+    # --- FAISS's searches, refined ----------------------------------------------------------------------------------
+
+    def _of_stock(
+        self, name: str, about: tuple[Any, ...], params: Any, further: dict[str, Any], refine: Any = None
+    ) -> Any:
+        x, many = about
+        k_factor = _checked(self.k_factor)
+        if isinstance(params, faiss.IndexRefineSearchParameters):
+            k_factor = params.k_factor
+            params = part_of(params, "base_index_params")
+        if name == "range_search":
+            radius = many * k_factor if (self.metric == "l2") == (many > 0) else many / k_factor
+            return super()._of_stock(name, (x, radius), params, further, partial(self._refine_range, many))
+        k = as_count("k", many)
+        out = {part: further.pop(part, None) for part in ("D", "I", "R")}
+        refine = partial(self._refine, k)
+        found = super()._of_stock("search", (x, max(k, int(k * k_factor))), params, further, refine)
+        if name == "search":
+            found = found[:2]
+        named = zip(out.items(), found, strict=False)
+        return tuple(like(x, written(part, result, given)) for (part, given), result in named)
+
+    def _refine(self, k: int, snapshot: Snapshot, x: Any, found: Any) -> tuple[Floats, Ints, Floats]:
+        """Return D, I and the vectors of the k best candidates of each query by their vectors."""
+        I = np.asarray(found[1])
+        query, place = np.nonzero(I >= 0)
+        scores = np.full(I.shape, PADDING, np.float32)
+        scores[query, place] = self._scores(snapshot, x, query, I[query, place])
+        order = np.lexsort((I, -scores))[:, :k]
+        scores, I = np.take_along_axis(scores, order, axis=1), np.take_along_axis(I, order, axis=1)
+        vectors = np.full((*I.shape, self.d), np.nan, np.float32)
+        vectors[I >= 0] = snapshot.copied(snapshot.find(I[I >= 0]))[0]
+        return flipped(scores, self.metric), I, vectors
+
+    def _refine_range(self, threshold: float, snapshot: Snapshot, x: Any, found: Any) -> tuple[Any, ...]:
+        """Return lims, D and I of the candidates that are within a threshold by their vectors."""
+        lims, _, I = (np.asarray(part) for part in found)
+        query = np.repeat(np.arange(len(lims) - 1), np.diff(lims.astype(np.int64)))
+        scores = self._scores(snapshot, x, query, I)
+        is_within = scores >= flipped(np.float32(next_beyond(threshold, self.metric)), self.metric)
+        lims = np.concatenate([[0], np.cumsum(is_within)])[lims.astype(np.int64)].astype(lims.dtype)
+        D = flipped(scores[is_within], self.metric)
+        return tuple(like(x, part) for part in (lims, D, I[is_within]))
+
+    def _scores(self, snapshot: Snapshot, x: Any, query: Ints, ids: Ints) -> Floats:
+        """Return the score of each pair of a query, (m,), and a stored vector, (m,), as FAISS compares them."""
+        X = np.ascontiguousarray(x, np.float32)
+        rows = snapshot.find(ids)
+        metric = METRICS.index("l2" if self.metric == "l2" else "ip")  # FAISS does not normalise queries
+        scores = np.empty(len(ids), np.float32)
+        size = max(1, _BLOCK // self.d)
+        for start in range(0, len(ids), size):
+            block = slice(start, start + size)
+            Y = snapshot.copied(rows[block])[0]
+            row_scores(metric, X, Y, np.ascontiguousarray(query[block]), np.arange(len(Y)), scores[block])
+        return scores
+
+    def assign(self, x: Any, k: int, labels: Any = None) -> Any:
+        """Return the ids of the k nearest vectors, (nq, k)."""
+        return self.search(x, k, I=labels)[1]
 
     def add_sa_codes(self, *_: Any, **__: Any) -> None:
         """Not supported: codes cannot be decoded exactly; use add_with_labels."""

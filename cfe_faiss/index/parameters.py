@@ -144,7 +144,7 @@ class Excluding:
         return result
 
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None) -> Any:
-        """Return all vectors of other classes with similarity >= ``thresh``: lims, D, I."""
+        """Return all vectors of other classes nearer than ``thresh``, as ``faiss.Index.range_search``: lims, D, I."""
         return self.index.range_search(x, thresh, params=replace(self._parameters(params), nprobe=None))
 
     def _parameters(self, params: Any) -> EvidenceParameters:

@@ -29,6 +29,11 @@ def lock_method(name: str) -> Callable[..., Any]:
     return method
 
 
+def part_of(params: Any, name: str) -> Any:
+    """Return the parameters inside of others, as the Python object that was given."""
+    return getattr(params, "_sp_field_refs", {}).get(name, getattr(params, name))
+
+
 def as_numeric(x: Any, numeric_type: int) -> Any:
     """Round vectors to FAISS's ``numeric_type``, as FAISS's methods do."""
     if numeric_type not in _NUMERIC_TYPES:

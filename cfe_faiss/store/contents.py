@@ -4,7 +4,6 @@ The core replaces the table in the same call that changes the index, so neither 
 two. Callers hold the store's lock.
 """
 
-import math
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -12,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss._native import call_steps, row_scores
+from cfe_faiss._native import call_steps
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.rows.faiss_functions import setting
 from cfe_faiss.rows.id_map import relabelled_rows, unknown_labels
-from cfe_faiss.rows.metric import METRICS, PADDING, flipped, make_results
+from cfe_faiss.rows.metric import flipped, make_results
 from cfe_faiss.rows.snapshot import Snapshot, UnknownIdError
 from cfe_faiss.search.exact import pad_results
 from cfe_faiss.search.query import Effort, Query, Results, Rules
@@ -114,8 +113,8 @@ class Contents:
         if not least:  # FAISS refuses to search an untrained index
             D, I = pad_results(*make_results(len(X), 0), k)
             return flipped(D, index.metric), I
-        D, I = index.search(X, max(least + 1, math.ceil(least * (index.k_factor or 1))))
-        scores = flipped(D, index.metric) if index.k_factor is None else self._scores(X, I)
+        D, I = index.search(X, least + 1)
+        scores = flipped(D, index.metric)
         if not (scores[:, 1:] < scores[:, :-1]).all():
             order = np.lexsort((I, -scores), axis=1)
             scores, I = np.take_along_axis(scores, order, axis=1), np.take_along_axis(I, order, axis=1)
@@ -127,16 +126,6 @@ class Contents:
             scores[unsure] = flipped(D, index.metric)
         scores, I = pad_results(scores, I, k)
         return flipped(scores, index.metric), I
-
-    def _scores(self, X: NDArray[np.float32], candidates: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the scores of candidates by their vectors, (nq, m); FAISS's similarities are to their codes."""
-        scores, metric = np.full(candidates.shape, PADDING, np.float32), METRICS.index(self.index.metric)
-        for q, ids in enumerate(candidates):
-            places = np.flatnonzero(ids >= 0)
-            own, vectors = np.empty(len(places), np.float32), self.index.reconstruct_batch(ids[places])
-            row_scores(metric, X[q : q + 1], vectors, np.zeros_like(places), np.arange(len(places)), own)
-            scores[q, places] = own
-        return scores
 
     def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the vectors of some keys, (n, d)."""

@@ -41,7 +41,7 @@ def same(a, b):
 
 def tuned_by(model, data, pairs, **options):
     labels = np.zeros(1, np.int32)
-    finder = cfe.EvidenceFinder(np.zeros((1, 1), np.float32), labels, cfe.IndexEvidenceFlat(1), model=model, data=data)
+    finder = cfe.EvidenceFinder(np.zeros((1, 1), np.float32), labels, cfe.IndexEvidenceIDMap2(1), model=model, data=data)
     return fine_tune(finder, pairs=pairs, **options)
 
 

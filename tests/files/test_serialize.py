@@ -32,7 +32,7 @@ def answers(index: EvidenceIndex) -> list[Any]:
     members = index.members()
     found = [members.ids, members.labels, *index.search_stored(k=4), *index.search_evidence(RAW[:1], [0], 5)]
     found += [*index.search(RAW[:30], 3), *index.range_search_evidence(RAW[:30], LABELS[:30], 0.5)]
-    if not isinstance(index, cfe.IndexEvidenceFlat):
+    if not isinstance(index, cfe.IndexEvidenceIDMap2):
         found += [index.centroids(), index.routes().means, *index.search_certified(k=3)]
     return found
 

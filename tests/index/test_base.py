@@ -20,7 +20,7 @@ IDS = np.random.default_rng(5).permutation(10**6)[:N].astype(np.int64)
 
 def empty(kind: str) -> Index:
     if kind == "flat":
-        return cfe.IndexEvidenceFlat(D)
+        return cfe.IndexEvidenceIDMap2(D)
     index = quick(cfe.index_factory(D, f"EvidenceIVF6x2,{CODECS[kind]}"))
     index.train(X)
     index.nprobe = 12
@@ -140,7 +140,7 @@ def test_merging_adds_to_the_ids_and_refuses_before_it_moves(kind: str) -> None:
     assert (index.ntotal, other.ntotal) == (N, N)
     index.merge_from(other, 10**7)
     assert_array_equal(np.sort(index.members().ids), np.sort(np.concatenate([IDS, IDS + 10**7])))
-    for wrong in (index, cfe.IndexEvidenceFlat(D + 1), None):
+    for wrong in (index, cfe.IndexEvidenceIDMap2(D + 1), None):
         with pytest.raises(ValueError, match=f"otherIndex must be another index of {D} dimensions"):
             index.merge_from(wrong)
     with pytest.raises(TypeError, match="otherIndex must be an evidence index"):

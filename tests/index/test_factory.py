@@ -11,7 +11,7 @@ RAW, LABELS = clustered(600, 16, 3)
 
 
 def test_descriptions() -> None:
-    assert isinstance(cfe.index_factory(8, "EvidenceFlat"), cfe.IndexEvidenceFlat)
+    assert isinstance(cfe.index_factory(8, "EvidenceFlat"), cfe.IndexEvidenceIDMap2)
     index = cfe.index_factory(8, "EvidenceIVF32x3,Flat")
     assert isinstance(index, cfe.IndexEvidenceIVF)
     assert (index.d, index.nlist, index.partitions) == (8, 32, 3)
@@ -62,7 +62,7 @@ def test_transforms_come_first(transforms: str, rest: str) -> None:
     for number in range(stock.chain.size()):
         X = faiss.downcast_VectorTransform(stock.chain.at(number)).apply(X)
     assert (index.d, index.evidence.d, index.ntotal) == (16, X.shape[1], 600)
-    flat = cfe.IndexEvidenceFlat(X.shape[1])
+    flat = cfe.IndexEvidenceIDMap2(X.shape[1])
     flat.add_with_labels(X, LABELS)
     D, I = index.search_evidence(RAW[:40], LABELS[:40], 5, exact=True)
     expected = flat.search_evidence(X[:40], LABELS[:40], 5)

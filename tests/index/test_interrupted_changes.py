@@ -31,7 +31,7 @@ def empty(kind: str) -> Any:
     """Return an index; kinds such as "ivf array" have a direct map."""
     kind, _, kind_of_map = kind.partition(" ")
     if kind == "flat":
-        return cfe.IndexEvidenceFlat(D)
+        return cfe.IndexEvidenceIDMap2(D)
     index = cfe.index_factory(D, f"EvidenceIVF3x2,{CODECS[kind]}")
     index.cp.niter = 2
     index.train(TRAINING)
@@ -275,7 +275,7 @@ print("survived")
 
 SEARCHES = """
 edges = rng.integers(5000, size=(2, 20000))
-more_like = cfe.IndexEvidenceFlat(64)
+more_like = cfe.IndexEvidenceIDMap2(64)
 more_like.add_with_labels(X[:1000], labels[:1000])
 searches = (
     lambda: [index.search_evidence(X[i : i + 1], labels[i : i + 1], 5) for i in range(30)],
@@ -377,7 +377,7 @@ def test_every_reader_during_changes(kind: str, changes: int) -> None:
         assert index.class_index(7).ntotal in (0, MORE)
         assert index.to_stock().ntotal in (N, N + MORE)
         index.__getstate__()
-        if not isinstance(index, cfe.IndexEvidenceFlat):
+        if not isinstance(index, cfe.IndexEvidenceIDMap2):
             assert index.centroids().shape == (2, 3, D)
             assert index.routes().nlist == 3
             index.search_certified(np.arange(5), 2)

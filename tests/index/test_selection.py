@@ -34,8 +34,8 @@ def filled(kind: str, ids: NDArray[np.int64] = IDS) -> EvidenceIndex:
     return index
 
 
-def small(ids: list[int]) -> cfe.IndexEvidenceFlat:
-    index = cfe.IndexEvidenceFlat(2)
+def small(ids: list[int]) -> cfe.IndexEvidenceIDMap2:
+    index = cfe.IndexEvidenceIDMap2(2)
     index.add_with_labels(np.ones((len(ids), 2)), np.zeros(len(ids), int), ids)
     return index
 
@@ -128,7 +128,7 @@ def test_ids_and_masks_select_as_faiss_does(ids: list[int], wanted: list[int]) -
 
 def searches(index: EvidenceIndex, sel: Any) -> list[tuple[NDArray[Any], ...]]:
     """Return the exact results of all searches among the selected vectors."""
-    exact: dict[str, Any] = {} if isinstance(index, cfe.IndexEvidenceFlat) else {"exact": True}
+    exact: dict[str, Any] = {} if isinstance(index, cfe.IndexEvidenceIDMap2) else {"exact": True}
     params = cfe.EvidenceParameters(LABELS[:40], nprobe=16 if index.has_lists else None, sel=sel)
     found = [
         index.search(X[:40], 5, params=params),
@@ -139,7 +139,7 @@ def searches(index: EvidenceIndex, sel: Any) -> list[tuple[NDArray[Any], ...]]:
         index.search_stored(k=5, sel=sel, **exact),
         index.range_search_evidence(X[:40], LABELS[:40], 0.5, sel=sel),
     ]
-    if not isinstance(index, cfe.IndexEvidenceFlat):
+    if not isinstance(index, cfe.IndexEvidenceIDMap2):
         found += [
             index.search_certified(k=5, nprobe=16, sel=sel),
             index.search_evidence(X[:40], LABELS[:40], 5, sel=sel, recall=1.0),

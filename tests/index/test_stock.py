@@ -152,7 +152,7 @@ def filled_with(kind: str, x: Any) -> EvidenceIndex:
 
 
 def test_another_numeric_type_is_refused() -> None:
-    index = cfe.IndexEvidenceFlat(D)
+    index = cfe.IndexEvidenceIDMap2(D)
     for use in (lambda: index.add(X, numeric_type=9), lambda: index.add_with_ids(X, np.arange(N), numeric_type=9)):
         with pytest.raises(ValueError, match="numeric_type must be Float32, Float16 or Int8 of faiss, got 9"):
             use()
@@ -201,7 +201,7 @@ def test_what_can_be_merged_is_said_before(kind: str) -> None:
         assert other.ntotal == 0
     for wrong, error in (
         (index, ValueError),
-        (cfe.IndexEvidenceFlat(D + 1), ValueError),
+        (cfe.IndexEvidenceIDMap2(D + 1), ValueError),
         (filled("EvidenceIVF8,PQ4,RFlat").to_stock(), TypeError),
         (faiss.IndexHNSWFlat(D, 4), TypeError),
     ):
@@ -219,7 +219,7 @@ def test_lists_of_another_form_are_refused(name: str) -> None:
     twice = np.repeat(RAW[: len(RAW) // 2], 2, axis=0)
     stock.train(twice)
     stock.add(twice)
-    index = cfe.IndexEvidenceFlat(D, "l2")
+    index = cfe.IndexEvidenceIDMap2(D, "l2")
     for use in (
         index.merge_from,
         index.check_compatible_for_merge,

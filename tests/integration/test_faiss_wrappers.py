@@ -95,7 +95,7 @@ def test_shards_may_renumber_ids() -> None:
     with pytest.raises(ValueError, match="IndexShards holds none"):
         shards.search(X[:1], 1, params=cfe.EvidenceParameters(labels=0))
     for half in (slice(None, N // 2), slice(N // 2, None)):
-        part = cfe.IndexEvidenceFlat(D)
+        part = cfe.IndexEvidenceIDMap2(D)
         part.add_with_labels(X[half], LABELS[half])
         shards.add_shard(part)
     found = shards.search(X[:40], 5, params=cfe.EvidenceParameters(labels=LABELS[:40]))
@@ -106,9 +106,9 @@ def test_shards_may_renumber_ids() -> None:
 
 
 def test_classes_of_one_shard_may_be_excluded_or_wanted_in_all() -> None:
-    shards, whole = faiss.IndexShards(D, False, False), cfe.IndexEvidenceFlat(D)
+    shards, whole = faiss.IndexShards(D, False, False), cfe.IndexEvidenceIDMap2(D)
     for first, names in ((0, ["a", "b"]), (300, ["b", "c"])):
-        part, labels = cfe.IndexEvidenceFlat(D), np.array(names)[LABELS[first : first + 300] % 2]
+        part, labels = cfe.IndexEvidenceIDMap2(D), np.array(names)[LABELS[first : first + 300] % 2]
         for index in (part, whole):
             index.add_with_labels(X[first : first + 300], labels, np.arange(first, first + 300))
         shards.add_shard(part)
