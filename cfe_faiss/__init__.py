@@ -14,6 +14,7 @@ from cfe_faiss.base import startup  # noqa: F401 - it loads the core, or raises 
 from cfe_faiss import metrics
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.files.format import read_header, read_index, verify_index, write_index
+from cfe_faiss.files.registration import register, unregister
 from cfe_faiss.files.serialize import clone_index, deserialize_index, serialize_index
 from cfe_faiss.graph.ks import ks_similarity, ks_vectors
 from cfe_faiss.index.factory import index_factory
@@ -66,9 +67,11 @@ __all__ = [
     "metrics",
     "read_header",
     "read_index",
+    "register",
     "serialize_index",
     "show_versions",
     "tune",
+    "unregister",
     "verify_index",
     "write_index",
 ]

@@ -13,7 +13,7 @@ from cfe_faiss.attributes.classes import as_predictions
 from cfe_faiss.audit import direct_test
 from cfe_faiss.audit.direct_test import ScoreTest
 from cfe_faiss.audit.effects import adjusted_p_values
-from cfe_faiss.audit.evidence import attributes_of, known_rows, sensitive_of
+from cfe_faiss.audit.evidence import attributes_of, check_finder, known_rows, sensitive_of
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, paired_difference, share_columns
 from cfe_faiss.audit.sample import Sample, Samples
@@ -290,6 +290,7 @@ def compare_models(  # noqa: PLR0913
       before after  count
     0    yes    no      1
     """
+    check_finder(finder)
     k, pairs = as_count("k", k), as_count("pairs", pairs)
     fdr, _ = as_number("fdr", fdr, 0, 1), normal_quantile(confidence)
     models = as_models(finder, predictions, "predictions", baseline)

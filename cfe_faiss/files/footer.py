@@ -33,8 +33,10 @@ from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.rows.faiss_functions import write_stock
 
-_MAGIC = b"CFE1"
+MAGIC = b"CFE1"
+"""Last bytes of a file of an evidence index."""
 _FORMAT = "cfe_faiss"
 _VERSION = 6
 _FIRST_VERSION = 2
@@ -59,7 +61,7 @@ def write(index: EvidenceIndex, file: BinaryIO, source: Source) -> None:
         stock, parameters, arrays = index.parts()
         if "centroids" in arrays:
             arrays["list_checksums"] = snapshot.native.checksums().reshape(-1, 2)
-        faiss.write_index(stock, faiss.PyCallbackIOWriter(file.write))  # FAISS's own writer ignores a full disk
+        write_stock(stock, faiss.PyCallbackIOWriter(file.write))  # FAISS's own writer ignores a full disk
         try:
             _append_footer(file, kind_of(index), parameters, arrays)
             read_structure(file, source)
@@ -125,7 +127,7 @@ def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _TRAILER.size))
     tail = file.read(_TRAILER.size)
-    if len(tail) < _TRAILER.size or tail[-4:] != _MAGIC:
+    if len(tail) < _TRAILER.size or tail[-4:] != MAGIC:
         raise ValueError(
             f"{source} is not an evidence index, or was cut short: its footer is missing. A stock FAISS index has "
             "none; adopt it by IndexEvidenceIVF.from_stock(faiss.read_index(path), labels), or from_stock of the class "
@@ -272,4 +274,4 @@ def _append_footer(file: BinaryIO, kind: str, parameters: dict[str, Any], arrays
     encoded = json.dumps(header).encode()
     start = file.tell()
     file.write(encoded)
-    file.write(_TRAILER.pack(start, len(encoded), zlib.crc32(encoded), _MAGIC))
+    file.write(_TRAILER.pack(start, len(encoded), zlib.crc32(encoded), MAGIC))

@@ -21,7 +21,7 @@ from cfe_faiss.index.searching import SearchingMixin
 from cfe_faiss.index.stock import as_numeric, written
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import codecs, id_map
-from cfe_faiss.rows.faiss_functions import Step, emptying, setting
+from cfe_faiss.rows.faiss_functions import Step, emptying, setting, stock_bytes, stock_from
 from cfe_faiss.rows.label_keys import LabelEncoder, LabelKeys, as_labels
 from cfe_faiss.rows.layout import in_memory
 from cfe_faiss.rows.metric import METRICS, Metric, as_rows, faiss_metric, lengths
@@ -444,7 +444,7 @@ class EvidenceMixin(SearchingMixin):
         """Return a plain FAISS index: a copy without labels and supplementary partitions."""
         with self._lock.reading():
             self._check_mapped()
-            return faiss.deserialize_index(faiss.serialize_index(in_memory(self)))
+            return stock_from(stock_bytes(in_memory(self)))
 
     def class_index(self, label: int | str) -> Any:
         """Return a plain FAISS index of the same kind, with copies of the vectors and ids of one class.
@@ -468,7 +468,7 @@ class EvidenceMixin(SearchingMixin):
     def _stock_of(self, snapshot: Snapshot, label: int) -> Any:
         """Return a plain FAISS index with the rows of a class; for callers that hold the read lock."""
         self._check_mapped()
-        stock = faiss.deserialize_index(faiss.serialize_index(in_memory(self)))
+        stock = stock_from(stock_bytes(in_memory(self)))
         stock.remove_ids(snapshot.ids()[snapshot.labels != label])
         return stock
 
@@ -476,11 +476,11 @@ class EvidenceMixin(SearchingMixin):
         """Return the state for ``pickle`` and ``copy``: FAISS's bytes, and the data that FAISS does not store."""
         with self._lock.reading():
             stock, parameters, arrays = self.parts()
-            return {"this": faiss.serialize_index(stock).tobytes(), "parameters": parameters, "arrays": arrays}
+            return {"this": stock_bytes(stock).tobytes(), "parameters": parameters, "arrays": arrays}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the state of :meth:`__getstate__`; raise ValueError if it is not valid."""
-        stock = faiss.deserialize_index(np.frombuffer(state["this"], np.uint8))
+        stock = stock_from(np.frombuffer(state["this"], np.uint8))
         self.restore(stock, state["parameters"], {name: array.copy() for name, array in state["arrays"].items()})
         self.snapshot().check()
 

@@ -14,6 +14,7 @@ from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.pre_transform import IndexEvidencePreTransform
 from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.rows.faiss_functions import stock_factory
 from cfe_faiss.rows.metric import Metric, as_metric, faiss_metric
 
 _WITH_IDS = "IDMap2,EvidenceFlat"
@@ -81,7 +82,7 @@ def index_factory(d: int, description: str, metric: Metric | int = "cosine") -> 
     transforms = match["transforms"]
     try:
         constant = faiss_metric(as_metric("metric", metric))
-        chain = faiss.index_factory(as_count("d", d), f"{transforms}Flat", constant)
+        chain = stock_factory(as_count("d", d), f"{transforms}Flat", constant)
     except RuntimeError as error:
         raise ValueError(f"description must begin with transforms of FAISS, got {transforms!r}: {error}") from error
     if not isinstance(chain, faiss.IndexPreTransform):

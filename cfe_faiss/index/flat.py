@@ -232,7 +232,7 @@ class IndexEvidenceFlat(ExactMixin, faiss.IndexFlat):  # type: ignore[misc]
     @classmethod
     def _check_stock(cls, flat: Any) -> None:
         if isinstance(flat, faiss.IndexIDMap):
-            raise TypeError(f"flat must be a faiss.IndexFlat, got an IndexIDMap: call IndexEvidenceIDMap2.from_stock")
+            raise TypeError("flat must be a faiss.IndexFlat, got an IndexIDMap: call IndexEvidenceIDMap2.from_stock")
         super()._check_stock(flat)
 
     def _take_over(self, stock: Any, parameters: dict[str, Any]) -> None:

@@ -18,7 +18,6 @@ from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.base import Arrays
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
-from cfe_faiss.index.searching import next_beyond
 from cfe_faiss.index.stock import like, part_of, written
 from cfe_faiss.rows.faiss_functions import Step, flat_index, swapping_numbers
 from cfe_faiss.rows.id_map import metric_of
@@ -39,9 +38,9 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
     A subclass of ``faiss.IndexIVFPQ``, whose lists store M bytes per vector. The index also stores the float32 vectors.
     A search, also a plain ``search``, ranks the vectors of the probed lists by their codes and re-ranks the best
     ``k_factor * k`` by the vectors, as ``faiss.IndexRefineFlat`` does, so similarities are exact. A plain
-    ``range_search`` re-ranks what is in reach by the codes, within the threshold times ``k_factor`` for "l2", or divided
-    by it, and returns what is within the threshold by the vectors. A search for evidence in all lists, including a
-    widened search, ignores the codes and is exact.
+    ``range_search`` compares the vectors whose codes are within a wider threshold: ``k_factor`` times as far for "l2",
+    and the threshold divided by ``k_factor`` else. A search for evidence in all lists, including a widened search,
+    ignores the codes and is exact.
 
     The codes save memory if the index is mapped from its file, ``cfe.read_index(path, faiss.IO_FLAG_MMAP)``: only
     scored vectors are read. An index in memory also holds all vectors, 4 * d bytes each.
@@ -201,12 +200,14 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
     def _refine_range(self, threshold: float, snapshot: Snapshot, x: Any, found: Any) -> tuple[Any, ...]:
         """Return lims, D and I of the candidates that are within a threshold by their vectors."""
         lims, _, I = (np.asarray(part) for part in found)
-        query = np.repeat(np.arange(len(lims) - 1), np.diff(lims.astype(np.int64)))
+        starts = lims.astype(np.int64)
+        query = np.repeat(np.arange(len(starts) - 1), starts[1:] - starts[:-1])
         scores = self._scores(snapshot, x, query, I)
-        is_within = scores >= flipped(np.float32(next_beyond(threshold, self.metric)), self.metric)
-        lims = np.concatenate([[0], np.cumsum(is_within)])[lims.astype(np.int64)].astype(lims.dtype)
-        D = flipped(scores[is_within], self.metric)
-        return tuple(like(x, part) for part in (lims, D, I[is_within]))
+        D = flipped(scores, self.metric)
+        limit = np.float32(threshold)
+        is_within = limit > D if self.metric == "l2" else limit < D
+        lims = np.append(0, np.cumsum(is_within))[starts].astype(lims.dtype)
+        return tuple(like(x, part) for part in (lims, D[is_within], I[is_within]))
 
     def _scores(self, snapshot: Snapshot, x: Any, query: Ints, ids: Ints) -> Floats:
         """Return the score of each pair of a query, (m,), and a stored vector, (m,), as FAISS compares them."""

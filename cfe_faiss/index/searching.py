@@ -257,9 +257,9 @@ class SearchingMixin:
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None, **stock: Any) -> Ranges:
         """Return all vectors nearer than a threshold, as ``faiss.Index.range_search``; with parameters, all evidence.
 
-        As in FAISS, results have similarity > ``thresh``, or squared distance < ``thresh``. Those of a plain search come
-        in undefined order. With ``EvidenceParameters`` they come best first, as from :meth:`range_search_evidence`,
-        which includes results at the threshold.
+        As in FAISS, results have similarity > ``thresh``, or squared distance < ``thresh``. Those of a plain search
+        come in undefined order. With ``EvidenceParameters`` they come best first. :meth:`range_search_evidence` includes
+        results at the threshold.
         """
         if not isinstance(params, EvidenceParameters):
             stock_results: Ranges = self._of_stock("range_search", (x, thresh), params, stock)

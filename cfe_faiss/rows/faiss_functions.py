@@ -16,7 +16,7 @@ import faiss
 import numpy as np
 
 from cfe_faiss._native import FaissLists, call_steps, take_at_fork
-from cfe_faiss.base.arrays import Floats, Ints
+from cfe_faiss.base.arrays import Bytes, Floats, Ints
 
 Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -57,7 +57,7 @@ _NAMES = (
 def compiled_functions(names: tuple[str, ...]) -> Any:
     """Return a namespace of functions of FAISS's compiled module; raise ImportError if one is missing."""
     module = sys.modules[faiss.IndexIVF.__module__]
-    compiled = getattr(module, "_" + module.__name__.rpartition(".")[2], None)
+    compiled: Any = getattr(module, "_" + module.__name__.rpartition(".")[2], None)
     missing = [name for name in names if not hasattr(compiled, name)]
     if missing:
         raise ImportError(
@@ -68,6 +68,26 @@ def compiled_functions(names: tuple[str, ...]) -> Any:
 
 
 raw = compiled_functions(_NAMES)
+
+
+clone_stock, read_stock, write_stock = faiss.clone_index, faiss.read_index, faiss.write_index
+"""Functions of FAISS, which ``cfe_faiss.register`` replaces in ``faiss``."""
+stock_factory = faiss.index_factory
+
+
+def stock_bytes(index: Any) -> Bytes:
+    """Return the bytes of a stock index, or of FAISS's part of an evidence index."""
+    writer = faiss.VectorIOWriter()
+    write_stock(index, writer)
+    data: Bytes = faiss.vector_to_array(writer.data)
+    return data
+
+
+def stock_from(data: Bytes) -> Any:
+    """Return the stock index of the bytes of :func:`stock_bytes`."""
+    reader = faiss.VectorIOReader()
+    faiss.copy_array_to_vector(data, reader.data)
+    return read_stock(reader)
 
 
 def interrupt_lock() -> int:
@@ -182,7 +202,7 @@ def direct_map(ivf: Any, kind: int) -> Step:
     return raw.IndexIVF_set_direct_map_type, (ivf, kind)
 
 
-# --- the exact indexes: an IndexFlat, given by its pointer, and the ids of its rows ------------------------------------
+# --- the exact indexes: an IndexFlat, given by its pointer, and the ids of its rows -----------------------------------
 
 
 def flat_index(d: int, metric_type: int) -> Any:

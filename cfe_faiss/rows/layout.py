@@ -6,7 +6,7 @@ import faiss
 import numpy as np
 
 from cfe_faiss.base.arrays import Array, Bytes, Floats, Int32s, Ints
-from cfe_faiss.rows.faiss_functions import list_sizes
+from cfe_faiss.rows.faiss_functions import clone_stock, list_sizes
 
 _PANORAMA = "IndexIVFFlatPanorama", "ArrayInvertedListsPanorama"
 
@@ -70,7 +70,7 @@ def in_memory(index: Any) -> Any:
 
 def _empty_copy(index: Any) -> Any:
     """Return an empty stock index of the same kind, with the same centroids and codec."""
-    quantizer = faiss.clone_index(index.quantizer)
+    quantizer = clone_stock(index.quantizer)
     if isinstance(index, faiss.IndexIVFPQ):
         copy = faiss.IndexIVFPQ(quantizer, index.d, index.nlist, index.pq.M, index.pq.nbits, index.metric_type)
         copy.pq, copy.by_residual = index.pq, index.by_residual
