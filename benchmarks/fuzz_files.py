@@ -36,7 +36,7 @@ from cfe_faiss.files.faiss_payload import DamageError, Payload, read_payload
 from cfe_faiss.files.format import verify_index
 
 DESCRIPTIONS = {
-    "flat": "EvidenceFlat",
+    "flat": "IDMap2,EvidenceFlat",
     "ivf": "EvidenceIVF5,Flat",
     "partitions": "EvidenceIVF5x3,Flat",
     "untrained": "EvidenceIVF5,Flat",

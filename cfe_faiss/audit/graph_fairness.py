@@ -9,7 +9,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.audit.evidence import drop_self
+from cfe_faiss.audit.evidence import check_finder, drop_self
 from cfe_faiss.audit.intervals import bootstrap_mean, normal_quantile
 from cfe_faiss.audit.tables import Floats, Ints, TableResult, data_frame, limits_of, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
@@ -139,6 +139,8 @@ def similarity_graph(source: Any, k: int = 10, *, progress: bool = False) -> _Cs
            [0.5, 0. ]])
     """
     k = as_count("k", k)
+    if hasattr(source, "search_evidence"):
+        check_finder(source)
     if isinstance(source, EvidenceFinder):
         return _nearest_by_ks(source, k, progress)
     given: Any = source if scipy.sparse.issparse(source) else as_array("similarity", source)

@@ -353,6 +353,16 @@ class IndexEvidenceIDMap2(ExactMixin, faiss.IndexIDMap2):  # type: ignore[misc]
         return decoded
 
 
+def with_ids(index: IndexEvidenceFlat) -> IndexEvidenceIDMap2:
+    """Return an index with ids that stay and the contents of ``index``, which must not be used any more."""
+    stock, parameters, arrays = index.parts()
+    result = IndexEvidenceIDMap2.__new__(IndexEvidenceIDMap2)
+    result.restore(stock, parameters, arrays, index._unchecked)
+    result.refusal = index.refusal
+    result.origins = index.origins
+    return result
+
+
 def stock_flat(stock: Any) -> Any:
     """Return the ``IndexFlat`` of a stock ``IndexFlat``, or of an ``IndexIDMap`` over one."""
     return faiss.downcast_index(stock.index) if isinstance(stock, faiss.IndexIDMap) else stock

@@ -258,7 +258,7 @@ class SearchingMixin:
         """Return all vectors nearer than a threshold, as ``faiss.Index.range_search``; with parameters, all evidence.
 
         As in FAISS, results have similarity > ``thresh``, or squared distance < ``thresh``. Those of a plain search
-        come in undefined order. With ``EvidenceParameters`` they come best first. :meth:`range_search_evidence` includes
+        come in undefined order, those of ``EvidenceParameters`` best first. :meth:`range_search_evidence` includes
         results at the threshold.
         """
         if not isinstance(params, EvidenceParameters):

@@ -20,7 +20,7 @@ from cfe_faiss.base.arrays import Bytes, Floats, Ints
 
 Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
-_SUPPORTED = "faiss-cpu>=1.13,<1.16"
+SUPPORTED = "faiss-cpu>=1.13,<1.16"
 _NAMES = (
     "DirectMap_add_single_id",
     "Float32Vector_swap",
@@ -62,7 +62,7 @@ def compiled_functions(names: tuple[str, ...]) -> Any:
     if missing:
         raise ImportError(
             f"cfe_faiss needs {missing[0]} of FAISS's compiled module, which FAISS {faiss.__version__} does not have: "
-            f"install {_SUPPORTED}"
+            f"install {SUPPORTED}"
         )
     return SimpleNamespace(path=compiled.__file__, **{name: getattr(compiled, name) for name in names})
 

@@ -137,7 +137,7 @@ def test_stock_faiss_reads_the_same_files_in_a_process_without_us(tmp_path: Path
     for kind, stock in {"ivf": "IndexIVFFlat", "fp16": quantizer, "sq8": quantizer, "pq": "IndexIVFPQ"}.items():
         index = built(kind)
         cfe.write_index(index, tmp_path / kind)
-        expected.append(f"{stock} {index.search(xq, 3)[1].tolist()}")
+        expected.append(f"{stock} {index.to_stock().search(xq, 3)[1].tolist()}")
     command = [sys.executable, "-c", READER, tmp_path / "xq.npy", *(tmp_path / kind for kind in KINDS[1:])]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == expected

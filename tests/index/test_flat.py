@@ -167,7 +167,7 @@ def test_removing_equals_never_having_added(kind: str, stored: Stored, random: R
 def test_a_change_behind_our_back_is_noticed() -> None:
     index = cfe.IndexEvidenceIDMap2(4)
     index.add_with_labels(np.eye(4), [0, 0, 1, 1])
-    faiss.IndexFlatIP.add(index, np.eye(4, dtype=np.float32))
+    faiss.IndexIDMap2.add_with_ids(index, np.eye(4, dtype=np.float32), np.arange(4) + 10)
     with pytest.raises(RuntimeError, match="8 vectors and 4 labels"):
         index.search_stored(k=1)
 

@@ -204,7 +204,7 @@ X = rng.standard_normal(({n}, 64), np.float32)
 X /= np.linalg.norm(X, axis=1, keepdims=True)
 labels = rng.integers(0, 4, len(X))
 index = cfe.index_factory(64, kind)
-if kind != "EvidenceFlat":
+if kind != "IDMap2,EvidenceFlat":
     index.cp.niter = 2
     index.train(X[:5000])
 index.add_with_labels(X[:5000], labels[:5000])
@@ -311,23 +311,23 @@ print("survived")
 # No PQ: FAISS encodes it by OpenBLAS, which ends the process when memory runs out.
 @pytest.mark.exhausts_memory
 @pytest.mark.parametrize(
-    "kind", ["EvidenceFlat", "EvidenceIVF20,Flat", pytest.param("EvidenceIVF20,SQ8", marks=pytest.mark.slow)]
+    "kind", ["IDMap2,EvidenceFlat", "EvidenceIVF20,Flat", pytest.param("EvidenceIVF20,SQ8", marks=pytest.mark.slow)]
 )
 def test_a_real_limit_of_memory(kind: str) -> None:
     assert_survives_alone(NO_MEMORY, 150_000, kind)
 
 
 @pytest.mark.parametrize(
-    "kind", ["EvidenceFlat", "EvidenceIVF20,Flat", pytest.param("EvidenceIVF20,PQ8,RFlat", marks=pytest.mark.slow)]
+    "kind", ["IDMap2,EvidenceFlat", "EvidenceIVF20,Flat", pytest.param("EvidenceIVF20,PQ8,RFlat", marks=pytest.mark.slow)]
 )
 def test_real_signals(kind: str) -> None:
     assert_survives_alone(SIGNALS, 12_000, kind)
 
 
-@pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF20,Flat"])
+@pytest.mark.parametrize("kind", ["IDMap2,EvidenceFlat", "EvidenceIVF20,Flat"])
 def test_real_signals_while_searching(kind: str) -> None:
     """A search raises KeyboardInterrupt only, and later searches return the same results."""
-    searches = SEARCHES if kind != "EvidenceFlat" else SEARCHES.replace(", recall=0.9", "").replace(", exact=True", "")
+    searches = SEARCHES if kind != "IDMap2,EvidenceFlat" else SEARCHES.replace(", recall=0.9", "").replace(", exact=True", "")
     assert_survives_alone(searches, 6000, kind)
 
 

@@ -24,7 +24,7 @@ from cfe_faiss.search import blocks
 from cfe_faiss.search.derived import Derived
 
 METRICS = ["ip", "l2"]
-KINDS = ["EvidenceFlat", "EvidenceIVF4,Flat", "EvidenceIVF4,SQfp16", "EvidenceIVF4,SQ8", "EvidenceIVF4,PQ1,RFlat"]
+KINDS = ["IDMap2,EvidenceFlat", "EvidenceIVF4,Flat", "EvidenceIVF4,SQfp16", "EvidenceIVF4,SQ8", "EvidenceIVF4,PQ1,RFlat"]
 # By default, indexes without codes with both metrics, and each kind of codes with one.
 PAIRS = [
     pytest.param(kind, metric, marks=[pytest.mark.slow] * (i > 1 and i % 2 == j))
@@ -376,7 +376,7 @@ def test_from_stock_keeps_the_metric(metric: Any) -> None:
     if metric == "ip":
         assert_array_equal(
             cfe.IndexEvidenceIVF.from_stock(ivf, labels, metric="cosine").search_stored(k=3, exact=True)[1],
-            filled("EvidenceFlat", "cosine", X, labels).search_stored(k=3)[1],
+            filled("IDMap2,EvidenceFlat", "cosine", X, labels).search_stored(k=3)[1],
         )
 
 

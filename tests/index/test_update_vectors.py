@@ -17,7 +17,7 @@ N, D = 400, 8
 X, LABELS = clustered(N, D, 4)
 OTHER = clustered(N, D, 4, seed=1)[0]
 KINDS = {
-    "flat": "EvidenceFlat",
+    "flat": "IDMap2,EvidenceFlat",
     "ivf": "EvidenceIVF12,Flat",
     "ivf2": "EvidenceIVF12x2,Flat",
     "hnsw": "EvidenceIVF12_HNSW8,Flat",

@@ -13,7 +13,7 @@ from reference import clustered, unit
 import cfe_faiss as cfe
 from cfe_faiss.index.protocol import EvidenceIndex
 
-KINDS = ["EvidenceFlat", "EvidenceIVF12,Flat", "EvidenceIVF12,SQ8", "EvidenceIVF12,PQ4,RFlat"]
+KINDS = ["IDMap2,EvidenceFlat", "EvidenceIVF12,Flat", "EvidenceIVF12,SQ8", "EvidenceIVF12,PQ4,RFlat"]
 N, D, NLIST, CLASSES = 600, 16, 12, 3
 RAW, LABELS = clustered(N, D, CLASSES)
 X = unit(RAW)
@@ -24,7 +24,7 @@ CHANGED = r"the index holds \d+ vectors and \d+ labels"
 
 def empty(kind: str) -> EvidenceIndex:
     index = cfe.index_factory(D, kind)
-    if kind != "EvidenceFlat":
+    if kind != "IDMap2,EvidenceFlat":
         index.train(X)
         index.nprobe = NLIST
     return index
@@ -39,13 +39,13 @@ def filled(kind: str, rows: slice = slice(None)) -> EvidenceIndex:
 def others(kind: str, label: int) -> Any:
     """Return stock parameters that leave a class out, for whatever searches in C++."""
     sel = faiss.IDSelectorBatch(np.flatnonzero(label != LABELS))
-    if kind == "EvidenceFlat":
+    if kind == "IDMap2,EvidenceFlat":
         return faiss.SearchParameters(sel=sel)
     return faiss.SearchParametersIVF(sel=sel, nprobe=NLIST)
 
 
 def exact(kind: str) -> dict[str, Any]:
-    return {} if kind == "EvidenceFlat" else {"exact": True}
+    return {} if kind == "IDMap2,EvidenceFlat" else {"exact": True}
 
 
 def params_of(nq: int, kind: str) -> cfe.EvidenceParameters:
@@ -66,7 +66,7 @@ def test_shards_search_every_shard(kind: str, threaded: bool) -> None:
         shards.add_shard(half)
     assert shards.ntotal == N
     assert_same(shards.search(X[:40], 3), filled(kind).search(X[:40], 3))
-    if kind == "EvidenceFlat" and threaded:
+    if kind == "IDMap2,EvidenceFlat" and threaded:
         return  # FAISS's id maps put their own selectors into the parameters, which its threads share
     found = shards.search(X[:40], 3, params=others(kind, 0))[1]
     assert (LABELS[found] != 0).all()
@@ -83,7 +83,7 @@ def test_evidence_of_shards(kind: str, threaded: bool) -> None:
     assert (LABELS[found[1]] != LABELS[:40, None]).all()
     assert found[1].min() >= 10
     if "SQ8" not in kind:  # trained on the same vectors, but of other halves
-        assert_same(found, filled("EvidenceFlat").search_evidence(X[:40], LABELS[:40], 5, sel=range(10, N)))
+        assert_same(found, filled("IDMap2,EvidenceFlat").search_evidence(X[:40], LABELS[:40], 5, sel=range(10, N)))
     few = cfe.EvidenceParameters(labels=LABELS[:40], sel=[7, 400], **exact(kind))
     assert_array_equal(shards.search(X[:40], 5, params=few)[1], filled(kind).search(X[:40], 5, params=few)[1])
     with pytest.raises(TypeError, match=r"range_search of IndexShards takes no EvidenceParameters: search the evid"):
@@ -99,7 +99,7 @@ def test_shards_may_renumber_ids() -> None:
         part.add_with_labels(X[half], LABELS[half])
         shards.add_shard(part)
     found = shards.search(X[:40], 5, params=cfe.EvidenceParameters(labels=LABELS[:40]))
-    assert_same(found, filled("EvidenceFlat").search_evidence(X[:40], LABELS[:40], 5))
+    assert_same(found, filled("IDMap2,EvidenceFlat").search_evidence(X[:40], LABELS[:40], 5))
     for by_ids in ({"sel": [1]}, {"exclude": [[N // 2]]}):
         with pytest.raises(TypeError, match=r"params.exclude select ids, but IndexShards renumbers them"):
             shards.search(X[:1], 1, params=cfe.EvidenceParameters(labels=0, **by_ids))
@@ -139,16 +139,16 @@ def test_evidence_of_replicas_refinements_and_transforms(kind: str) -> None:
     refined = faiss.IndexRefineFlat(index, faiss.swig_ptr(X))
     refined.k_factor = 20
     D_found, I_found = refined.search(3 * X[:40], 5, params=params)  # normalised, as the queries of the index
-    D_flat, I_flat = filled("EvidenceFlat").search_evidence(X[:40], LABELS[:40], 5)
+    D_flat, I_flat = filled("IDMap2,EvidenceFlat").search_evidence(X[:40], LABELS[:40], 5)
     assert_array_equal(I_found, I_flat)
     assert_allclose(D_found, D_flat, atol=1e-6)
     one = cfe.EvidenceParameters(labels=0, sel=[0, 1, 2, 3, 4])  # fewer than k
-    assert_array_equal(refined.search(X[:2], 5, params=one)[1], filled("EvidenceFlat").search(X[:2], 5, params=one)[1])
+    assert_array_equal(refined.search(X[:2], 5, params=one)[1], filled("IDMap2,EvidenceFlat").search(X[:2], 5, params=one)[1])
 
     rotation = faiss.RandomRotationMatrix(D, D)
     rotation.init(3)
     turned = cfe.index_factory(D, kind)
-    if kind != "EvidenceFlat":
+    if kind != "IDMap2,EvidenceFlat":
         turned.train(rotation.apply(X))
     turned.add_with_labels(rotation.apply(X), LABELS)
     chain = faiss.IndexPreTransform(rotation, turned)
@@ -166,7 +166,7 @@ def test_evidence_of_replicas_refinements_and_transforms(kind: str) -> None:
 def test_indexes_that_hold_no_evidence_say_what_to_do(tmp_path: Path) -> None:
     params = cfe.EvidenceParameters(labels=0)
     stock = faiss.IndexReplicas(D)
-    stock.addIndex(filled("EvidenceFlat").to_stock())
+    stock.addIndex(filled("IDMap2,EvidenceFlat").to_stock())
     shards = faiss.IndexShards(D, False, False)
     shards.add_shard(filled("EvidenceIVF12,Flat"))
     faiss.write_index(shards.at(0), str(tmp_path / "part"))
@@ -189,7 +189,7 @@ def test_evidence_of_shards_is_merged_by_faiss(kind: str) -> None:
     D_best, I_best = faiss.merge_knn_results(D_all, I_all, keep_max=True)
     assert (LABELS[I_best] != LABELS[:40, None]).all()
     if "SQ8" not in kind:  # trained on the same vectors, but of other halves
-        assert_same((D_best, I_best), filled("EvidenceFlat").search_evidence(X[:40], LABELS[:40], 5))
+        assert_same((D_best, I_best), filled("IDMap2,EvidenceFlat").search_evidence(X[:40], LABELS[:40], 5))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -210,7 +210,7 @@ def test_refinement_of_a_filled_index(kind: str) -> None:
     index = filled(kind)
     refined = faiss.IndexRefineFlat(index, faiss.swig_ptr(X))
     refined.k_factor = 20
-    flat = filled("EvidenceFlat")
+    flat = filled("IDMap2,EvidenceFlat")
     assert_array_equal(refined.search(X[:40], 3)[1], flat.search(X[:40], 3)[1])
     params = faiss.IndexRefineSearchParameters(k_factor=20, base_index_params=others(kind, 1))
     D_found, I_found = refined.search(X[:40], 3, params=params)
@@ -229,7 +229,7 @@ def test_an_id_map_may_fill_an_index_of_which_only_plain_searches_are_then_asked
         index.search_stored(k=2)
     if kind == "EvidenceIVF12,Flat":  # what FAISS has filled becomes an evidence index, with the labels
         index = cfe.IndexEvidenceIVF.from_stock(faiss.downcast_index(mapped.index), LABELS)
-        expected = filled("EvidenceFlat").search_stored(k=3)
+        expected = filled("IDMap2,EvidenceFlat").search_stored(k=3)
         assert_same(index.search_stored(k=3, exact=True), expected)
 
 
@@ -245,7 +245,7 @@ def test_a_transform_in_front(kind: str, tmp_path: Path) -> None:
     pca = faiss.PCAMatrix(2 * D, D)
     pca.train(wide)
     index = cfe.index_factory(D, kind)
-    if kind != "EvidenceFlat":
+    if kind != "IDMap2,EvidenceFlat":
         index.train(pca.apply(wide))
         index.nprobe = NLIST
     index.add_with_labels(pca.apply(wide), LABELS)

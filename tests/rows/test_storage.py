@@ -58,7 +58,7 @@ def test_rows_of_other_codecs_follow_every_sort(codec: str) -> None:
 
 def test_consecutive_rows_of_one_list_are_a_view() -> None:
     X, labels = clustered(100, 4, 2)
-    index = cfe.IndexEvidenceIDMap2(4)
+    index = cfe.IndexEvidenceFlat(4)
     index.add_with_labels(X, labels)
     with index.reading() as snapshot:
         view, _ = snapshot.rows(np.arange(10, 20))
