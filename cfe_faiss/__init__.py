@@ -5,6 +5,9 @@ most similar nodes of other classes. The method is that of Qiu, Chen, Khan, Zhao
 Counterfactual Evidences for Node Classification", KDD 2025.
 """
 
+from cfe_faiss.base import interrupts  # noqa: F401 - on the command line, Ctrl-C also ends imports
+
+# isort: split
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -513,10 +513,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return -np.inf if self.metric == "ip" else 0
 
     def _distances(self, D: Floats, I: Ints) -> Floats:
-        if self.index_.metric == "cosine":  # rounding takes similarities a little beyond 1 and -1
-            distances = np.clip(1 - D, 0, 2)
-        else:
-            distances = D if self.index_.metric == "l2" else 0 - D
+        distances = {"cosine": 1 - D, "ip": 0 - D, "l2": D}[self.index_.metric]
         return np.where(I < 0, np.float32(np.inf), distances)
 
     def _graph(self, lims: Ints, distances: Floats, indices: Ints, mode: Mode) -> csr_array:

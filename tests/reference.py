@@ -40,6 +40,32 @@ def similarity(x: NDArray[np.float32], y: NDArray[np.float32]) -> Any:
     return _sums(x.astype(np.float64) * y.astype(np.float64))
 
 
+LEAST_OF_EQUAL = np.float32(1 - 11 * 2.0**-24)
+
+
+def as_cosines(products: Any, x: NDArray[np.float32], y: NDArray[np.float32]) -> Any:
+    """Return cosines from rounded products of x and y, whose rows are broadcast: in [-1, 1], and 1 for equal rows."""
+    products = np.clip(products, np.float32(-1), np.float32(1))
+    near = np.asarray(products >= LEAST_OF_EQUAL)
+    if not near.any():
+        return products
+    left, right = np.broadcast_arrays(x, y)
+    equal = np.zeros_like(near)
+    equal[near] = (left[near] == right[near]).all(axis=-1)
+    return np.where(equal, np.float32(1), products)
+
+
+def cosine(x: NDArray[np.float32], y: NDArray[np.float32]) -> Any:
+    """Return the scores of unit rows with the bits of the core."""
+    return as_cosines(similarity(x, y), x, y)
+
+
+def cosines(X: NDArray[np.float32], Y: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the scores of all pairs of unit rows, (len(X), len(Y)), from float64 products in any order."""
+    products = (X.astype(np.float64) @ Y.astype(np.float64).T).astype(np.float32)
+    return np.asarray(as_cosines(products, X[:, None], Y[None]))
+
+
 def squared_distance(x: NDArray[np.float32], y: NDArray[np.float32]) -> Any:
     """Return the squared distances of rows with the bits of the core."""
     return _sums((x.astype(np.float64) - y.astype(np.float64)) ** 2)
@@ -90,7 +116,7 @@ def weighted_ks_vectors(x: NDArray[Any], W: NDArray[np.float64], num_layers: int
 
 
 def similarities(xq: NDArray[Any], X: NDArray[Any]) -> NDArray[np.float32]:
-    return (unit(xq).astype(np.float64) @ unit(X).astype(np.float64).T).astype(np.float32)
+    return cosines(unit(xq), unit(X))
 
 
 def evidence(stored: Stored) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -105,7 +131,7 @@ def evidence_of_rows(stored: Stored) -> tuple[NDArray[np.float32], NDArray[np.in
 
 def evidence_of_units(stored: Stored) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Rank as :func:`evidence_of_rows` does, for unit queries. Normalising them again could change their last bit."""
-    S = (stored.xq.astype(np.float64) @ stored.X.astype(np.float64).T).astype(np.float32)
+    S = cosines(stored.xq, stored.X)
     D = np.full((len(S), stored.k), PADDING, np.float32)
     I = np.full((len(S), stored.k), -1, np.int64)
     for q in range(len(S)):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from reference import clustered, unit
+from reference import clustered, cosines, unit
 
 import cfe_faiss as cfe
 
@@ -59,6 +59,6 @@ def filled(n: int = 300, d: int = 8, index: str = "EvidenceFlat", seed: int = 0)
 def nearest(store: cfe.EvidenceStore, x: Any, k: int, chosen: NDArray[np.bool_]) -> list[str]:
     """Return the ids of the k best of the chosen rows, in plain NumPy; equal ones in order of rows."""
     rows = store.get()
-    scores = rows.vectors.astype(np.float64) @ unit(np.atleast_2d(np.asarray(x, np.float32)))[0].astype(np.float64)
+    scores = cosines(rows.vectors, unit(np.atleast_2d(np.asarray(x, np.float32))))[:, 0]
     order = np.argsort(-np.where(chosen, scores, -np.inf), kind="stable")
     return [rows.ids[i] for i in order[:k] if chosen[i]]

@@ -11,6 +11,8 @@ from pathlib import Path
 # NumPy imports it at the first call of np.unique. A fork at that moment would leave the child waiting for the import.
 import numpy.ma  # noqa: F401
 
+from cfe_faiss.base.interrupts import is_command_line
+
 _STUB = Path(__file__).parents[1] / "_native.pyi"
 _FAISS = re.compile(r"(faiss(?:[-_][cg]pu\w*)?)-\d.*\.(?:dist|egg)-info")
 
@@ -32,7 +34,7 @@ def load_core() -> None:
         if isinstance(error, ModuleNotFoundError) and error.name == "cfe_faiss._native":
             text = "the compiled core of cfe_faiss is missing: install the package, from a clone by `pip install .`"
             error = ImportError(text, name=error.name)
-        if not _is_command_line():
+        if not is_command_line():
             raise error from None
         sys.stderr.write(f"cfe-faiss: error: {error}\n")
         raise SystemExit(2) from None
@@ -49,12 +51,6 @@ def check_interface(compiled: str, stub: Path) -> None:
             "from a clone by `pip install .`",
             name="cfe_faiss._native",
         )
-
-
-def _is_command_line() -> bool:
-    command = sys.argv[0] if sys.argv else ""
-    # While Python looks for the module of -m, which imports this package, the command is "-m" itself.
-    return Path(command).stem == "cfe-faiss" or (command == "-m" and "cfe_faiss" in sys.orig_argv)
 
 
 def warn_of_two_faiss() -> None:

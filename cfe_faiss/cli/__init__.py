@@ -5,9 +5,11 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+from cfe_faiss.base.interrupts import LINE, STATUS, Interrupts, ignore_interrupts
 from cfe_faiss.cli.case import check_files
 from cfe_faiss.cli.parser import check_effects, parser
 from cfe_faiss.datasets.own.table import text_format
@@ -28,24 +30,47 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status: 0; 1 if a condition that audit requires fails; 2 after an error; 130 after Ctrl-C; 141 if the
         reader of the output has gone.
     """
+    _replace_closed_streams()
+    try:
+        Interrupts.raises = True
+        status = _run(_parse(argv)) or 0
+        sys.stdout.flush()
+        Interrupts.raises = False
+    except BaseException as error:
+        Interrupts.raises = False
+        status = _status_of(error)
+    finally:
+        ignore_interrupts()
+    return status
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     try:
         arguments = parser().parse_args(argv)
-        arguments.argv = sys.argv[1:] if argv is None else list(argv)
-        arguments.format = next((name for name in ("json", "csv") if getattr(arguments, name)), None)
-        check_files(arguments)
-        check_effects(arguments)
-        status = _run(arguments)
+    except SystemExit:  # after --help or --version
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        _discard_output()
-        return 141
-    except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
-        _discard_output()
-        sys.stderr.write(f"cfe-faiss: error: {_one_line(error)}\n")
-        return 2
-    return status or 0
+        raise
+    arguments.argv = sys.argv[1:] if argv is None else list(argv)
+    arguments.format = next((name for name in ("json", "csv") if getattr(arguments, name)), None)
+    check_files(arguments)
+    check_effects(arguments)
+    return arguments
+
+
+def _status_of(error: BaseException) -> int:
+    """Report an error in one line, and return the exit status; raise the error again if it is one of this package."""
+    if Interrupts.raised or isinstance(error, KeyboardInterrupt):
+        status, line = STATUS, LINE
+    elif isinstance(error, BrokenPipeError):
+        status, line = 141, ""
+    elif isinstance(error, ValueError | TypeError | OSError | ImportError | MemoryError):
+        status, line = 2, f"cfe-faiss: error: {_one_line(error)}\n"
+    else:
+        raise error
+    with suppress(OSError):  # nobody reads it
+        sys.stderr.write(line)
+    _discard_output()
+    return status
 
 
 def _run(arguments: argparse.Namespace) -> Any:
@@ -62,12 +87,20 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     sys.stderr.write(f"cfe-faiss: warning: {' '.join(str(message).split())}\n")
 
 
+def _replace_closed_streams() -> None:
+    """Let streams that were closed before the start lead nowhere: else the next file gets the number of the stream."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w" if descriptor else "r"))  # noqa: PTH123, SIM115
+
+
 def _discard_output() -> None:
     """Drop output that cannot be written; the interpreter would report it at its end."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _one_line(error: BaseException) -> str:

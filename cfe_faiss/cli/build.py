@@ -4,7 +4,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,6 @@ def run_demo(arguments: argparse.Namespace) -> None:
 
 def run_build(arguments: argparse.Namespace) -> None:
     """Write an index file."""
-    _check_target(arguments.out)
     as_count("seed", arguments.seed, 0)
     if arguments.vectors or (arguments.features and not is_table(arguments.features)):
         index = _from_matrix(arguments)
@@ -49,14 +47,6 @@ def run_build(arguments: argparse.Namespace) -> None:
     write_index(index, arguments.out, overwrite=arguments.overwrite)
     classes = len(np.unique(index.members().labels))
     sys.stdout.write(f"{arguments.out}: {index!r}, {classes:,} classes\n")
-
-
-def _check_target(path: Path) -> None:
-    """Raise before the work if the index file could not be written."""
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder: OUT must be a file")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path.parent}: there is no such folder to write OUT in")
 
 
 def _from_case(arguments: argparse.Namespace) -> EvidenceIndex:

@@ -111,9 +111,20 @@ def as_file(texts: Sequence[str]) -> Source | None:
 
 
 def check_files(arguments: argparse.Namespace) -> None:
-    """Raise ValueError if an output of a command is one of its inputs, or a file of another program."""
-    outputs = [path for name in arguments.outputs if (path := getattr(arguments, name)) is not None]
-    check_outputs(outputs, inputs_of(arguments), overwrite=arguments.overwrite)
+    """Raise an error before the work if an output of a command cannot be written.
+
+    That is an input, a file of another program, a folder in place of a file, or a file in a folder that is missing.
+    """
+    outputs: dict[bool, list[Path]] = {False: [], True: []}
+    for name in arguments.outputs:
+        path = getattr(arguments, name)
+        if path is not None:
+            outputs[arguments.tags[name]["output"] == "folder"].append(path)
+    files, folders = outputs[False], outputs[True]
+    for path in files:
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"{path.parent}: there is no such folder to write {path.name} in")
+    check_outputs(files, inputs_of(arguments), overwrite=arguments.overwrite, folders=folders)
 
 
 def inputs_of(arguments: argparse.Namespace) -> list[Path]:

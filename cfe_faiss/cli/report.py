@@ -33,8 +33,6 @@ def run_audit(arguments: argparse.Namespace) -> int:
     # Before the work, not after it
     if arguments.out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--out must end in .html, got {arguments.out}")
-    if not arguments.out.parent.is_dir():
-        raise FileNotFoundError(f"{arguments.out.parent}: there is no such folder to write the report in")
     check_outputs(report_files(arguments.out), inputs_of(arguments), overwrite=arguments.overwrite)
     case = read_case(arguments)
     attributes = as_attributes(case.attributes)
@@ -76,7 +74,7 @@ def run_case(arguments: argparse.Namespace) -> None:
     if arguments.out is None:
         sys.stdout.write(str(page))
         return
-    with new_file(arguments.out.resolve(), overwrite=arguments.overwrite) as file:
+    with new_file(arguments.out, overwrite=arguments.overwrite) as file:
         file.write(page.to_html().encode("utf-8", "replace"))
     sys.stdout.write(f"{arguments.out}\n")
 

@@ -55,13 +55,15 @@ def write_index(index: EvidenceIndex, path: Any, *, overwrite: bool = False) -> 
             raise ValueError("overwrite must be left out for a stream, got True")
         write_all(serialize_index(index), path)
         return
-    target = Path(path).resolve()
-    if target.is_dir():
-        raise IsADirectoryError(f"{path} is a folder, the index must be written to a file")
-    check_outputs([target], overwrite=overwrite, origins=index.origins)
-    with new_file(target, overwrite=overwrite) as file:
-        footer.write(index, file, target)
-    index.origins = (*index.origins[:1], target)
+    check_outputs([Path(path)], overwrite=overwrite, origins=index.origins)
+    write_file(index, Path(path), overwrite=overwrite)
+    index.origins = (*index.origins[:1], Path(path).resolve())
+
+
+def write_file(index: EvidenceIndex, path: Path, *, overwrite: bool = False, like: Path | None = None) -> None:
+    """Write an evidence index to a file; ``like`` as of :func:`cfe_faiss.files.new_file.new_files`."""
+    with new_file(path, overwrite=overwrite, like=like) as file:
+        footer.write(index, file, path)
 
 
 def read_index(path: Any, io_flags: int = 0) -> EvidenceIndex:

@@ -1,67 +1,176 @@
-"""Atomic file writes: a file appears under its name when complete. A killed writer leaves no partial file."""
+"""Atomic file writes: files appear under their names when all are complete. A killed writer leaves no partial file."""
 
 import os
 import re
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from cfe_faiss._native import call_steps
 from cfe_faiss.files.outputs import check_owner
 from cfe_faiss.files.regular import lock
 
 _FILES = Path("/proc/self/fd")
+_PREFIX_BYTES = 100  # of a temporary name: the name of the file may be as long as the file system admits
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """Names of a file that is being written.
+
+    Attributes
+    ----------
+    target
+        Path that the caller gave, which errors name.
+    place
+        The same path without symbolic links.
+    temporary, backup
+        Names in the folder of the new file until it is complete, and of the old one while the new one takes its place.
+    """
+
+    target: Path
+    place: Path
+    temporary: Path
+    backup: Path
+
+    @classmethod
+    def of(cls, target: Path) -> "_Output":
+        place = Path(os.path.realpath(target))
+        names = (f".{_prefix(place)}.{secrets.token_hex(8)}.tmp" for _ in range(2))
+        return cls(target, place, *map(place.with_name, names))
+
+
+def _prefix(place: Path) -> str:
+    return os.fsdecode(os.fsencode(place.name)[:_PREFIX_BYTES])
 
 
 @contextmanager
-def new_file(target: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
-    """Yield an empty file, and move it to ``target`` unless the block raises.
+def new_file(target: Path, *, overwrite: bool, like: Path | None = None) -> Iterator[BinaryIO]:
+    """Yield an empty file, and move it to ``target`` unless the block raises; arguments as of :func:`new_files`."""
+    with new_files([target], overwrite=overwrite, like=like) as (file,):
+        yield file
 
-    The file has no name until it is complete, if the system supports unnamed files. Otherwise it has a temporary name
-    in the same folder. Temporary files of writers whose process has ended are removed.
+
+@contextmanager
+def new_files(targets: Sequence[Path], *, overwrite: bool, like: Path | None = None) -> Iterator[list[BinaryIO]]:
+    """Yield an empty file for each target, and move all to their targets unless the block raises.
+
+    A file has no name until it is complete, if the system supports unnamed files. Otherwise it has a temporary name in
+    the same folder. Temporary files of writers whose process has ended are removed. After an error or an interrupt all
+    targets are as before, or all are new.
 
     Parameters
     ----------
-    target
-        Path of the file.
+    targets
+        Paths of the files. For a symbolic link, the file that it leads to is replaced. A new file has the mode of the
+        one that it replaces, and its owner and group where the system permits it.
     overwrite
-        Whether to replace a file that this package has not written.
+        Whether to replace files that this package has not written.
+    like
+        File whose mode, owner and group a file gets that replaces none, if it exists.
 
     Raises
     ------
     OSError
-        If the file cannot be written.
+        If a file cannot be written; names the target.
     ValueError
-        If ``target`` exists and may not be replaced.
+        If a target exists and may not be replaced.
     """
-    check_owner(target, overwrite=overwrite)
-    _remove_stale(target)
-    name = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-    file, has_name = _open_unnamed(target), False
-    if file is None:
-        file, has_name = _open_named(name, target), True
+    outputs = [_Output.of(target) for target in targets]
+    for output in outputs:
+        check_owner(output.target, overwrite=overwrite)
+        _remove_stale(output.place)
+    # Twice: an interrupt may come between the end of the block and the first removal.
+    with _removing_temporary(outputs), _removing_temporary(outputs), ExitStack() as stack:
+        files = [stack.enter_context(_open(output, like)) for output in outputs]
+        yield files
+        for file, output in zip(files, outputs, strict=True):
+            _complete(file, output)
+        _rename(outputs)
+        for folder in {output.place.parent for output in outputs}:
+            sync_folder(folder)
+
+
+@contextmanager
+def _removing_temporary(outputs: Sequence[_Output]) -> Iterator[None]:
     try:
-        with file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            if not has_name:
-                _give_name(file, name)
-            name.replace(target)
-        sync_folder(target.parent)
+        yield
     finally:
-        name.unlink(missing_ok=True)
+        for path in (path for output in outputs for path in (output.temporary, output.backup)):
+            with suppress(OSError):
+                path.unlink()
 
 
-def _open_unnamed(target: Path) -> BinaryIO | None:
-    """Return an unnamed file in the folder of ``target``, or None if the system does not support these."""
+@contextmanager
+def new_folder(folder: Path) -> Iterator[None]:
+    """Make a folder and those above it that are missing; if the block raises, remove the new ones that are empty."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for path in missing:
+                path.rmdir()
+        raise
+
+
+@contextmanager
+def _naming(target: Path, problem: str = "") -> Iterator[None]:
+    """Let errors name the path that the caller gave, not a temporary one."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, f"{problem}{error.strerror}", str(target)) from error
+
+
+def _open(output: _Output, like: Path | None) -> BinaryIO:
+    """Return a new file with the mode of the one that it replaces, which is locked while it is open."""
+    replaced = next((path for path in (output.place, like) if path is not None and path.exists()), None)
+    status = None if replaced is None else replaced.stat()
+    mode = 0o666 if status is None else stat.S_IMODE(status.st_mode)
+    with _naming(output.target, "cannot write into the folder of the file: "):
+        descriptor = _open_unnamed(output.place.parent, mode)
+        if descriptor is None:
+            descriptor = os.open(output.temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode)
+    with suppress(OSError):  # some file systems do not support locks
+        lock(descriptor, wait=False)
+    if status is not None:
+        _keep_access(descriptor, status)
+    return os.fdopen(descriptor, "w+b")
+
+
+def _open_unnamed(folder: Path, mode: int) -> int | None:
+    """Return the descriptor of an unnamed file in a folder, or None if the system does not support these."""
     if not hasattr(os, "O_TMPFILE") or not _FILES.is_dir():
         return None
     try:
-        return _open_locked(os.open(target.parent, os.O_TMPFILE | os.O_RDWR, 0o666))
+        return os.open(folder, os.O_TMPFILE | os.O_RDWR, mode)
     except OSError:
         return None
+
+
+def _keep_access(descriptor: int, status: os.stat_result) -> None:
+    """Give a file the owner, the group and the mode of another one, as far as the system permits it."""
+    for owner, group in ((status.st_uid, -1), (-1, status.st_gid)):
+        with suppress(OSError):
+            os.fchown(descriptor, owner, group)
+    with suppress(OSError):
+        os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & 0o777)
+
+
+def _complete(file: BinaryIO, output: _Output) -> None:
+    """Sync a file to disk under its temporary name. A full disk shows here, before a file takes its place."""
+    with _naming(output.target):
+        file.flush()
+        os.fsync(file.fileno())
+        if not output.temporary.exists():
+            _give_name(file, output.temporary)
 
 
 def _give_name(file: BinaryIO, name: Path) -> None:
@@ -73,27 +182,34 @@ def _give_name(file: BinaryIO, name: Path) -> None:
         os.close(folder)
 
 
-def _open_named(name: Path, target: Path) -> BinaryIO:
+def _rename(outputs: Sequence[_Output]) -> None:
+    """Move complete files to their places in one native call, which no interrupt divides; undo it after an error."""
+    replaced = [output for output in outputs if len(outputs) > 1 and output.place.exists()]
+    for output in replaced:
+        with _naming(output.target):
+            _back_up(output)
     try:
-        return _open_locked(os.open(name, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666))
+        call_steps([(os.replace, (output.temporary, output.place)) for output in outputs], [])
     except OSError as error:
-        raise type(error)(
-            error.errno, f"cannot write into the folder of the file: {error.strerror}", str(target)
-        ) from error
+        moved = [output for output in outputs if not output.temporary.exists()]
+        back = [(os.replace, (output.backup, output.place)) for output in moved if output in replaced]
+        call_steps(back + [(os.unlink, (output.place,)) for output in moved if output not in replaced], [])
+        failed = outputs[len(moved)]
+        raise OSError(error.errno, error.strerror, str(failed.target)) from error
 
 
-def _open_locked(descriptor: int) -> BinaryIO:
-    """Return a file that holds a lock while it is open, which marks it as being written."""
-    with suppress(OSError):  # some file systems do not support locks
-        lock(descriptor, wait=False)
-    return os.fdopen(descriptor, "w+b")
+def _back_up(output: _Output) -> None:
+    try:
+        os.link(output.place, output.backup)
+    except OSError:  # the file system has no hard links, or the file is another user's
+        shutil.copy2(output.place, output.backup)
 
 
-def _remove_stale(target: Path) -> None:
+def _remove_stale(place: Path) -> None:
     """Remove temporary files of writers whose process has ended: their locks are free."""
-    pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.tmp")
+    pattern = re.compile(rf"\.{re.escape(_prefix(place))}\.[0-9a-f]{{16}}\.tmp")
     with suppress(OSError):
-        for path in list(target.parent.iterdir()):
+        for path in list(place.parent.iterdir()):
             if pattern.fullmatch(path.name):
                 _remove_if_stale(path)
 

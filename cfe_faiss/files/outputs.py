@@ -27,14 +27,19 @@ _MAPS = Path("/proc/self/maps")
 
 
 def check_outputs(
-    outputs: Iterable[Path], inputs: Iterable[Path] = (), *, overwrite: bool = False, origins: Iterable[Path] = ()
+    outputs: Iterable[Path],
+    inputs: Iterable[Path] = (),
+    *,
+    overwrite: bool = False,
+    origins: Iterable[Path] = (),
+    folders: Iterable[Path] = (),
 ) -> None:
     """Raise ValueError if writing an output would destroy a user's file.
 
     Parameters
     ----------
     outputs
-        Files or folders to write.
+        Files to write.
     inputs
         Files and folders that the same call reads. Hard links and symbolic links are resolved.
     overwrite
@@ -42,20 +47,34 @@ def check_outputs(
     origins
         Files that the written object was read from or written to before. They may be mapped: the new file replaces the
         old one, which stays readable through its map.
+    folders
+        Folders to write files into.
+
+    Raises
+    ------
+    IsADirectoryError
+        If an output is a folder.
     """
-    outputs, inputs = ([path for path in paths if path.exists()] for paths in (outputs, inputs))
+    folders = [*folders]
+    outputs, inputs = ([path for path in paths if path.exists()] for paths in ([*outputs, *folders], inputs))
     for output in outputs:
         source = next((source for source in inputs if output.samefile(source)), None)
         if source is not None:
             raise ValueError(f"{output} is an input of this call ({source}): choose another output")
-        check_owner(output, overwrite=overwrite)
+        if not (output in folders and output.is_dir()):
+            check_owner(output, overwrite=overwrite)
     check_not_mapped(output for output in outputs if not is_one_of(output, origins))
 
 
 def check_owner(path: Path, *, overwrite: bool) -> None:
-    """Raise ValueError if the file exists and this package has not written it, unless ``overwrite`` is True."""
-    if not path.exists() or path.is_dir():
+    """Raise ValueError if the file exists and this package has not written it, unless ``overwrite`` is True.
+
+    A folder is an IsADirectoryError.
+    """
+    if not path.exists():
         return
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: a directory is not replaced, choose the name of a file")
     if not path.is_file():
         raise ValueError(f"{path} must be a regular file, got a device, a pipe or a socket")
     if not (overwrite or is_ours(path)):

@@ -25,5 +25,5 @@ def write_picture(figure: Any, path: Path, *, overwrite: bool) -> None:
     options = {"metadata": {_COMMENTS[kind]: MARK}} if kind in _COMMENTS else {}
     drawn = BytesIO()
     figure.savefig(drawn, format=kind, dpi=150, **options)
-    with new_file(path.resolve(), overwrite=overwrite) as file:
+    with new_file(path, overwrite=overwrite) as file:
         file.write(drawn.getvalue())

@@ -20,6 +20,7 @@ from cfe_faiss.base.temporary import release, releasing, scratch
 from cfe_faiss.graph import Graph, as_graph, native_graph
 
 _PAIRS_PER_BLOCK = 1 << 14
+_COSINE = 0  # number of the metric in the core
 _VALUES_PER_TASK = 1 << 20
 
 
@@ -145,7 +146,7 @@ def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike, *, dtype: type[np.float32]
 @overload
 def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike, *, dtype: type[np.float64]) -> Doubles: ...
 def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike, *, dtype: Any = np.float32) -> Array:
-    """Return the KS scores of pairs of nodes: the inner products of their KS vectors.
+    """Return the KS scores of pairs of nodes: the inner products of their KS vectors, as a search returns them.
 
     Parameters
     ----------
@@ -193,7 +194,8 @@ def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike, *, dtype: Any = np.float32
         pairs = slice(first, first + _PAIRS_PER_BLOCK)
         rows = as_matrix("X", matrix[left.flat[pairs]]), as_matrix("X", matrix[right.flat[pairs]])
         if dtype == np.float32:
-            _native.pair_similarities(*rows, scores[pairs])
+            numbers_of_pairs = np.arange(len(rows[0]))
+            _native.row_scores(_COSINE, *rows, numbers_of_pairs, numbers_of_pairs, scores[pairs])
         else:
             scores[pairs] = _cosines(*rows)
     return scores.reshape(left.shape)

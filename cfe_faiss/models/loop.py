@@ -355,7 +355,7 @@ def load(model: torch.nn.Module, path: str | os.PathLike[str]) -> None:
 
 
 def _write(path: str | os.PathLike[str], content: Any, *, overwrite: bool) -> None:
-    with new_file(Path(path).resolve(), overwrite=overwrite) as file:
+    with new_file(Path(path), overwrite=overwrite) as file:
         torch.save(content, file)
         with zipfile.ZipFile(file, "a") as archive:
             archive.comment = MARK.encode()

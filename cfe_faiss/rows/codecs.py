@@ -63,6 +63,13 @@ def screening_error(d: int) -> float:
     """Bound |fl(x·y) - similarity(x, y)| for unit rows of length d, summed in float32 in any order.
 
     The classical bound is d * 2**-24 for the sum of products (Higham, Accuracy and Stability of Numerical Algorithms,
-    section 3.1); the rest covers the rounding of the similarity and of the norms.
+    section 3.1); the rest covers the rounding of the similarity and of the norms. It does not cover the steps of a
+    similarity near 1 and -1; see :data:`LEAST_OF_EQUAL`.
     """
     return (d + 16) * 2.0**-24
+
+
+LEAST_OF_EQUAL = 1 - 11 * 2.0**-24
+"""Least rounded product of a unit row with itself. Equal rows with such a product have similarity 1, and products above
+1 and below -1 are clamped, so a screening threshold for cosines must not exceed this number less its margin; see
+``native/kernels/similarity.h``."""

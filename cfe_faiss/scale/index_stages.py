@@ -91,7 +91,7 @@ def join(task: Task) -> Mapping[str, Any]:
     settings = task.settings
     shards = int(np.asarray(task.read("place", 0, "owners")).max()) + 1
     path = task.new(task.folder / INDEX / MANIFEST)
-    write_manifest(path, [_shard_path(task.folder, number) for number in range(shards)])
+    write_manifest(path.parent, [_shard_path(task.folder, number) for number in range(shards)])
     index = ShardedEvidenceIndex.open(path.parent)
     return {"nprobe": index.nlist if settings.recall is None else index.nprobe_for(settings.recall, settings.k)}
 

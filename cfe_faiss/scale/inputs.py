@@ -8,7 +8,7 @@ import math
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from cfe_faiss.base.checks import as_array
 from cfe_faiss.base.extras import extra
 from cfe_faiss.files.new_file import new_file
+from cfe_faiss.files.records import LARGEST, Record, integer, number, one_of, optional, text
 from cfe_faiss.files.regular import open_regular
-from cfe_faiss.scale.manifest import Manifest, digest_of, path_of_stage, size_fault
+from cfe_faiss.scale.manifest import SPECIFICATION, Manifest, digest_of, path_of_stage, size_fault
 
 _BLOCK = 1 << 24  # bytes in one write, about
 
@@ -161,17 +162,52 @@ class Task:
         return (self.read(stage, block, name) for block in range(self.settings.blocks))
 
 
+_VERSION = 1
+_COUNT, _NATURAL = integer(1), integer(0)
+_SETTINGS = {
+    **dict.fromkeys(("n", "d", "k", "nlist", "shards", "block_rows"), _COUNT),
+    "num_layers": integer(0, 1 << 16),
+    "alpha": number(0, 1),
+    "directed": one_of([False, True]),
+    "recall": optional(number(0, 1)),
+    "pairs": _NATURAL,
+    "threshold": optional(number(-1, 1)),
+}
+_INPUT = {
+    "path": text(r"/[^\0]*", "an absolute path"),
+    "size": _NATURAL,
+    "modified": integer(-LARGEST),
+    "digest": text("[0-9a-f]{32}", "a hash"),
+}
+_ARRAYS = "edges?", "indptr?", "indices?", "edge_weight?"
+_INPUTS = {"features": _INPUT, "labels": _INPUT, **dict.fromkeys(_ARRAYS, _INPUT)}
+_RECORD = Record(SPECIFICATION, "cfe_faiss job", {_VERSION: {"settings": _SETTINGS, "inputs": _INPUTS}})
+
+
+def write_specification(folder: Path, settings: Settings, inputs: Mapping[str, Input]) -> None:
+    """Make a job in a folder; ValueError if a setting is out of its range."""
+    given = {name: asdict(source) for name, source in inputs.items()}
+    Manifest.clear(folder)
+    _RECORD.write(folder, _VERSION, {"settings": asdict(settings), "inputs": given})
+
+
 def read_specification(folder: Path) -> tuple[Settings, dict[str, Input]]:
-    """Return the settings and the inputs of the job in a folder; errors as of :meth:`Manifest.specification`."""
-    content = Manifest.specification(folder)
-    return Settings(**content["settings"]), {name: Input(**fields) for name, fields in content["inputs"].items()}
+    """Return the settings and the inputs of the job in a folder; errors as of :meth:`Record.read`."""
+    content = _RECORD.read(folder)
+    inputs = {name: Input(**fields) for name, fields in content["inputs"].items()}
+    if inputs.keys() - {"features", "labels", "edge_weight"} not in ({"edges"}, {"indptr", "indices"}):
+        found = sorted(inputs)
+        raise ValueError(f"{folder / SPECIFICATION} is damaged: inputs must name edges, or indptr and indices, got {found}")
+    return Settings(**content["settings"]), inputs
 
 
 # --- conversion of sources --------------------------------------------------------------------------------------------
 
 
-def store_input(name: str, source: Source, folder: Path) -> Input:
-    """Return the file of an input: the ``.npy`` file itself, or a new file in ``folder`` with its content.
+def store_input(name: str, source: Source, folder: Path, new_files: list[Path]) -> Input:
+    """Return the file of an input: the ``.npy`` file itself, or a file in ``folder`` with its content.
+
+    ``new_files`` gets the paths of the files that are written.
 
     Raises
     ------
@@ -182,7 +218,9 @@ def store_input(name: str, source: Source, folder: Path) -> Input:
     TypeError
         If the source is no array of numbers, or a tensor in a sparse layout.
     """
-    path, new = _path_of(source), folder / f"{name}-{secrets.token_hex(8)}.new"
+    path = _path_of(source)
+    new = folder / f"{name}-{secrets.token_hex(8)}.new"
+    new_files.append(new)
     if path is None:
         _copy(name, source, new)
     elif not path.exists():
@@ -198,6 +236,7 @@ def store_input(name: str, source: Source, folder: Path) -> Input:
     if target.exists():
         new.unlink()
     else:
+        new_files.append(target)
         new.rename(target)
     return Input.of(target)
 

@@ -15,11 +15,21 @@ from tqdm import tqdm
 
 from cfe_faiss.base.checks import as_count, as_labels, as_number
 from cfe_faiss.base.extras import extra
+from cfe_faiss.files.new_file import new_folder
 from cfe_faiss.files.outputs import path_within
+from cfe_faiss.files.regular import alone_in
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.pairs import Pairs
 from cfe_faiss.scale import graph_stages, index_stages, pair_stages
-from cfe_faiss.scale.inputs import Input, Settings, Source, paths_of, read_specification, store_input
+from cfe_faiss.scale.inputs import (
+    Input,
+    Settings,
+    Source,
+    paths_of,
+    read_specification,
+    store_input,
+    write_specification,
+)
 from cfe_faiss.scale.manifest import Finished, Manifest
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 from cfe_faiss.scale.shards import INDEX
@@ -172,8 +182,9 @@ class Job:
             raise ValueError(f"only one of recall and exact may be given, got recall={recall}, exact=True")
         named = {"features": features, "labels": labels, **_edge_sources(edges), "edge_weight": edge_weight}
         sources = {name: source for name, source in named.items() if source is not None}
-        Manifest.check_target(self.directory, paths_of(sources.values()), overwrite=overwrite)
-        with _new_inputs(self.directory, sources) as inputs:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        # One construction at a time: the others wait, and then find this job.
+        with alone_in(self.directory), _new_inputs(self.directory, sources, overwrite) as inputs:
             n, d = _check_shapes(inputs)
             target = None if exact else as_number("recall", 0.95 if recall is None else recall, 0.0, 1.0)
             settings = Settings(
@@ -250,7 +261,11 @@ class Job:
         for name, source in self._inputs.items():
             if change := source.change():
                 raise ValueError(f"{name} must be what the job was made with: {change}")
+        if _check_shapes(self._inputs) != (self._settings.n, self._settings.d):
+            raise ValueError(f"n and d of {self!r} must be those of its features")
         with Manifest.drive(self.directory) as manifest:
+            if read_specification(self.directory) != (self._settings, self._inputs):
+                raise RuntimeError(f"{self.directory} holds another job now: open it again")
             self._refuse_changed_index(manifest)
             self._forget_damaged(manifest)
             if self._next_stage(manifest) is None:
@@ -426,17 +441,22 @@ def _edge_sources(edges: Any) -> dict[str, Source]:
 
 
 @contextmanager
-def _new_inputs(folder: Path, sources: Mapping[str, Source]) -> Iterator[dict[str, Input]]:
-    """Yield the files of the inputs; remove new files if the block raises an error."""
+def _new_inputs(folder: Path, sources: Mapping[str, Source], overwrite: bool) -> Iterator[dict[str, Input]]:
+    """Yield the files of the inputs; if the block raises an error, remove those written here that no job uses."""
+    Manifest.check_target(folder, paths_of(sources.values()), overwrite=overwrite)
     place = path_within(folder, "inputs", f"the job in {folder}")
-    place.mkdir(parents=True, exist_ok=True)
-    before = set(place.iterdir())
-    try:
-        yield {name: store_input(name, source, place) for name, source in sources.items()}
-    except BaseException:
-        for path in set(place.iterdir()) - before:
-            path.unlink()
-        raise
+    new_files: list[Path] = []
+    with new_folder(place):
+        try:
+            yield {name: store_input(name, source, place, new_files) for name, source in sources.items()}
+        except BaseException:
+            used: set[str] = set()
+            with suppress(OSError, ValueError):
+                used = {source.path for source in read_specification(folder)[1].values()}
+            for path in new_files:
+                if str(path) not in used:
+                    path.unlink(missing_ok=True)
+            raise
 
 
 def _check_shapes(inputs: Mapping[str, Input]) -> tuple[int, int]:
@@ -485,8 +505,7 @@ def _open_or_create(
     Automatic settings are not compared: another version may have chosen them otherwise.
     """
     if not Manifest.exists(folder):
-        given = {name: asdict(source) for name, source in inputs.items()}
-        Manifest.create(folder, {"settings": asdict(settings), "inputs": given})
+        write_specification(folder, settings, inputs)
     own_settings, own_inputs = read_specification(folder)
     for name, value in asdict(own_settings).items():
         if name not in automatic and getattr(settings, name) != value:

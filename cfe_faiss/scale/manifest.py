@@ -1,7 +1,7 @@
-"""Record of a job in its folder: its settings, its inputs, and its finished tasks with the files they wrote.
+"""Record of a job in its folder: its finished tasks, with the files they wrote.
 
-``job.json`` is written once. ``done.jsonl`` gets a line for each finished task, after its files have their names. Only
-the process that runs the job writes to either file, under a lock.
+``job.json`` is written once (:mod:`cfe_faiss.scale.inputs`). ``done.jsonl`` gets a line for each finished task, after
+its files have their names. Only the process that runs the job writes to it, under a lock.
 """
 
 import hashlib
@@ -17,11 +17,25 @@ from typing import Any, cast
 
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import is_ours, path_within
+from cfe_faiss.files.records import ANY_MAPPING, CHECKSUM, check, integer, number, parse_json, text
 from cfe_faiss.files.regular import checksum, lock, open_regular
 
-FORMAT, VERSION = "cfe_faiss job", 1
-_SPECIFICATION, _DONE, _LOCK = "job.json", "done.jsonl", ".lock"
+SPECIFICATION = "job.json"
+_DONE, _LOCK = "done.jsonl", ".lock"
 _FOLDERS = re.compile(r"sort|graph|step-\d+|vectors|train|assign|place|index|evidence|groups|sketch|pairs|top|above")
+_NATURAL = integer(0)
+_RESULT = {f"{name}?": _NATURAL for name in ("edges", "vectors", "nodes", "rows", "pairs")}
+_RESULTS = {"place": {"shards": integer(1)}, "join": {"nprobe": integer(1)}}
+_LINE = {
+    "stage": text(r"[a-z]+(-\d+)?", "the name of a stage"),
+    "block": _NATURAL,
+    "files": [{"path": text(".+", "a path"), "size": _NATURAL, "crc32": CHECKSUM}],
+    "result": ANY_MAPPING,
+    "seconds": number(0),
+    "cpu_seconds": number(0),
+    "peak_bytes": _NATURAL,
+}
+"""Form of a line of ``done.jsonl``; of the numbers of a task, by stage and otherwise."""
 Key = tuple[str, int]
 """Stage and block of a task."""
 
@@ -78,18 +92,15 @@ class Finished:
     def parse(cls, folder: Path, line: bytes, source: str) -> "Finished":
         """Return the task of a line of ``done.jsonl``; ``source`` names the line in errors."""
         try:
-            entry = json.loads(line)
-            files = tuple(WrittenFile(**file) for file in entry.pop("files"))
-            finished = cls(**entry, files=files)
-            parts: tuple[Finished | WrittenFile, ...] = finished, *files
-            types = [type(value) for one in parts for value in asdict(one).values()]
-            if types != [str, int, tuple, dict, float, float, int, *[str, int, int] * len(files)]:
-                raise TypeError("a value has another type than it was written with")
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            entry = parse_json(line)
+            check(entry, _LINE)
+            check(entry["result"], _RESULTS.get(entry["stage"], _RESULT), "result")
+        except ValueError as error:
             raise ValueError(f"{source} is damaged: {error}. Remove the line, and its task is done again") from error
+        files = tuple(WrittenFile(**file) for file in entry.pop("files"))
         for file in files:
             path_of_stage(folder, file.path, source)
-        return finished
+        return cls(**entry, files=files)
 
     def line(self) -> bytes:
         """Return the line for ``done.jsonl``."""
@@ -130,31 +141,28 @@ class Manifest:
         self.folder = folder
         self.finished: dict[Key, Finished] = {}
         content = _done_lines(folder)
-        for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), 1):
-            finished = Finished.parse(folder, line, f"line {number} of {folder / _DONE}")
+        for place, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), 1):
+            finished = Finished.parse(folder, line, f"line {place} of {folder / _DONE}")
             self.finished[finished.stage, finished.block] = finished
 
-    # --- specification ------------------------------------------------------------------------------------------------
+    # --- folder -------------------------------------------------------------------------------------------------------
 
-    @classmethod
-    def create(cls, folder: Path, specification: dict[str, Any]) -> None:
-        """Write the specification of a new job."""
-        content = {"format": FORMAT, "version": VERSION, **specification}
-        (folder / _DONE).unlink(missing_ok=True)  # left by another job
-        with new_file(folder / _SPECIFICATION, overwrite=True) as file:
-            file.write(json.dumps(content, indent=1).encode())
+    @staticmethod
+    def clear(folder: Path) -> None:
+        """Remove what another job, which is no more, left of its finished tasks."""
+        (folder / _DONE).unlink(missing_ok=True)
 
     @staticmethod
     def exists(folder: Path) -> bool:
         """Return whether a folder holds a job."""
-        return is_ours(folder / _SPECIFICATION)
+        return is_ours(folder / SPECIFICATION)
 
     @classmethod
     def check_target(cls, folder: Path, inputs: Iterable[Path], *, overwrite: bool) -> None:
         """Raise ValueError if a new job in a folder would replace inputs or files of others."""
         if cls.exists(folder) or not folder.is_dir():
             return
-        taken = [path for path in folder.iterdir() if re.fullmatch(rf"{_SPECIFICATION}|{_DONE}", path.name)]
+        taken = [path for path in folder.iterdir() if re.fullmatch(rf"{SPECIFICATION}|{_DONE}", path.name)]
         taken += [path for path in folder.iterdir() if _FOLDERS.fullmatch(path.name)]
         for path in inputs:
             if {path, *path.parents} & set(taken):
@@ -163,29 +171,6 @@ class Manifest:
             raise ValueError(
                 f"{taken[0]} was not written by a job: choose another folder, or pass overwrite=True (--overwrite)"
             )
-
-    @staticmethod
-    def specification(folder: Path) -> dict[str, Any]:
-        """Return the specification of the job in a folder.
-
-        Raises
-        ------
-        FileNotFoundError
-            If the folder holds no job.
-        ValueError
-            If ``job.json`` is no regular file, damaged, or of another version.
-        """
-        path = folder / _SPECIFICATION
-        with open_regular(path) as file:
-            try:
-                content = json.loads(file.read())
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"{path} is damaged: {error}") from error
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise ValueError(f"{path} is not that of a cfe_faiss job")
-        if content.get("version") != VERSION:
-            raise ValueError(f"{path} has version {content.get('version')}, this cfe_faiss reads version {VERSION}")
-        return content
 
     # --- finished tasks -----------------------------------------------------------------------------------------------
 

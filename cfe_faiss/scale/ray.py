@@ -23,6 +23,7 @@ _WIDE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _LOOPBACK = ("127.0.0.1:", "[::1]:")
 _CONNECT = 10.0  # seconds for a connection to the head of a cluster
 _ANSWER = 120.0  # seconds for a node to start a worker and to check a folder
+_CHECKS = 3  # further checks of a node whose worker dies
 _NODES = 1.0  # seconds between two queries of the nodes
 
 Nodes = list[dict[str, Any]]
@@ -261,7 +262,7 @@ def check_nodes(ray: Any, nodes: Nodes, folder: Path, files: Mapping[str, int]) 
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     mark = folder / f".nodes-{uuid4().hex}"
-    check = ray.remote(num_cpus=0, max_retries=0)(_problem)
+    check = ray.remote(num_cpus=0, max_retries=_CHECKS)(_problem)  # Ray replaces a worker that dies
     mark.touch()
     try:
         on_nodes = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]

@@ -6,13 +6,14 @@ Processes that have the old files mapped can still read them.
 """
 
 import json
+import math
 import secrets
 import warnings
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -26,16 +27,16 @@ from numpy.typing import NDArray
 from cfe_faiss._native import ListChecks
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.coarse.partitions import assign
-from cfe_faiss.files.format import read_header, read_index, write_index
-from cfe_faiss.files.new_file import new_file
+from cfe_faiss.files import records
+from cfe_faiss.files.format import read_header, read_index, write_file
 from cfe_faiss.files.outputs import check_not_mapped, check_owner, is_one_of, is_ours, path_within
-from cfe_faiss.files.regular import alone_in, open_regular
+from cfe_faiss.files.regular import alone_in
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import id_map
 from cfe_faiss.rows.faiss_functions import flat_index
 from cfe_faiss.rows.label_keys import LabelEncoder, LabelKeys
-from cfe_faiss.rows.metric import Metric, as_rows
+from cfe_faiss.rows.metric import METRICS, Metric, as_rows
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.scale.manifest import Manifest
 
@@ -44,11 +45,23 @@ INDEX = "index"
 """Folder of the shards in the folder of a job."""
 PARAMETERS = ("theta", "weighted", "complete", "routing", "metric")
 _PREPARED = f"{MANIFEST}.new"
-_FORMAT, _VERSION = "cfe_faiss shards", 2  # lists of version 1 have no checksum
-_PARAMETERS = ("d", "nlist", *PARAMETERS, "nprobe")
+_VERSION = 2  # lists of version 1 have no checksum
 _OWN = r"shard-[0-9a-f]{8}-[0-9]{4,}\.index"
 _SHARD = rf"{_OWN}|shard-[0-9]{{6}}\.index"  # the second pattern is that of a job
 _TEMPORARY = rf"\.{_OWN}\.[0-9a-f]{{16}}\.tmp"  # of killed writers, where files need a name
+
+_VALUES = {
+    **dict.fromkeys(("d", "nlist", "nprobe"), records.integer(1)),
+    **dict.fromkeys(("weighted", "complete"), records.one_of([False, True])),
+    "theta": records.number(1e-3, math.pi / 2),
+    "routing": records.one_of(["evidence", "nearest"]),
+    "metric": records.one_of(METRICS),
+}
+_ENTRY = {"file": records.text(_SHARD, "the name of a shard"), "size": records.integer(0), "crc32": records.CHECKSUM}
+_FORM = {"parameters": _VALUES, "shards": [_ENTRY], "crc32": records.CHECKSUM}
+_OLD_VALUES = {name: form for name, form in _VALUES.items() if name != "metric"} | {"metric?": _VALUES["metric"]}
+_FORMS = {1: {"parameters": _OLD_VALUES, "shards": [_ENTRY], "crc32?": records.CHECKSUM}, _VERSION: _FORM}
+_RECORD = records.Record(MANIFEST, "cfe_faiss shards", _FORMS)
 
 Edit = Callable[[IndexEvidenceIVF], None]
 """Changes a shard in memory."""
@@ -131,8 +144,12 @@ class Shards:
 
 
 def folder_of(path: Path) -> Path:
-    """Return the folder of the shards of an index, given that folder or the folder of the job that made the index."""
-    return path / INDEX if Manifest.exists(path) and not (path / MANIFEST).exists() else path
+    """Return the folder of the shards of an index, given that folder or the folder of the job that made the index.
+
+    ValueError if the folder of the index is a link.
+    """
+    is_job = Manifest.exists(path) and not (path / MANIFEST).exists()
+    return path_within(path, INDEX, f"the job in {path}") if is_job else path
 
 
 def read(folder: Path, known: Shards | None = None) -> Shards:
@@ -194,34 +211,17 @@ def warn_of_unchecked(shards: Shards) -> None:
         )
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    with open_regular(folder / MANIFEST) as file:
-        return _parse(folder, file.read())
-
-
-def _parse(folder: Path, content: bytes) -> dict[str, Any]:
-    try:
-        manifest = json.loads(content)
-        kind, version = manifest["format"], manifest["version"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damage(folder, f"{MANIFEST} does not list shards: {error!r}") from error
-    if kind != _FORMAT or version not in (1, _VERSION):
-        raise ValueError(
-            f"{folder / MANIFEST} has format {kind!r}, version {version}; this cfe_faiss reads versions 1 to {_VERSION}"
-        )
-    if version == _VERSION and manifest.get("crc32") != _checksum_of(manifest):
-        raise _damage(folder, f"the checksum of {MANIFEST} does not match")
-    try:
-        given = {"metric": "cosine", **manifest["parameters"]}  # earlier versions had no other metric
-        parameters = {name: given[name] for name in _PARAMETERS}
-        shards = [{name: shard[name] for name in ("file", "size", "crc32")} for shard in manifest["shards"]]
-    except (KeyError, TypeError) as error:
-        raise _damage(folder, f"{MANIFEST} is not complete: {error!r}") from error
+def _read_manifest(folder: Path, record: records.Record = _RECORD) -> dict[str, Any]:
+    content = record.read(folder)
+    shards = content["shards"]
+    if content["version"] == _VERSION and content["crc32"] != _checksum_of(content):
+        raise _damage(folder, f"the checksum of {record.name} does not match")
     if not shards:
-        raise _damage(folder, f"{MANIFEST} names no shard")
+        raise _damage(folder, f"{record.name} names no shard")
     for number, shard in enumerate(shards):
-        path_within(folder, shard["file"], f"{folder / MANIFEST}, shard {number},")
-    return {"parameters": parameters, "shards": shards}
+        path_within(folder, shard["file"], f"{folder / record.name}, shard {number},")
+    # Earlier versions had no other metric.
+    return {"parameters": {"metric": "cosine", **content["parameters"]}, "shards": shards}
 
 
 def _read_shard(folder: Path, entry: dict[str, Any]) -> IndexEvidenceIVF:
@@ -261,22 +261,20 @@ def writing(folder: Path) -> Iterator[None]:
 
 def prepare_manifest(folder: Path, paths: Sequence[Path]) -> tuple[Path, dict[str, Any]]:
     """Write a list of shards under another name, to be renamed; return its path and content."""
-    return folder / _PREPARED, _parse(folder, write_manifest(folder / _PREPARED, paths))
+    record = replace(_RECORD, name=_PREPARED)
+    write_manifest(folder, paths, record)
+    return folder / _PREPARED, _read_manifest(folder, record)
 
 
-def write_manifest(target: Path, paths: Sequence[Path]) -> bytes:
-    """Write the list of these shards, the content of ``shards.json``, and return it."""
+def write_manifest(folder: Path, paths: Sequence[Path], record: records.Record = _RECORD) -> None:
+    """Write the list of these shards, the content of ``shards.json``."""
     first = read_index(paths[0], faiss.IO_FLAG_MMAP)
-    content = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "parameters": {name: getattr(first, name) for name in _PARAMETERS},
+    content: dict[str, Any] = {
+        "parameters": {name: getattr(first, name) for name in _VALUES},
         "shards": [_entry_of(path) for path in paths],
     }
-    text = json.dumps(content | {"crc32": _checksum_of(content)}, indent=1).encode()
-    with new_file(target, overwrite=True) as file:
-        file.write(text)
-    return text
+    content["crc32"] = _checksum_of({"format": record.kind, "version": _VERSION, **content})
+    record.write(folder, _VERSION, content, folder / MANIFEST)
 
 
 def _checksum_of(content: dict[str, Any]) -> int:
@@ -360,8 +358,8 @@ def write_shards(index: IndexEvidenceIVF, path: str | PathLike[str], shards: int
                 part.nprobe = index.nprobe
                 part.take_label_keys(index.label_keys)
                 append_rows(part, (X, snapshot.labels[rows], ids), lists[rows])
-                write_index(part, file)
-        write_manifest(folder / MANIFEST, paths)
+                write_file(part, file, like=folder / MANIFEST)
+        write_manifest(folder, paths)
     index.origins = (*index.origins[:1], folder)
 
 
@@ -419,7 +417,7 @@ def write_changed(shards: Shards, edits: Mapping[int, Edit], table: LabelKeys | 
         index = cast(IndexEvidenceIVF, read_index(paths[number]))
         index.take_label_keys(table)
         edit(index)
-        write_index(index, fresh[number])
+        write_file(index, fresh[number], like=paths[number])
         del index  # before the next one is read
         paths[number] = fresh[number]
     return paths

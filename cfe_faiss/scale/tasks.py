@@ -211,7 +211,8 @@ class _Worker:
         self.connection, other = Pipe()
         with other:
             command = [sys.executable, "-c", _WORKER, str(other.fileno()), str(os.getpid()), *sys.path]
-            self.process = subprocess.Popen(command, pass_fds=[other.fileno()])
+            # In a group of its own, no Ctrl-C of a terminal reaches it, even while it imports: its parent ends it.
+            self.process = subprocess.Popen(command, pass_fds=[other.fileno()], process_group=0)
 
     def perform(self, call: Call, block: int) -> Finished:
         try:
@@ -285,7 +286,6 @@ def serve(descriptor: str, parent: str) -> None:
             time.sleep(1)
         os._exit(1)
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends its workers
     threading.Thread(target=end_with_parent, daemon=True).start()
     connection = Connection(int(descriptor))
     with suppress(EOFError, OSError):  # the parent has closed the connection, or has ended

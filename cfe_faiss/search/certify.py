@@ -79,7 +79,8 @@ def _bounds(S: Floats, closeness: Doubles, length: float, margin: float) -> Doub
     s = np.clip(S.astype(np.float64) + margin, -length, length)
     a = np.clip(closeness - margin, -length, length)[None]
     apart = s * a + np.sqrt(length**2 - s**2) * np.sqrt(length**2 - a**2)
-    return np.where(a <= s, length**2, apart) + margin
+    bounds = np.maximum(np.where(a <= s, length**2, apart) + margin, -1)
+    return np.where(bounds < codecs.LEAST_OF_EQUAL, bounds, np.maximum(bounds, 1))  # equal rows have similarity 1
 
 
 def _ball_bounds(X: Floats, snapshot: Snapshot, closeness: Doubles) -> Floats:

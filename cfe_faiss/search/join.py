@@ -31,7 +31,7 @@ from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.threads import product, run
-from cfe_faiss.rows.codecs import screening_error
+from cfe_faiss.rows.codecs import LEAST_OF_EQUAL, screening_error
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.exact import Found, Scan, Threshold, all_pairs, slices
 
@@ -162,6 +162,10 @@ class Blocks:
         """Return the smallest inner product and the largest squared distance of sketches that pass."""
         largest = max(self.largest, others.largest)
         margin = screening_error(COARSE + self.fine.shape[1]) * max(1.0, largest)
+        if threshold <= -1:
+            threshold = -largest
+        elif threshold <= 1:
+            threshold = min(threshold, LEAST_OF_EQUAL)
         return np.float32(threshold - margin), 2 * (largest - threshold + margin) * (1 + _gap_rounding())
 
     def _pairs_of_block(self, others: "Blocks", i: int, threshold: Threshold) -> Iterator[Found]:

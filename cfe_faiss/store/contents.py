@@ -15,9 +15,7 @@ from cfe_faiss._native import call_steps
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.rows.faiss_functions import setting
 from cfe_faiss.rows.id_map import relabelled_rows, unknown_labels
-from cfe_faiss.rows.metric import flipped, make_results
 from cfe_faiss.rows.snapshot import Snapshot, UnknownIdError
-from cfe_faiss.search.exact import pad_results
 from cfe_faiss.search.query import Effort, Query, Results, Rules
 from cfe_faiss.store.filters import Mask
 from cfe_faiss.store.table import Table
@@ -75,9 +73,10 @@ class Contents:
 
     def search(self, X: NDArray[np.float32], k: int, mask: Mask | None) -> Results:
         """Return the k nearest rows of unit queries, of any class: similarities D and keys I, -1 for none."""
+        query = Query(k, X=X, labels=unknown_labels(len(X)), rules=Rules("any"))
         if mask is None and self.index.ntotal == len(self.table) and self.index.has_lists:
-            return self._search_lists(X, k)
-        return self._search_exactly(Query(k, X=X, labels=unknown_labels(len(X)), rules=Rules("any")), mask)
+            return self._search_lists(X, query)
+        return self._search_exactly(query, mask)
 
     def evidence(self, query: Query, mask: Mask | None, effort: Effort) -> Any:
         """Return the evidence of a query about unit vectors with class numbers: similarities D, keys I, -1 for none."""
@@ -104,28 +103,18 @@ class Contents:
         allowed: Mask = rows >= 0
         return allowed if mask is None else allowed & np.append(mask, False)[rows]
 
-    def _search_lists(self, X: NDArray[np.float32], k: int) -> Results:
-        """Return the k nearest rows of the index's ``nprobe`` lists, or of all lists where those hold too few rows.
+    def _search_lists(self, X: NDArray[np.float32], query: Query) -> Results:
+        """Return the nearest rows of the index's ``nprobe`` lists, or of more lists where those hold too few rows.
 
-        FAISS orders equal rows, and leaves out some of them, in any way. A search of all lists tells which come first.
+        Rows of other lists may be as near as the last result, so an exact search decides between equal rows.
         """
-        index, least = self.index, min(k, self.index.ntotal)
-        if not least:  # FAISS refuses to search an untrained index
-            D, I = pad_results(*make_results(len(X), 0), k)
-            return flipped(D, index.metric), I
-        D, I = index.search(X, least + 1)
-        scores = flipped(D, index.metric)
-        if not (scores[:, 1:] < scores[:, :-1]).all():
-            order = np.lexsort((I, -scores), axis=1)
-            scores, I = np.take_along_axis(scores, order, axis=1), np.take_along_axis(I, order, axis=1)
-        unsure = (I[:, least - 1] < 0) | (scores[:, least - 1] == scores[:, -1])
-        scores, I = scores[:, :least], I[:, :least]
-        if unsure.any():
-            query = Query(least, X=X[unsure], labels=unknown_labels(int(unsure.sum())), rules=Rules("any"))
-            D, I[unsure] = self._search_exactly(query, None)
-            scores[unsure] = flipped(D, index.metric)
-        scores, I = pad_results(scores, I, k)
-        return flipped(scores, index.metric), I
+        D, I = self.index.answer(replace(query, k=query.k + 1), Effort())
+        tied = (D[:, -2] == D[:, -1]) & (I[:, -1] >= 0)
+        D, I = D[:, :-1], I[:, :-1]
+        if tied.any():
+            tied_query = replace(query, X=X[tied], labels=unknown_labels(int(tied.sum())))
+            D[tied], I[tied] = self._search_exactly(tied_query, None)
+        return D, I
 
     def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the vectors of some keys, (n, d)."""

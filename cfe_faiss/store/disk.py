@@ -27,9 +27,10 @@ import numpy as np
 
 from cfe_faiss.base.checks import UNKNOWN, check_distinct
 from cfe_faiss.base.extras import extra
-from cfe_faiss.files.format import read_index, write_index
+from cfe_faiss.files.format import read_index, write_file
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import MARK, check_not_mapped, check_owner, is_one_of, is_ours, path_within
+from cfe_faiss.files.records import ANY_LIST, CHECKSUM, Record, integer, text
 from cfe_faiss.files.regular import alone_in, checksum, open_regular
 from cfe_faiss.index.flat import IndexEvidenceFlat, with_ids
 from cfe_faiss.store.contents import Contents
@@ -41,15 +42,25 @@ with extra("store"):
     import pyarrow.parquet as pq
 
 _MANIFEST = "manifest.json"
-_FORMAT = "cfe_faiss.EvidenceStore"
 _VERSION, _TYPED_VERSION = 1, 2
-_FILES = re.compile(r"(index-[0-9a-f]{16}\.cfe|rows-[0-9a-f]{16}\.parquet)")
+_INDEX, _ROWS_FILE = r"index-[0-9a-f]{16}\.cfe", r"rows-[0-9a-f]{16}\.parquet"
+_FILES = re.compile(f"({_INDEX}|{_ROWS_FILE})")
 _TEMPORARY = re.compile(rf"\.{_FILES.pattern}\.[0-9a-f]{{16}}\.tmp")  # left by killed writers, on some file systems
 _TRAILER = 24  # bytes at the end of an index file
 _ATTEMPTS = 5
 _LARGEST_KEY = 1 << 62  # room for more rows than memory holds
 _ROWS = 1 << 10  # rows unpacked between two checks of their size
 _LEAST_UNPACKED, _MOST_TIMES = 1 << 26, 500  # limit of unpacked rows: bytes, or times the size of their file
+_NUMBER = integer(0, _LARGEST_KEY)
+_FORM = {
+    **dict.fromkeys(("d", "rows", "next_key"), _NUMBER),
+    "class_names": ANY_LIST,
+    "files": {
+        "index": {"name": text(_INDEX, "the name of an index file"), "size": _NUMBER, "crc32": CHECKSUM},
+        "rows": {"name": text(_ROWS_FILE, "the name of a file of rows"), "size": _NUMBER, "crc32": CHECKSUM},
+    },
+}
+_RECORD = Record(_MANIFEST, "cfe_faiss.EvidenceStore", dict.fromkeys((_VERSION, _TYPED_VERSION), _FORM))
 _SCHEMA = pa.schema(
     {
         "key": pa.int64(),
@@ -77,22 +88,19 @@ def write(path: str | os.PathLike[str], contents: Contents, *, overwrite: bool, 
         check_not_mapped(folder.iterdir())
     with alone_in(folder):
         old = _read_file_names(folder)
-        version = secrets.token_hex(8)
-        names = {"index": f"index-{version}.cfe", "rows": f"rows-{version}.parquet"}
+        token = secrets.token_hex(8)
+        names = {"index": f"index-{token}.cfe", "rows": f"rows-{token}.parquet"}
         try:
-            write_index(contents.index, folder / names["index"])
+            write_file(contents.index, folder / names["index"], like=folder / _MANIFEST)
             is_typed = _write_rows(contents.table, folder / names["rows"])
             manifest = {
-                "format": _FORMAT,
-                "version": _TYPED_VERSION if is_typed else _VERSION,
                 "d": contents.d,
                 "rows": len(contents.table),
                 "class_names": list(contents.table.classes.names),
                 "next_key": contents.next_key,
                 "files": {part: {"name": name, **_sums(folder / name, part)} for part, name in names.items()},
             }
-            with new_file(folder / _MANIFEST, overwrite=True) as file:
-                file.write(json.dumps(manifest, indent=1).encode())
+            _RECORD.write(folder, _TYPED_VERSION if is_typed else _VERSION, manifest)
         finally:
             kept = _read_file_names(folder)
             parts = old | {entry.name for entry in folder.iterdir() if _is_part(entry)}
@@ -144,7 +152,7 @@ def _write_rows(table: Table, path: Path) -> bool:
     encoded = columns["metadata"] = _encode(columns["metadata"].tolist())
     rows = pa.table(columns, schema=_SCHEMA.with_metadata({"generator": MARK}))
     for how in ({"compression": "zstd", "compression_level": 1}, {"compression": "none"}):
-        with new_file(path, overwrite=True) as file:
+        with new_file(path, overwrite=True, like=path.parent / _MANIFEST) as file:
             pq.write_table(rows, file, use_dictionary=["label"], **how)
         if rows.nbytes <= _most_unpacked(path.stat().st_size):  # else a reader refuses the file
             break
@@ -247,37 +255,20 @@ def _decode(encoded: list[str], ids: list[str]) -> list[Any]:
 def _read_manifest(folder: Path) -> dict[str, Any]:
     if not folder.exists():
         raise FileNotFoundError(f"there is no store at {folder}")
-    source = folder / _MANIFEST
-    if not source.is_file():
+    if not os.path.lexists(folder / _MANIFEST):
         raise ValueError(f"{folder} is not the directory of a store: it has no {_MANIFEST}")
-    try:
-        manifest = json.loads(source.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise _damage(folder, f"{_MANIFEST} is not JSON: {error}") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
-        raise _damage(folder, f"{_MANIFEST} does not name the format {_FORMAT}")
-    version = manifest.get("version")
-    if version not in (_VERSION, _TYPED_VERSION):
-        raise ValueError(f"{folder} has format version {version}, this cfe_faiss reads {_VERSION} and {_TYPED_VERSION}")
-    if not _is_complete(manifest):
-        raise _damage(folder, f"{_MANIFEST} does not say what it should")
+    manifest = _RECORD.read(folder)
+    if not _are_classes(manifest["class_names"]):
+        raise _damage(folder, f"class_names of {_MANIFEST} must be distinct labels, all numbers or all texts")
     return manifest
 
 
-def _is_complete(manifest: dict[str, Any]) -> bool:
-    """Return whether a manifest has the entries that :func:`write` writes, of the right types."""
+def _are_classes(names: list[Any]) -> bool:
     try:
-        names, files = manifest["class_names"], [manifest["files"][part] for part in ("index", "rows")]
         known = Classes().extend(check_labels("class_names", names, len(names))).names
-        numbers = [manifest[key] for key in ("d", "rows", "next_key")]
-        return (
-            all(type(number) is int and 0 <= number <= _LARGEST_KEY for number in numbers)
-            and all(type(file[key]) is int for file in files for key in ("size", "crc32"))
-            and all(_FILES.fullmatch(file["name"]) for file in files)
-            and (list(known), bool in set(map(type, names))) == (names, False)
-        )
-    except (KeyError, TypeError, ValueError):
+    except (TypeError, ValueError):
         return False
+    return list(known) == names and bool not in set(map(type, names))
 
 
 def _sums(path: Path, part: str) -> dict[str, int]:

@@ -69,7 +69,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("build out --vectors x.npy --predictions y.npy --index HNSW", "description must begin with"),
         ("build out --vectors x.npy --predictions y.npy --index EvidenceIVF999,Flat", "at least nlist = 999"),
         ("build nowhere/out --dataset patients", "nowhere: there is no such folder"),
-        ("build . --dataset patients", "is a folder: OUT must be a file"),
+        ("build . --dataset patients", "is a folder"),
         ("build out --dataset patients --model mlp", "invalid choice: 'mlp'"),
         ("build out --dataset patients --model gat --predictions y.npy", "--model has no effect with --predictions"),
         ("build out --vectors x.npy --predictions y.npy --model gcn", "--model has no effect with --"),
@@ -150,7 +150,7 @@ def test_full_disk_is_one_line(folder: Path) -> None:
     assert re.fullmatch(r"cfe-faiss: error: .*No space left on device\n", done.stderr)
 
 
-def test_interrupt_is_quiet(folder: Path, tmp_path: Path) -> None:
+def test_interrupt_is_one_line(folder: Path, tmp_path: Path) -> None:
     features = tmp_path / "x.csv"
     os.mkfifo(features)
     files = ("--features", features, "--edges", folder / "e.npy", "--predictions", folder / "y.npy")
@@ -161,7 +161,7 @@ def test_interrupt_is_quiet(folder: Path, tmp_path: Path) -> None:
         with features.open("w"):  # opens once the other side reads, and keeps it waiting
             process.send_signal(signal.SIGINT)
             process.wait(60)
-        assert process.communicate() == ("", "")
+        assert process.communicate() == ("", "cfe-faiss: interrupted\n")
     assert process.returncode == 130
     assert not (tmp_path / "out").exists()
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import similarity
+from reference import cosine
 
 import cfe_faiss as cfe
 
@@ -21,7 +21,7 @@ def made(seed: int, index: str = "EvidenceFlat") -> tuple[cfe.EvidenceFinder, np
     rng = np.random.default_rng(seed)
     scores = rng.integers(0, 5, N) / 4
     finder = cfe.EvidenceFinder.from_vectors(rng.normal(size=(N, D)), scores=scores, index=index)
-    S = similarity(finder.vectors[:, None], finder.vectors[None])
+    S = cosine(finder.vectors[:, None], finder.vectors[None])
     np.fill_diagonal(S, -np.inf)
     return finder, S, abs(scores[:, None] - scores)
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import torch_geometric.typing
 from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric import seed_everything
@@ -70,6 +71,14 @@ def test_one_edge_type_between_nodes_of_one_type(data):
     assert edges(graph) == [(0, 1), (2, 0)]
     assert graph.num_nodes == 3
     assert cfe.metapath_graph(data, [("paper", "paper")], weighted=True).edge_weight.tolist() == [1, 2]
+
+
+# PyG's sparse products by MKL end the process on some processors; those without MKL do not.
+@pytest.fixture(autouse=True, scope="module")
+def without_mkl():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch_geometric.typing, "NO_MKL", True)
+        yield
 
 
 @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")  # of torch, in their transform

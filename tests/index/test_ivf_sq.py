@@ -4,7 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import Stored, clustered, evidence_of_rows, kept_rows, similarities, stored_vectors, top_pairs, unit
+from reference import (
+    Stored,
+    clustered,
+    cosines,
+    evidence_of_rows,
+    kept_rows,
+    similarities,
+    stored_vectors,
+    top_pairs,
+    unit,
+)
 
 import cfe_faiss as cfe
 
@@ -53,7 +63,7 @@ def test_any_probing_gives_complete_rows_of_true_evidence(
     expected_D, expected_I = evidence_of_rows(kept)
     assert_array_equal(I >= 0, expected_I >= 0)
     assert (expected_D >= D).all()
-    S = (unit(stored.xq).astype(np.float64) @ kept.X.astype(np.float64).T).astype(np.float32)
+    S = cosines(unit(stored.xq), kept.X)
     place = {i: r for r, i in enumerate(stored.ids.tolist())}
     for q, k in zip(*np.nonzero(I >= 0), strict=True):
         assert D[q, k] == S[q, place[I[q, k]]]
@@ -65,7 +75,7 @@ def test_stored_vectors_search_with_their_decoded_rows(qtype: int) -> None:
     stored = Stored(X, labels, np.arange(400), X, labels, 6)
     index = sq_of(stored, 9, 2, qtype)
     rows = as_kept(index, stored).X
-    S = (rows.astype(np.float64) @ rows.astype(np.float64).T).astype(np.float32)
+    S = cosines(rows, rows)
     S[labels[:, None] == labels] = -9
     D, I = index.search_stored(k=6, nprobe=18)
     for v in range(400):
@@ -80,7 +90,7 @@ def test_global_evidence_is_that_of_the_decoded_rows(qtype: int) -> None:
     stored = Stored(X, labels, np.arange(300), X, labels, 6)
     index = sq_of(stored, 9, 1, qtype)
     rows = as_kept(index, stored).X
-    S = (rows.astype(np.float64) @ rows.astype(np.float64).T).astype(np.float32)
+    S = cosines(rows, rows)
     first, second = np.nonzero(np.triu(labels[:, None] != labels, 1))
     order = np.lexsort((second, first, -S[first, second]))[:40]
     for effort in ({"exact": True}, {"exact": False, "nprobe": 9}, {"nprobe": 9}):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import PADDING, unit
+from reference import PADDING, cosine, unit
 from stored_rows import rows_in
 
 from cfe_faiss import _native
@@ -77,6 +77,13 @@ def close(rng: np.random.Generator, n: int, d: int) -> NDArray[np.float32]:
     return unit(1 + rng.choice([1e-6, 1e-3, 0.1, 10]) * rng.normal(size=(n, d)))
 
 
+def equal(rng: np.random.Generator, n: int, d: int) -> NDArray[np.float32]:
+    """Return unit rows that are often equal, equal but for the last bits, or opposite."""
+    few = unit(np.random.default_rng(d).normal(size=(4, d)))
+    near = few * (1 + rng.choice([-1, 0, 1], (4, d)) * np.float32(2.0**-23))
+    return np.concatenate([few, few, near.astype(np.float32), -few])[rng.integers(0, 16, n)]
+
+
 def case_of(
     rng: np.random.Generator,
     rows_of: RowsOf,
@@ -116,7 +123,7 @@ def cases(draw: st.DrawFn, references: bool = False) -> Case:
     rng = np.random.default_rng(draw(seeds))
     case = case_of(
         rng,
-        draw(st.sampled_from([grid, copies, close])),
+        draw(st.sampled_from([grid, copies, close, equal])),
         draw(st.integers(1, 70)),
         draw(st.sampled_from([1, 2, 3, 10, 40, 41, 128, 129, 150])),
         draw(st.lists(st.sampled_from([0, 1, 15, 16, 17, 40, 150]), min_size=1, max_size=8)),
@@ -178,9 +185,7 @@ def search(
 
 
 def similarities(case: Case, q: int, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    result = np.empty(len(rows), np.float32)
-    _native.pair_similarities(np.ascontiguousarray(case.Y[rows]), np.tile(case.X[q], (len(rows), 1)), result)
-    return result
+    return np.asarray(cosine(case.Y[rows], case.X[q]))
 
 
 def ranked(scores: NDArray[np.float32], ids: NDArray[np.int64], k: int) -> Found:
@@ -324,7 +329,7 @@ def test_the_first_list_alone_may_have_more_than_the_first_blocks(
 
 @elements
 @given(
-    st.sampled_from([grid, copies, close]),
+    st.sampled_from([grid, copies, close, equal]),
     st.lists(st.sampled_from([1, 2, 4, 5, 9, 16, 17, 40]), min_size=1, max_size=3),
     st.sampled_from([1, 2, 3, 10]),
     st.integers(0, 4),

@@ -49,13 +49,13 @@ def test_a_view_is_of_rows_of_one_list(stored: StoredRows) -> None:
 
 def test_rows_at_odd_addresses_are_copied() -> None:
     raw = np.zeros(4 * 40 + 1, np.uint8)
-    raw[1:] = np.arange(40, dtype=np.float32).view(np.uint8)
+    raw[1:] = (np.arange(40, dtype=np.float32) / 1024).view(np.uint8)
     ids, one = np.arange(2), np.zeros(2, np.int32)
     rows, _ = rows_in([raw[1:].reshape(2, 80)], [ids], one, d=20)
     assert rows.view(0, 2) is None
     found, found_ids = np.empty((2, 20), np.float32), np.empty(2, np.int64)
     rows.gather(np.arange(2), found, found_ids)
-    assert_array_equal(found.ravel(), np.arange(40))
+    assert_array_equal(found.ravel(), np.arange(40) / 1024)
     query = np.ones((1, 20), np.float32)
     D, I = np.full((1, 2), -9, np.float32), np.full((1, 2), 9)
     scan = _native.ListScan(rows, np.empty(0, np.int32), np.zeros(1, np.int64))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import PADDING, similarity, squared_distance
+from reference import PADDING, cosine, squared_distance
 
 from cfe_faiss import _native
 from cfe_faiss.rows.metric import make_results
@@ -24,7 +24,7 @@ class Sides:
         self.labels_x, self.labels_y = (np.sort(rng.integers(-1, 3, n)).astype(np.int32) for n in (nx, ny))
         self.ids_x, self.ids_y = rng.permutation(1000)[:nx], 1000 + rng.permutation(1000)[:ny]
         pairs = self.X[:, None], self.Y
-        self.scores = 0 - squared_distance(*pairs) if metric == L2 else similarity(*pairs)
+        self.scores = 0 - squared_distance(*pairs) if metric == L2 else cosine(*pairs)
         self.margin = 1e-3
         self.S = (self.scores + self.margin * rng.uniform(-0.99, 0.99, (nx, ny))).astype(np.float32)
         differ = self.labels_x[:, None] != self.labels_y

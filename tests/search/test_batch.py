@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import Stored, clustered, evidence, quick, stored_vectors, unit
+from reference import Stored, clustered, cosines, evidence, quick, stored_vectors, unit
 
 import cfe_faiss as cfe
 from cfe_faiss import _native
@@ -105,7 +105,7 @@ def test_each_query_finds_the_best_of_the_lists_of_its_group(element: str) -> No
     groups, lists = grouping.routed(index.routes(), queries, 3)
     assert_array_equal(np.sort(groups.order), np.arange(900))
     vectors, ids = storage.rows(np.arange(900))
-    S = (vectors.astype(np.float64) @ vectors.astype(np.float64).T).astype(np.float32)
+    S = cosines(vectors, vectors)
     for g in range(len(groups)):
         group = groups.order[groups.starts[g] : groups.starts[g + 1]]
         assert 1 <= len(group) <= 16

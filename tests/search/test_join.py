@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import Stored, clustered, similarity, stored_vectors, top_pairs
+from reference import Stored, clustered, cosine, stored_vectors, top_pairs
 
 import cfe_faiss as cfe
 from cfe_faiss.search import exact, join
@@ -203,7 +203,7 @@ def test_equal_vectors(value: float) -> None:
     index = labelled(np.full((90, 5), value, np.float32), np.arange(90) % 2)
     blocks = small_blocks(index)
     assert blocks is not None
-    expected = similarity(*index.storage().rows(np.array([0, 1]))[0])
+    expected = cosine(*index.storage().rows(np.array([0, 1]))[0])
     found = pairs_at(blocks, float(expected))
     assert [pair[:2] for pair in found] == [(i, j) for i in range(90) for j in range(i + 1, 90) if (i + j) % 2]
     assert pairs_at(blocks, float(np.nextafter(expected, np.float32(2)))) == []
@@ -214,7 +214,7 @@ def test_rows_that_are_no_unit_vectors() -> None:
     index = labelled(X, labels)
     rows, ids = stored(index), index.storage().ids()
     rows *= np.random.default_rng(0).uniform(0.5, 2, (400, 1)).astype(np.float32)
-    S = similarity(rows[:, None], rows)
+    S = cosine(rows[:, None], rows)
     blocks = small_blocks(index)
     assert blocks is not None
     for threshold in (0.5, 1.0, 2.5):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import PADDING, quick, similarity, unit
+from reference import PADDING, cosine, quick, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.search import answer, constrained, exact, greedy, grouped, single
@@ -80,7 +80,7 @@ def brute_force(case: Case, query: Query, may_find: Any = None) -> Any:
     else:
         asked, X, labels = np.full(len(query.X), -1), query.X, query.labels
     D, I = np.full((len(X), query.k), PADDING, np.float32), np.full((len(X), query.k), -1)
-    for q, scores in enumerate(similarity(X[:, None], case.X)):
+    for q, scores in enumerate(cosine(X[:, None], case.X)):
         known = (case.labels >= 0) & (labels[q] >= 0)
         meets = {"any": True, "own": known & (case.labels == labels[q]), "other": known & (case.labels != labels[q])}
         found = meets[rules.neighbors] & (case.ids != asked[q])

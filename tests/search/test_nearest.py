@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from reference import PADDING, clustered, similarity, unit
+from reference import PADDING, clustered, cosine, unit
 
 import cfe_faiss as cfe
 from cfe_faiss.search import exact
@@ -43,7 +43,7 @@ def test_the_best_allowed_rows_are_found(
         assert_array_equal(one, other)
     chosen = np.ones(500, bool) if allowed is None else allowed
     for q in range(nq):
-        scores = similarity(queries[q], rows)
+        scores = cosine(queries[q], rows)
         order = [i for i in np.lexsort((ids, -scores)) if chosen[i]][:8]
         assert_array_equal(I[q], [*ids[order], *[-1] * (8 - len(order))])
         assert_array_equal(D[q], [*scores[order], *[PADDING] * (8 - len(order))])

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from reference import PADDING, unit
+from reference import PADDING, cosines, unit
 from stored_rows import StoredRows
 
 from cfe_faiss import _native
@@ -46,7 +46,7 @@ def test_the_best_by_their_codes_are_scored(
     tables = np.einsum("qmw,mwc->qmc", xq.reshape(4, M, width), codewords)
     sums = np.array([[table[np.arange(M), code].sum() for code in coded] for table in tables])
     screened = sums + (xq @ centroids.T)[:, homes]
-    S = (xq.astype(np.float64) @ X.T.astype(np.float64)).astype(np.float32)
+    S = cosines(xq, X)
     for q in range(4):
         eligible = np.flatnonzero((labels != -1) & (labels != labels_q[q]) & (allowed if filtered else True))
         if labels_q[q] == -1:

@@ -138,20 +138,20 @@ def cut(pattern: str) -> Callable[[Path], None]:
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
-    "version": (edited(version=3), "has format version 3, this cfe_faiss reads 1 and 2"),
-    "format": (edited(format="x"), "does not name the format"),
-    "files": (edited(files={}), "does not say what it should"),
+    "version": (edited(version=3), "has version 3, this cfe_faiss reads version 1 and 2"),
+    "format": (edited(format="x"), "format must be one of 'cfe_faiss.EvidenceStore', got 'x'"),
+    "files": (edited(files={}), r"files\.index is missing"),
     "outside": (
         edited(files={part: {"name": "../x", "size": 1, "crc32": 1} for part in ("index", "rows")}),
-        "does not say what it should",
+        r"files\.index\.name must be the name of an index file",
     ),
     "classes": (edited(class_names=["x"]), "a class or a key that the manifest does not know"),
-    "mixed classes": (edited(class_names=["x", 3]), "does not say what it should"),
+    "mixed classes": (edited(class_names=["x", 3]), "class_names"),
     "rows": (edited(rows=19), "has not the rows that it was written with"),
     "next key": (edited(next_key=3), "a class or a key that the manifest does not know"),
     "d": (edited(d=9), "its index is of 20 vectors of 8 dimensions"),
-    "no json": (lambda folder: (folder / "manifest.json").write_text("{") and None, "is not JSON"),
-    "manifest is a list": (lambda folder: (folder / "manifest.json").write_text("[]") and None, "does not name"),
+    "no json": (lambda folder: (folder / "manifest.json").write_text("{") and None, r"manifest\.json is damaged"),
+    "manifest is a list": (lambda folder: (folder / "manifest.json").write_text("[]") and None, "must be a mapping"),
     "rows flipped": (flipped("rows*", 200), "the checksum of rows-.* does not match"),
     "rows cut": (cut("rows*"), "the checksum of rows-.* does not match"),
     "rows missing": (lambda folder: next(folder.glob("rows*")).unlink(), "rows-.* is missing"),
@@ -189,7 +189,7 @@ def test_an_index_of_another_store_is_noticed(tmp_path: Path) -> None:
         cfe.EvidenceStore.load(tmp_path / "a")
 
 
-@pytest.mark.parametrize("step", ["write_index", "_write_rows", "new_file", "_sums"])
+@pytest.mark.parametrize("step", ["write_file", "_write_rows", "new_file", "_sums"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_a_save_that_fails_leaves_the_old_store_and_nothing_else(
     step: str, error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from numpy.testing import assert_array_equal
-from reference import similarity, unit
+from reference import cosine, cosines, unit
 from stores import INDEXES, filled, made, nearest
 
 import cfe_faiss as cfe
@@ -153,7 +153,7 @@ def test_a_filtered_search_is_exact(index: str, where: Any) -> None:
         found = store.search(x, 7, where)
         assert found.ids == nearest(store, x, 7, chosen)
         places = [rows.ids.index(one) for one in found.ids]
-        assert found.similarity.tolist() == similarity(unit(x[None])[0], scores[places]).tolist()
+        assert found.similarity.tolist() == cosine(unit(x[None])[0], scores[places]).tolist()
         if label is not None:
             others = chosen & (classes != label) & (classes != "None")
             assert store.evidence(rows.ids[q], 7, where=where).ids == nearest(store, scores[q], 7, others)
@@ -404,7 +404,7 @@ def test_pairs_are_all_pairs_above_a_threshold(index: str) -> None:
     store, _ = filled(120, index=index)
     store.delete(["doc-5", "doc-6"])
     rows = store.get()
-    S = rows.vectors.astype(np.float64) @ rows.vectors.T.astype(np.float64)
+    S = cosines(rows.vectors, rows.vectors)
     threshold = float(np.quantile(S, 0.9))
     expected = {
         frozenset((rows.ids[i], rows.ids[j]))

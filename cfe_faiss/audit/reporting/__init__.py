@@ -135,7 +135,8 @@ def report(  # noqa: PLR0913
         raise FileNotFoundError(f"path must lie in a folder that exists, got {str(path)!r}")
     subject, folder = subject or Subject(), None if figures is None else Path(figures)
     inputs_read = [*finder.files, *map(Path, subject.files)]
-    check_outputs([*report_files(target), *([folder] if folder else [])], inputs_read, overwrite=overwrite)
+    folders = [] if folder is None else [folder]
+    check_outputs(report_files(target), inputs_read, overwrite=overwrite, folders=folders)
     settings = Settings(k, pairs, cases, bins, confidence, where)
     inputs = check_inputs(finder, sensitive, favourable, settings, subject, compare)
     conditions = as_conditions(require)

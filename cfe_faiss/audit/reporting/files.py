@@ -9,11 +9,9 @@ import hashlib
 import io
 import json
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
@@ -25,7 +23,7 @@ from cfe_faiss.audit.reporting.document import STYLES, Column, Neighbourhood, Pl
 from cfe_faiss.audit.reporting.formats import MINUS, interval, is_undefined, show, show_value
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.tables import csv_text
-from cfe_faiss.files.new_file import new_file
+from cfe_faiss.files.new_file import new_files, new_folder
 from cfe_faiss.files.outputs import MARK, REPORT_COLUMNS, check_outputs
 
 with extra("audit"):
@@ -137,15 +135,9 @@ def write_all(
     if folder is not None:
         texts |= {folder / f"{name}.svg": text for name, text in _drawings(content)}
     check_outputs(texts, inputs, overwrite=overwrite)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        opened = [stack.enter_context(new_file(target.resolve(), overwrite=overwrite)) for target in texts]
+    with new_folder(folder or path.parent), new_files([*texts], overwrite=overwrite) as opened:
         for file, text in zip(opened, texts.values(), strict=True):
             file.write(text.encode("utf-8", "replace"))
-            # A full disk shows here, before the first file takes its name.
-            file.flush()
-            os.fsync(file.fileno())
     return tuple(texts)
 
 

@@ -59,6 +59,10 @@ CFE_INLINE float lowered(const Scan& scan, float score, float errors = 1) {
   return score - errors * (scan.margin.absolute + scan.margin.relative * __builtin_fabsf(score));
 }
 
+CFE_INLINE float screening_threshold(const Scan& scan, float lowered) {
+  return CFE_LEVEL::screening_threshold(scan.blocks.rows.metric, scan.margin.absolute, lowered);
+}
+
 CFE_INLINE StoredRow candidate_row(const Scan& scan, std::int32_t lane) {
   const BlocksView& blocks = scan.blocks;
   if (blocks.runs == nullptr)
@@ -92,6 +96,7 @@ CFE_INLINE void prefetch_candidates(const Scan& scan, const std::int32_t* lanes,
 
 CFE_INLINE void raise_threshold(const Scan& scan, std::size_t q, float threshold) {
   const QueryStatistics& queries = scan.memory.queries;
+  threshold = screening_threshold(scan, threshold);
   if (!(threshold > queries.threshold[q])) return;
   queries.threshold[q] = threshold;
   if (scan.blocks.element == Element::kByte)
@@ -118,8 +123,11 @@ CFE_INLINE void score_rows(const Scan& scan, const std::int32_t* lanes, std::siz
       for (std::size_t i = 0; i < d; ++i)
         for (std::size_t r = 0; r < kRowsInTurn; ++r)
           totals[r] += term_of<kDistance>(wide[i], number_at(reinterpret_cast<const float*>(codes[r]) + i));
-      for (std::size_t r = 0; r < kRowsInTurn; ++r)
+      for (std::size_t r = 0; r < kRowsInTurn; ++r) {
         scores[c + r] = rounded_similarity(kDistance ? -totals[r] : totals[r]);
+        if (blocks.rows.metric == Metric::kCosine)
+          scores[c + r] = cosine_of(scores[c + r], wide, reinterpret_cast<const float*>(codes[r]), d);
+      }
     }
   }
   for (; c < count; ++c) {
@@ -141,7 +149,8 @@ CFE_OUTLINE Mask admitted(const Scan& scan, std::size_t q, const I32x16& lanes, 
     const int i = __builtin_ctz(left);
     bool keeps = filter.columns == 0 || filter.fits(own, static_cast<std::size_t>(scan.first_row + numbers[i]));
     keeps = keeps && (filter.labels_each == 0 || !filter.excludes_label(own, candidate_label(scan, numbers[i])));
-    const bool is_near = !(-lowered(scan, -bounds[i], 2) <= filter.high);
+    const bool may_be_equal = bounds[i] >= screening_threshold(scan, 1);
+    const bool is_near = !(-lowered(scan, -bounds[i], 2) <= filter.high) || (may_be_equal && filter.high < 1);
     if (keeps && (filter.ids_each > 0 || is_near)) {
       const StoredRow row = candidate_row(scan, numbers[i]);
       keeps = !filter.excludes_id(own, row.id);
@@ -284,6 +293,7 @@ CFE_INLINE void begin_results(const Scan& scan, std::size_t q) {
   threshold = found == k ? lowered(scan, best.D[k - 1]) : kPadding;
   const FilterView& filter = scan.group.filter;
   if (filter.in_range && lowered(scan, filter.low) > threshold) threshold = lowered(scan, filter.low);
+  threshold = screening_threshold(scan, threshold);
 }
 
 // Scores the last candidates of a query and fills up its results.

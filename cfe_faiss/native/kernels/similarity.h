@@ -3,12 +3,16 @@
 //
 // The order of the sums decides the bits, as products of two float32 numbers are exact in float64: 16 partial sums, the
 // upper eight added to the lower, then a tree, then the last numbers of the rows one by one.
+//
+// Scores of Metric::kCosine lie in [-1, 1], and those of equal unit rows are exactly 1. Screening products of equal rows
+// are smaller, so screening thresholds have an upper limit; see screening_threshold.
 #pragma once
 
 #include <cmath>
 
 #include "core/common.h"
 #include "core/metric.h"
+#include "core/topk.h"
 #include "simd/vector.h"
 
 namespace cfe::CFE_LEVEL {
@@ -89,9 +93,36 @@ CFE_INLINE float similarity(const float* x, const float* y, std::size_t d) {
   return rounded_similarity(sum_of_products(x, y, d));
 }
 
+// Least rounded product of a unit row with itself: with u = 2^-24, |x| >= 1 - 3e-7 > 1 - 5.04 u (see normalise.h), so
+// that |x|^2 > 1 - 10.1 u.
+inline constexpr float kLeastOfEqual = 1 - 11 * 0x1p-24f;
+
+// The cosine of unit rows x and y with this rounded product. Rows of codes may have other lengths: theirs is clamped,
+// but less than 1 if the squared length is less than kLeastOfEqual.
+template <class Number>
+CFE_INLINE float cosine_of(float product, const Number* x, const float* y, std::size_t d) {
+  if (!(product >= kLeastOfEqual)) return product < -1 ? -1.0f : product;
+  if (product >= 1) return 1;
+  for (std::size_t i = 0; i < d; ++i)
+    if (number_at(x + i) != number_at(y + i)) return product;
+  return 1;
+}
+
+// Returns the threshold for screening scores that err by at most `margin`, from the wanted score less that margin. A
+// product of at least kLeastOfEqual may have the score 1, so no threshold exceeds it less the margin; a product below -1
+// has the score -1, so thresholds below -1 exclude nothing.
+CFE_INLINE float screening_threshold(Metric metric, float margin, float lowered) {
+  if (metric != Metric::kCosine) return lowered;
+  if (!(lowered >= -1)) return kPadding;
+  const float most = kLeastOfEqual - margin;
+  return lowered < most ? lowered : most;
+}
+
 template <class Number>
 CFE_INLINE float score_of(Metric metric, const Number* x, const float* y, std::size_t d) {
-  return rounded_similarity(metric == Metric::kL2 ? -sum_of_terms<true>(x, y, d) : sum_of_products(x, y, d));
+  if (metric == Metric::kL2) return rounded_similarity(-sum_of_terms<true>(x, y, d));
+  const float product = rounded_similarity(sum_of_products(x, y, d));
+  return metric == Metric::kCosine ? cosine_of(product, x, y, d) : product;
 }
 
 // The length of x, in float64.

@@ -151,7 +151,8 @@ void scan_tile_both(const Tile& tile, const TileResults& of_x, const TileResults
 PairsWritten collect_tile(const Tile& tile, float threshold, std::size_t first_row, const PairBuffer& found) {
   std::size_t count = 0;
   const FilterView& filter = tile.x.filter;
-  const auto screen = static_cast<float>(threshold - tile.margin);
+  const auto lowered = static_cast<float>(threshold - tile.margin);
+  const float screen = CFE_LEVEL::screening_threshold(tile.metric, static_cast<float>(tile.margin), lowered);
   for (std::size_t r = first_row; r < tile.x.size(); ++r) {
     if (count + tile.y.size() > found.rows.size()) return {count, r};
     const float *products = tile.products(r), *x = tile.X_of(r);

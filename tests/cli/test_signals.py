@@ -1,0 +1,107 @@
+"""The command line in real processes: Ctrl-C at random moments, and streams that are closed."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfe_faiss as cfe
+
+RANDOM = random.Random(0)
+
+
+def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
+    # A parent that ignores interrupts would pass that on.
+    restore = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
+    command = [sys.executable, "-m", "cfe_faiss", *map(str, arguments)]
+    return subprocess.Popen(
+        command, stdout=-1, stderr=-1, text=True, start_new_session=True, preexec_fn=restore, **options
+    )
+
+
+def assert_interrupted(process: subprocess.Popen[str], wait: float) -> bool:
+    """Interrupt the group of a process, as a terminal does; return whether it was over before."""
+    time.sleep(wait)
+    os.killpg(process.pid, signal.SIGINT)
+    _, shown = process.communicate(timeout=120)
+    if process.returncode == 0:
+        return True
+    assert (process.returncode, shown) == (130, "cfe-faiss: interrupted\n")
+    return False
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    rows = "".join(f"{a:.3f},{b:.3f},{'fm'[c]},{'yn'[a > 0]}\n" for a, b, c in rng.normal(size=(300, 3)) > 0)
+    path = tmp_path / "people.csv"
+    path.write_text("income,age,sex,loan\n" + rows)
+    return path
+
+
+@pytest.mark.parametrize("count", [8, pytest.param(100, marks=pytest.mark.slow)])
+def test_an_interrupt_during_imports_is_one_line(count: int, folder: Path) -> None:
+    for _ in range(count):
+        with start("info", folder / "flat.cfe") as process:
+            assert_interrupted(process, RANDOM.uniform(0.1, 1))
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(60, marks=pytest.mark.slow)])
+def test_an_interrupt_of_a_report_leaves_all_files_or_none(count: int, folder: Path, tmp_path: Path) -> None:
+    graph = ("--features", folder / "x.csv", "--edges", folder / "e.npy", "--predictions", folder / "y.npy")
+    for number in range(count):
+        place = tmp_path / str(number)
+        place.mkdir()
+        with start("audit", *graph, "--out", place / "r.html", "--pairs", 20, "--cases", 1) as process:
+            is_over = assert_interrupted(process, RANDOM.uniform(0.5, 6))
+        assert len([*place.iterdir()]) in ((4,) if is_over else (0, 4))
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(30, marks=pytest.mark.slow)])
+def test_an_interrupt_of_a_job_is_one_line_and_the_job_goes_on(count: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {"features": rng.normal(size=(500, 4)), "edges": rng.integers(500, size=(2, 900)), "labels": LABELS}
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    given = [part for name in arrays for part in (f"--{name}", tmp_path / f"{name}.npy")]
+    for _ in range(count):
+        with start("scale", "run", tmp_path / "job", *given, "-k", 3, "--workers", 2) as process:
+            if assert_interrupted(process, RANDOM.uniform(1, 5)):
+                break
+
+
+LABELS = np.random.default_rng(0).integers(2, size=500)
+CLOSED = [">&-", "2>&-", ">&- 2>&-", "<&-", "<&- >&- 2>&-"]
+
+
+@pytest.mark.parametrize("closed", CLOSED)
+@pytest.mark.parametrize("command", ["--help", "info {flat}", "global {flat} -k 3", "build {out} {build}", "info nowhere"])
+def test_a_closed_stream_is_no_traceback(command: str, closed: str, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.cfe"
+    build = f"--vectors {folder / 'x.npy'} --predictions {folder / 'y.npy'}"
+    line = command.format(flat=folder / "flat.cfe", out=out, build=build)
+    done = subprocess.run(
+        f"{sys.executable} -m cfe_faiss {line} {closed}", shell=True, capture_output=True, text=True, check=False
+    )
+    expected = 2 if "nowhere" in command else 0
+    assert done.returncode == expected
+    assert len(done.stderr.splitlines()) == (expected > 0 and "2>" not in closed)
+    if "build" in command:
+        assert cfe.read_index(out).ntotal == len(np.load(folder / "x.npy"))
+
+
+@pytest.mark.parametrize("command", ["--help", "local {flat} -k 50", "global {flat} -k 9 2>&1"])
+def test_a_reader_that_leaves_early_is_no_traceback(command: str, folder: Path) -> None:
+    line = f"{sys.executable} -m cfe_faiss {command.format(flat=folder / 'flat.cfe')} | true"
+    done = subprocess.run(
+        ["bash", "-c", f"{line}; echo ${{PIPESTATUS[0]}}"], capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    assert done.stdout in ("141\n", "0\n")
