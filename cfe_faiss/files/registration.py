@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import faiss
+import numpy as np
 
 from cfe_faiss.files.footer import MAGIC
 from cfe_faiss.files.format import read_index, write_index
 from cfe_faiss.files.regular import open_regular
-from cfe_faiss.files.serialize import clone_index, deserialize_index, is_stream
+from cfe_faiss.files.serialize import clone_index, deserialize_index, is_stream, read_all
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.pre_transform import IndexEvidencePreTransform
 
@@ -31,7 +32,7 @@ def register() -> None:
     ``faiss.index_factory`` then takes the descriptions of :func:`cfe_faiss.index_factory`, with FAISS's metrics: "l2"
     by default, or ``faiss.METRIC_INNER_PRODUCT``. ``faiss.write_index``, ``faiss.read_index``, ``faiss.clone_index``,
     ``faiss.serialize_index`` and ``faiss.deserialize_index`` keep the classes of evidence indexes. All of them treat
-    other indexes as before. Further calls have no effect.
+    other indexes as before, but read a ``faiss.IOReader`` to its end. Further calls have no effect.
 
     Code that copies a function, as ``from faiss import index_factory`` does, must be imported after the call.
 
@@ -99,12 +100,14 @@ def _make_reader(stock: _Function) -> _Function:
             return stock(source, *args, **kwargs)
         if isinstance(source, str):
             return read_index(source, *args, **kwargs) if _is_ours(source) else stock(source, *args, **kwargs)
-        if isinstance(source, faiss.VectorIOReader):
-            data = faiss.vector_to_array(source.data)[source.rp :]
-            if data[-4:].tobytes() == MAGIC:
-                source.rp = source.data.size()
-                return deserialize_index(data)
-        return stock(source, *args, **kwargs)
+        if not isinstance(source, faiss.IOReader):
+            return stock(source, *args, **kwargs)
+        data = read_all(source)
+        if data.endswith(MAGIC):
+            return deserialize_index(data)
+        reader = faiss.VectorIOReader()
+        faiss.copy_array_to_vector(np.frombuffer(data, np.uint8), reader.data)
+        return stock(reader, *args, **kwargs)
 
     return read
 

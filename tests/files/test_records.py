@@ -63,7 +63,9 @@ def paths_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 REMOVED = object()
 VALUES = st.one_of(
     st.just(REMOVED),
-    st.sampled_from([None, True, False, 0, 1, -1, 2, 1 << 31, 1 << 62, 1 << 63, 10**400, 0.5, 1e308, math.nan, math.inf]),
+    st.sampled_from(
+        [None, True, False, 0, 1, -1, 2, 1 << 31, 1 << 62, 1 << 63, 10**400, 0.5, 1e308, math.nan, math.inf]
+    ),
     st.sampled_from(["", "x", "../x", "/etc/passwd", "\0", "\ud800", [], {}, [[]], [None], {"": 1}]),
     st.integers(),
     st.floats(),

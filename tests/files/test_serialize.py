@@ -14,7 +14,13 @@ from reference import clustered, quick
 import cfe_faiss as cfe
 from cfe_faiss.index.protocol import EvidenceIndex
 
-KINDS = ["IDMap2,EvidenceFlat", "EvidenceIVF9,Flat", "EvidenceIVF9x3,Flat", "EvidenceIVF9x2,SQ8", "EvidenceIVF9,PQ6,RFlat"]
+KINDS = [
+    "IDMap2,EvidenceFlat",
+    "EvidenceIVF9,Flat",
+    "EvidenceIVF9x3,Flat",
+    "EvidenceIVF9x2,SQ8",
+    "EvidenceIVF9,PQ6,RFlat",
+]
 RAW, LABELS = clustered(600, 12, 3)
 
 

@@ -318,7 +318,8 @@ def test_a_real_limit_of_memory(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["IDMap2,EvidenceFlat", "EvidenceIVF20,Flat", pytest.param("EvidenceIVF20,PQ8,RFlat", marks=pytest.mark.slow)]
+    "kind",
+    ["IDMap2,EvidenceFlat", "EvidenceIVF20,Flat", pytest.param("EvidenceIVF20,PQ8,RFlat", marks=pytest.mark.slow)],
 )
 def test_real_signals(kind: str) -> None:
     assert_survives_alone(SIGNALS, 12_000, kind)
@@ -327,7 +328,9 @@ def test_real_signals(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["IDMap2,EvidenceFlat", "EvidenceIVF20,Flat"])
 def test_real_signals_while_searching(kind: str) -> None:
     """A search raises KeyboardInterrupt only, and later searches return the same results."""
-    searches = SEARCHES if kind != "IDMap2,EvidenceFlat" else SEARCHES.replace(", recall=0.9", "").replace(", exact=True", "")
+    searches = (
+        SEARCHES if kind != "IDMap2,EvidenceFlat" else SEARCHES.replace(", recall=0.9", "").replace(", exact=True", "")
+    )
     assert_survives_alone(searches, 6000, kind)
 
 

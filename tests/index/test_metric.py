@@ -24,7 +24,13 @@ from cfe_faiss.search import blocks
 from cfe_faiss.search.derived import Derived
 
 METRICS = ["ip", "l2"]
-KINDS = ["IDMap2,EvidenceFlat", "EvidenceIVF4,Flat", "EvidenceIVF4,SQfp16", "EvidenceIVF4,SQ8", "EvidenceIVF4,PQ1,RFlat"]
+KINDS = [
+    "IDMap2,EvidenceFlat",
+    "EvidenceIVF4,Flat",
+    "EvidenceIVF4,SQfp16",
+    "EvidenceIVF4,SQ8",
+    "EvidenceIVF4,PQ1,RFlat",
+]
 # By default, indexes without codes with both metrics, and each kind of codes with one.
 PAIRS = [
     pytest.param(kind, metric, marks=[pytest.mark.slow] * (i > 1 and i % 2 == j))

@@ -148,7 +148,9 @@ def test_a_file_with_ids_in_another_order_keeps_them(tmp_path: Path) -> None:
 # --- default ids ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["IDMap2,EvidenceFlat", "EvidenceIVF6,Flat", "EvidenceIVF6x2,Flat", "EvidenceIVF6,PQ4,RFlat"])
+@pytest.mark.parametrize(
+    "kind", ["IDMap2,EvidenceFlat", "EvidenceIVF6,Flat", "EvidenceIVF6x2,Flat", "EvidenceIVF6,PQ4,RFlat"]
+)
 def test_default_ids_follow_the_largest_stored_id(kind: str, tmp_path: Path) -> None:
     index = cfe.index_factory(D, kind)
     if not index.is_trained:

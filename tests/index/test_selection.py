@@ -17,7 +17,13 @@ from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.selection import selected
 
-KINDS = ["IDMap2,EvidenceFlat", "EvidenceIVF8,Flat", "EvidenceIVF8x2,Flat", "EvidenceIVF8,SQ8", "EvidenceIVF8,PQ4,RFlat"]
+KINDS = [
+    "IDMap2,EvidenceFlat",
+    "EvidenceIVF8,Flat",
+    "EvidenceIVF8x2,Flat",
+    "EvidenceIVF8,SQ8",
+    "EvidenceIVF8,PQ4,RFlat",
+]
 N, D = 400, 8
 RAW, LABELS = clustered(N, D, 3)
 X = unit(RAW)

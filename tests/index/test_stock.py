@@ -81,7 +81,11 @@ def test_reading_waits_while_the_index_changes(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_threads_may_share_parameters(kind: str) -> None:
     index, sel = filled(kind), faiss.IDSelectorBatch(np.arange(0, N, 2))
-    shared = faiss.SearchParameters(sel=sel) if kind == "IDMap2,EvidenceFlat" else faiss.SearchParametersIVF(sel=sel, nprobe=8)
+    shared = (
+        faiss.SearchParameters(sel=sel)
+        if kind == "IDMap2,EvidenceFlat"
+        else faiss.SearchParametersIVF(sel=sel, nprobe=8)
+    )
     expected = index.search(X[:50], 5, params=shared)[1]
     assert (expected % 2 == 0).all()
     found: list[Any] = []

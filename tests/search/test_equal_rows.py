@@ -121,7 +121,7 @@ def test_stored_rows_and_pairs(kind: str, d: int, seed: int) -> None:
 def test_equal_rows_of_large_sets_are_pairs_of_a_join() -> None:
     X = near_rows(24, 0, number=700)
     labels = np.arange(len(X)) // 700
-    index = cfe.IndexEvidenceFlat(24)
+    index = cfe.IndexEvidenceIDMap2(24)
     index.add_with_labels(X, labels)
     pairs = next(cfe.evidence_pairs(index, 1.0))
     found = {*zip(pairs.source.tolist(), pairs.target.tolist(), strict=True)}
