@@ -6,7 +6,6 @@ import copy
 import os
 import threading
 from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,10 @@ from cfe_faiss.files.serialize import clone_index, deserialize_index, is_stream,
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.pre_transform import IndexEvidencePreTransform
 
-_Function = Callable[..., Any]
 _lock = threading.Lock()
-_replaced: dict[str, tuple[_Function, _Function]] = {}
-"""The function of FAISS and its replacement, by name; empty unless registered."""
+_stock: dict[str, Callable[..., Any]] = {}
+"""The functions that :func:`register` has replaced."""
+_registered = False
 
 
 def register() -> None:
@@ -44,97 +43,71 @@ def register() -> None:
     IndexEvidenceIVF(d=8, nlist=16, partitions=1, nprobe=16, metric='ip', ntotal=0)
     >>> cfe.unregister()
     """
+    global _registered
     with _lock:
-        if _replaced:
-            return
-        for name, make in _MAKERS.items():
-            stock = getattr(faiss, name)
-            replacement = wraps(stock)(make(stock))
-            _replaced[name] = stock, replacement
-            setattr(faiss, name, replacement)
+        for name, replacement in _REPLACEMENTS.items():
+            current = getattr(faiss, name)
+            if current is not replacement:
+                _stock[name] = current
+                setattr(faiss, name, replacement)
+        _registered = True
 
 
 def unregister() -> None:
     """Undo :func:`register`. A function that other code has replaced since then stays, and copies are FAISS's again."""
+    global _registered
     with _lock:
-        for name, (stock, replacement) in _replaced.items():
+        for name, replacement in _REPLACEMENTS.items():
             if getattr(faiss, name) is replacement:
-                setattr(faiss, name, stock)
-        _replaced.clear()
+                setattr(faiss, name, _stock[name])
+        _registered = False
 
 
 def _is_evidence(index: Any) -> bool:
-    return bool(_replaced) and (hasattr(type(index), "answer_on") or isinstance(index, IndexEvidencePreTransform))
+    return _registered and (hasattr(type(index), "answer_on") or isinstance(index, IndexEvidencePreTransform))
 
 
-def _make_factory(stock: _Function) -> _Function:
-    def factory(*args: Any, **kwargs: Any) -> Any:
-        description = args[1] if len(args) > 1 else kwargs.get("description")
-        if not _replaced or not isinstance(description, str) or "Evidence" not in description:
-            return stock(*args, **kwargs)
-        return _evidence_factory(*args, **kwargs)
-
-    return factory
+def _make(d: int, description: Any, metric: int = faiss.METRIC_L2, *args: Any, **kwargs: Any) -> Any:
+    if _registered and isinstance(description, str) and "Evidence" in description:
+        return index_factory(d, description, metric, *args, **kwargs)
+    return _stock["index_factory"](d, description, metric, *args, **kwargs)
 
 
-def _evidence_factory(d: int, description: str, metric: Any = faiss.METRIC_L2) -> Any:
-    return index_factory(d, description, metric)
-
-
-def _make_writer(stock: _Function) -> _Function:
-    def write(index: Any, *args: Any, **kwargs: Any) -> Any:
-        return _write_evidence(index, *args, **kwargs) if _is_evidence(index) else stock(index, *args, **kwargs)
-
-    return write
-
-
-def _write_evidence(index: Any, target: Any, io_flags: int = 0) -> None:
+def _write(index: Any, target: Any, io_flags: int = 0) -> None:
+    if not _is_evidence(index):
+        _stock["write_index"](index, target, io_flags)
+        return
     if io_flags != 0:
         raise ValueError(f"io_flags must be 0 for {type(index).__name__}, got {io_flags:#x}")
     write_index(index, target, overwrite=not is_stream(target, "write"))  # FAISS replaces any file
 
 
-def _make_reader(stock: _Function) -> _Function:
-    def read(source: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _replaced:
-            return stock(source, *args, **kwargs)
-        if isinstance(source, str):
-            return read_index(source, *args, **kwargs) if _is_ours(source) else stock(source, *args, **kwargs)
-        if not isinstance(source, faiss.IOReader):
-            return stock(source, *args, **kwargs)
+def _read(source: Any, io_flags: int = 0) -> Any:
+    if _registered and isinstance(source, str) and _has_footer(source):
+        return read_index(source, io_flags)
+    if _registered and isinstance(source, faiss.IOReader):
         data = read_all(source)
         if data.endswith(MAGIC):
             return deserialize_index(data)
-        reader = faiss.VectorIOReader()
-        faiss.copy_array_to_vector(np.frombuffer(data, np.uint8), reader.data)
-        return stock(reader, *args, **kwargs)
-
-    return read
+        source = faiss.VectorIOReader()
+        faiss.copy_array_to_vector(np.frombuffer(data, np.uint8), source.data)
+    return _stock["read_index"](source, io_flags)
 
 
-def _is_ours(path: str) -> bool:
+def _has_footer(path: str) -> bool:
     """Return whether a regular file ends as the file of an evidence index."""
     try:
         with open_regular(Path(path)) as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - len(MAGIC)))
+            file.seek(-len(MAGIC), os.SEEK_END)
             return file.read() == MAGIC
     except (OSError, ValueError):  # FAISS names the problem
         return False
 
 
-def _make_clone(stock: _Function) -> _Function:
-    def clone(index: Any) -> Any:
-        if not _is_evidence(index):
-            return stock(index)
-        return copy.deepcopy(index) if isinstance(index, IndexEvidencePreTransform) else clone_index(index)
-
-    return clone
+def _clone(index: Any) -> Any:
+    if not _is_evidence(index):
+        return _stock["clone_index"](index)
+    return copy.deepcopy(index) if isinstance(index, IndexEvidencePreTransform) else clone_index(index)
 
 
-_MAKERS = {
-    "index_factory": _make_factory,
-    "write_index": _make_writer,
-    "read_index": _make_reader,
-    "clone_index": _make_clone,
-}
+_REPLACEMENTS = {"index_factory": _make, "write_index": _write, "read_index": _read, "clone_index": _clone}

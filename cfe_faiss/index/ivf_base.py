@@ -267,8 +267,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         self.quantizer = quantizer
         self._centroids = centroids
         self.referenced_objects = [quantizer]
-        replaced.reset()
-        replaced.codes.owned_data.swap(faiss.UInt8Vector())
+        empty = steps_of.flat_index(self.d, self.metric_type)
+        call_steps(steps_of.swapping_vectors(replaced, empty), [])
 
     def routes(self) -> Routes:
         """Return the class centroids of the lists, which rank lists for a query; valid until the index changes."""

@@ -6,7 +6,7 @@ of steps (function, arguments) with the compiled functions. The core runs it wit
 
 import ctypes
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from operator import attrgetter
 from types import SimpleNamespace
@@ -21,40 +21,19 @@ from cfe_faiss.base.arrays import Bytes, Floats, Ints
 Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
 SUPPORTED = "faiss-cpu>=1.13,<1.16"
-_NAMES = (
-    "DirectMap_add_single_id",
-    "Float32Vector_swap",
-    "IndexFlatCodes_code_size_get",
-    "IndexFlatCodes_codes_get",
-    "IndexFlatCodes_codes_set",
-    "IndexFlatCodes_permute_entries",
-    "IndexFlat_get_xb",
-    "IndexIDMap2_add_with_ids",
-    "IndexIDMap2_construct_rev_map",
-    "IndexIVFInterface_nprobe_get",
-    "IndexIVF_replace_invlists",
-    "IndexIVF_set_direct_map_type",
-    "Index_add",
-    "Index_is_trained_set",
-    "Index_ntotal_get",
-    "Index_ntotal_set",
-    "Index_remove_ids",
-    "Index_reset",
-    "Int64Vector_data",
-    "Int64Vector_resize",
-    "Int64Vector_size",
-    "Int64Vector_swap",
-    "InvertedLists_get_codes",
-    "InvertedLists_get_ids",
-    "InvertedLists_list_size",
-    "InvertedLists_resize",
-    "Level1Quantizer_nlist_set",
-    "MaybeOwnedVectorUInt8_resize",
-    "UInt8Vector_swap",
-)
+_NAMES = """
+    DirectMap_add_single_id Float32Vector_swap IndexFlatCodes_code_size_get IndexFlatCodes_codes_get
+    IndexFlatCodes_codes_set IndexFlatCodes_permute_entries IndexFlat_get_xb
+    IndexIDMap2_add_with_ids IndexIDMap2_construct_rev_map IndexIVFInterface_nprobe_get
+    IndexIVF_replace_invlists IndexIVF_set_direct_map_type Index_add Index_is_trained_set
+    Index_ntotal_get Index_ntotal_set Index_remove_ids Index_reset Int64Vector_data
+    Int64Vector_resize Int64Vector_size Int64Vector_swap InvertedLists_get_codes
+    InvertedLists_get_ids InvertedLists_list_size InvertedLists_resize Level1Quantizer_nlist_set
+    MaybeOwnedVectorUInt8_resize UInt8Vector_swap
+"""
 
 
-def compiled_functions(names: tuple[str, ...]) -> Any:
+def compiled_functions(names: Sequence[str]) -> Any:
     """Return a namespace of functions of FAISS's compiled module; raise ImportError if one is missing."""
     module = sys.modules[faiss.IndexIVF.__module__]
     compiled: Any = getattr(module, "_" + module.__name__.rpartition(".")[2], None)
@@ -64,14 +43,16 @@ def compiled_functions(names: tuple[str, ...]) -> Any:
             f"cfe_faiss needs {missing[0]} of FAISS's compiled module, which FAISS {faiss.__version__} does not have: "
             f"install {SUPPORTED}"
         )
-    return SimpleNamespace(path=compiled.__file__, **{name: getattr(compiled, name) for name in names})
+    return SimpleNamespace(**{name: getattr(compiled, name) for name in (*names, "__file__")})
 
 
-raw = compiled_functions(_NAMES)
+raw = compiled_functions(_NAMES.split())
 
 
-clone_stock, read_stock, write_stock = faiss.clone_index, faiss.read_index, faiss.write_index
-"""Functions of FAISS, which ``cfe_faiss.register`` replaces in ``faiss``."""
+# FAISS's functions, which `cfe_faiss.register` replaces in `faiss`.
+clone_stock = faiss.clone_index
+read_stock = faiss.read_index
+write_stock = faiss.write_index
 stock_factory = faiss.index_factory
 
 
@@ -93,7 +74,7 @@ def stock_from(data: Bytes) -> Any:
 def interrupt_lock() -> int:
     """Return the address of the lock that FAISS holds while it asks Python for interrupts; 0 if FAISS hides it."""
     try:
-        lock = ctypes.c_char.in_dll(ctypes.CDLL(raw.path), "_ZN5faiss17InterruptCallback4lockE")
+        lock = ctypes.c_char.in_dll(ctypes.CDLL(raw.__file__), "_ZN5faiss17InterruptCallback4lockE")
     except (OSError, ValueError):
         return 0
     return ctypes.addressof(lock)
