@@ -393,7 +393,7 @@ for index in (cfe.IndexEvidenceIDMap2(8), cfe.IndexEvidenceIVF(8, 5), cfe.index_
     index.add_with_labels(X[:10], labels[:10], np.arange(10))
 
 x = torch.from_numpy(X)
-for kind in ("EvidenceFlat", "EvidenceIVF5,Flat", "EvidenceIVF5,SQ8", "EvidenceIVF5,PQ4,RFlat"):
+for kind in ("IDMap2,EvidenceFlat", "EvidenceIVF5,Flat", "EvidenceIVF5,SQ8", "EvidenceIVF5,PQ4,RFlat"):
     index = cfe.index_factory(8, kind)
     if not index.is_trained:
         index.train(x)
