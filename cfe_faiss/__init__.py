@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from cfe_faiss.graph.updates import KSVectors
     from cfe_faiss.neighbors import EvidenceNeighbors
     from cfe_faiss.store import EvidenceStore
-    from cfe_faiss.tuning import Tuning, tune
 
 __version__ = "0.2.0"
 
@@ -57,7 +56,6 @@ __all__ = [
     "InputWarning",
     "KSVectors",
     "Pairs",
-    "Tuning",
     "__version__",
     "clone_index",
     "deserialize_index",
@@ -73,7 +71,6 @@ __all__ = [
     "register",
     "serialize_index",
     "show_versions",
-    "tune",
     "unregister",
     "verify_index",
     "write_index",
@@ -85,10 +82,8 @@ _LOADED_AT_FIRST_USE = {
     "EvidenceStore": "store",
     "InputWarning": "finder",
     "KSVectors": "graph.updates",
-    "Tuning": "tuning",
     "metapath_graph": "graph.metapath",
     "show_versions": "base.versions",
-    "tune": "tuning",
 }
 _MODULES = "audit", "datasets", "mining", "models", "scale"
 

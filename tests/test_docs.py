@@ -257,7 +257,7 @@ def test_help_has_60_lines_at_most(module: str) -> None:
     assert {full: count for full, count in lines.items() if count > 60} == {}
 
 
-@pytest.mark.parametrize("name", ["EvidenceFinder.from_data", "IndexEvidenceIVF.search_evidence", "ks_vectors", "tune"])
+@pytest.mark.parametrize("name", ["EvidenceFinder.from_data", "IndexEvidenceIVF.search_evidence", "ks_vectors"])
 def test_help_names_unions(name: str) -> None:
     text = pydoc.render_doc(f"cfe_faiss.{name}", renderer=pydoc.plaintext)
     assert "ArrayLike" in text

@@ -58,6 +58,8 @@ def ignore_interrupts() -> None:
     """Ignore interrupts while the interpreter of the command ends."""
     if signal.getsignal(signal.SIGINT) is _interrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # Python ends by the signal after KeyboardInterrupt has left an evaluated text, until another one is evaluated.
+        eval("0")
 
 
 def _interrupt(*_: object) -> None:

@@ -34,15 +34,14 @@ def refuse(arguments: argparse.Namespace, names: Sequence[str], where: str) -> N
 
 @dataclass(frozen=True)
 class Names:
-    """The users' names of nodes and classes, and the true class of each node, (n,), if they are known."""
+    """The users' names of nodes and classes."""
 
     ids: Ids | None
     classes: tuple[str, ...] = ()
-    truth: NDArray[np.int64] | None = None
 
     @classmethod
     def read(cls, arguments: argparse.Namespace, index: EvidenceIndex) -> "Names":
-        """Read the names and true classes of an index from the files that it was built from.
+        """Read the names of an index from the files that it was built from.
 
         Raises
         ------
@@ -62,14 +61,14 @@ class Names:
             )
         if arguments.predictions is None:
             return cls(ids)
-        found = read_classes(arguments.predictions, arguments.truth, ids)
+        found = read_classes(arguments.predictions, None, ids)
         other = int((found.labels[members.ids] != members.labels).sum())
         if other:
             raise ValueError(
                 f"--predictions must be what the index was built from, got another class for {other:,} of "
                 f"{len(members.ids):,} nodes"
             )
-        return cls(ids, found.names, found.y)
+        return cls(ids, found.names)
 
     def nodes(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
         """Return the names of nodes, or their numbers."""
@@ -115,16 +114,12 @@ def check_files(arguments: argparse.Namespace) -> None:
 
     That is an input, a file of another program, a folder in place of a file, or a file in a folder that is missing.
     """
-    outputs: dict[bool, list[Path]] = {False: [], True: []}
-    for name in arguments.outputs:
-        path = getattr(arguments, name)
-        if path is not None:
-            outputs[arguments.tags[name]["output"] == "folder"].append(path)
-    files, folders = outputs[False], outputs[True]
-    for path in files:
-        if not path.parent.is_dir():
+    outputs = [path for name in arguments.outputs if (path := getattr(arguments, name)) is not None]
+    folders = [getattr(arguments, name) for name in arguments.outputs if arguments.tags[name]["output"] == "folder"]
+    for path in outputs:
+        if path not in folders and not path.parent.is_dir():
             raise FileNotFoundError(f"{path.parent}: there is no such folder to write {path.name} in")
-    check_outputs(files, inputs_of(arguments), overwrite=arguments.overwrite, folders=folders)
+    check_outputs(outputs, inputs_of(arguments), overwrite=arguments.overwrite, folders=folders)
 
 
 def inputs_of(arguments: argparse.Namespace) -> list[Path]:
@@ -190,7 +185,7 @@ def class_number(names: Sequence[str], option: str, text: str) -> int:
     return int(class_numbers(option, given, names, len(names))[0])
 
 
-def read_case(arguments: argparse.Namespace, *, predict: bool = True, encode: bool = True) -> Case:
+def read_case(arguments: argparse.Namespace, *, predict: bool = True) -> Case:
     """Read a data set or own files, and train the model of the options if there are no predictions.
 
     Parameters
@@ -199,14 +194,10 @@ def read_case(arguments: argparse.Namespace, *, predict: bool = True, encode: bo
         With ``dataset`` or ``features``, and the options of both.
     predict
         Whether predicted classes are needed.
-    encode
-        Whether own files need features to compare by if no model is trained.
     """
     as_count("seed", arguments.seed, 0)
-    if arguments.dataset is not None:
-        case = _of_dataset(arguments, predict)
-    else:
-        case = _of_files(arguments, predict=predict, encode=encode)
+    read = _of_files if arguments.dataset is None else _of_dataset
+    case = read(arguments, predict)
     name = arguments.model or ("gcn" if arguments.dataset is not None else "")
     if not predict or not name or case.predicted is not None:
         return case
@@ -224,7 +215,7 @@ def _of_dataset(arguments: argparse.Namespace, predict: bool) -> Case:
     return Case(data, labels, data, Ids.of_rows(len(data.x)))
 
 
-def _of_files(arguments: argparse.Namespace, *, predict: bool, encode: bool) -> Case:
+def _of_files(arguments: argparse.Namespace, predict: bool) -> Case:
     name = arguments.model
     if predict and not name and arguments.predictions is None:
         raise ValueError("--features needs --predictions, or --model with --truth to train one")
@@ -232,10 +223,8 @@ def _of_files(arguments: argparse.Namespace, *, predict: bool, encode: bool) -> 
         raise ValueError("--features needs --edges or --neighbours")
     if name and arguments.truth is None:
         raise ValueError("--features needs --truth")
-    if not encode and not name:
-        refuse(arguments, ("edges", "neighbours", "missing", "as_is"), "without --model")
     files: OwnFiles = call(OwnFiles, arguments)
-    data = read_own(files, encode=encode or bool(name))
+    data = read_own(files)
     if data.edge_index is not None and is_table(arguments.features):  # the finder checks a table without a graph
         truth = None if data.y is None else data.y.astype(np.int32)
         sensitive = [data.attributes.known("--sensitive", name) for name in arguments.sensitive or ()]

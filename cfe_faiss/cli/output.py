@@ -17,7 +17,7 @@ from cfe_faiss.base.tables import csv_text
 from cfe_faiss.base.text import format_similarity
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 Columns: TypeAlias = dict[str, NDArray[Any]]
 
@@ -73,22 +73,6 @@ def write(columns: Columns, style: str | None) -> None:
         widths = [_width(name, values) for name, values in columns.items()]
         sys.stdout.write(_align(tuple(columns), widths))
         sys.stdout.writelines(_align(row, widths) for row in _rows(columns, _show))
-
-
-def write_frame(frame: "pd.DataFrame", style: str | None, main: Sequence[str] = ()) -> None:
-    """Write a DataFrame as :func:`write` does; on a terminal only its ``main`` columns, if there are any."""
-    names = list(frame.columns)
-    if main and style is None and sys.stdout.isatty():
-        names = [name for name in main if name in names]
-        if len(names) < len(frame.columns):
-            note(f"{len(names)} of {len(frame.columns)} columns; --csv or --json writes all of them")
-    write({str(name): _values(frame[name]) for name in names}, style)
-
-
-def _values(series: "pd.Series[Any]") -> NDArray[Any]:
-    plain = isinstance(series.dtype, np.dtype) and series.dtype.kind in "iufb"
-    values: NDArray[Any] = series.to_numpy() if plain else series.astype(object).where(series.notna(), None).to_numpy()
-    return values
 
 
 def _rows(columns: Columns, fields: Callable[[str, NDArray[Any]], list[Any]]) -> Iterator[tuple[Any, ...]]:

@@ -1,7 +1,7 @@
 """Atomic file writes: files appear under their names when all are complete. A killed writer leaves no partial file."""
 
+import glob
 import os
-import re
 import secrets
 import shutil
 import stat
@@ -41,12 +41,9 @@ class _Output:
     @classmethod
     def of(cls, target: Path) -> "_Output":
         place = Path(os.path.realpath(target))
-        names = (f".{_prefix(place)}.{secrets.token_hex(8)}.tmp" for _ in range(2))
-        return cls(target, place, *map(place.with_name, names))
-
-
-def _prefix(place: Path) -> str:
-    return os.fsdecode(os.fsencode(place.name)[:_PREFIX_BYTES])
+        prefix = os.fsdecode(os.fsencode(place.name)[:_PREFIX_BYTES])
+        temporary, backup = (place.with_name(f".{prefix}.{secrets.token_hex(8)}.tmp") for _ in range(2))
+        return cls(target, place, temporary, backup)
 
 
 @contextmanager
@@ -84,7 +81,7 @@ def new_files(targets: Sequence[Path], *, overwrite: bool, like: Path | None = N
     outputs = [_Output.of(target) for target in targets]
     for output in outputs:
         check_owner(output.target, overwrite=overwrite)
-        _remove_stale(output.place)
+        _remove_stale(output)
     # Twice: an interrupt may come between the end of the block and the first removal.
     with _removing_temporary(outputs), _removing_temporary(outputs), ExitStack() as stack:
         files = [stack.enter_context(_open(output, like)) for output in outputs]
@@ -131,37 +128,26 @@ def _naming(target: Path, problem: str = "") -> Iterator[None]:
 
 def _open(output: _Output, like: Path | None) -> BinaryIO:
     """Return a new file with the mode of the one that it replaces, which is locked while it is open."""
-    replaced = next((path for path in (output.place, like) if path is not None and path.exists()), None)
-    status = None if replaced is None else replaced.stat()
-    mode = 0o666 if status is None else stat.S_IMODE(status.st_mode)
-    with _naming(output.target, "cannot write into the folder of the file: "):
-        descriptor = _open_unnamed(output.place.parent, mode)
-        if descriptor is None:
+    status = next((path.stat() for path in (output.place, like) if path is not None and path.exists()), None)
+    mode = 0o666 if status is None else stat.S_IMODE(status.st_mode) & 0o777
+    descriptor = -1
+    if hasattr(os, "O_TMPFILE") and _FILES.is_dir():
+        with suppress(OSError):  # some file systems do not support unnamed files
+            descriptor = os.open(output.place.parent, os.O_TMPFILE | os.O_RDWR, mode)
+    if descriptor < 0:
+        with _naming(output.target, "cannot write into the folder of the file: "):
             descriptor = os.open(output.temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode)
-    with suppress(OSError):  # some file systems do not support locks
+    with suppress(OSError):  # some do not support locks
         lock(descriptor, wait=False)
     if status is not None:
-        _keep_access(descriptor, status)
+        for change, values in (
+            (os.fchown, (status.st_uid, -1)),
+            (os.fchown, (-1, status.st_gid)),
+            (os.fchmod, (mode,)),
+        ):
+            with suppress(OSError):  # as far as the system permits it
+                change(descriptor, *values)
     return os.fdopen(descriptor, "w+b")
-
-
-def _open_unnamed(folder: Path, mode: int) -> int | None:
-    """Return the descriptor of an unnamed file in a folder, or None if the system does not support these."""
-    if not hasattr(os, "O_TMPFILE") or not _FILES.is_dir():
-        return None
-    try:
-        return os.open(folder, os.O_TMPFILE | os.O_RDWR, mode)
-    except OSError:
-        return None
-
-
-def _keep_access(descriptor: int, status: os.stat_result) -> None:
-    """Give a file the owner, the group and the mode of another one, as far as the system permits it."""
-    for owner, group in ((status.st_uid, -1), (-1, status.st_gid)):
-        with suppress(OSError):
-            os.fchown(descriptor, owner, group)
-    with suppress(OSError):
-        os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & 0o777)
 
 
 def _complete(file: BinaryIO, output: _Output) -> None:
@@ -169,17 +155,14 @@ def _complete(file: BinaryIO, output: _Output) -> None:
     with _naming(output.target):
         file.flush()
         os.fsync(file.fileno())
-        if not output.temporary.exists():
-            _give_name(file, output.temporary)
-
-
-def _give_name(file: BinaryIO, name: Path) -> None:
-    folder = os.open(name.parent, os.O_RDONLY)
-    try:
-        # With a folder descriptor, Python calls linkat, which follows the symbolic link of the open file.
-        os.link(_FILES / str(file.fileno()), name, src_dir_fd=folder, follow_symlinks=True)
-    finally:
-        os.close(folder)
+        if output.temporary.exists():
+            return
+        folder = os.open(output.temporary.parent, os.O_RDONLY)
+        try:
+            # With a folder descriptor, Python calls linkat, which follows the symbolic link of the open file.
+            os.link(_FILES / str(file.fileno()), output.temporary, src_dir_fd=folder, follow_symlinks=True)
+        finally:
+            os.close(folder)
 
 
 def _rename(outputs: Sequence[_Output]) -> None:
@@ -187,31 +170,25 @@ def _rename(outputs: Sequence[_Output]) -> None:
     replaced = [output for output in outputs if len(outputs) > 1 and output.place.exists()]
     for output in replaced:
         with _naming(output.target):
-            _back_up(output)
+            try:
+                os.link(output.place, output.backup)
+            except OSError:  # the file system has no hard links
+                shutil.copy2(output.place, output.backup)
     try:
         call_steps([(os.replace, (output.temporary, output.place)) for output in outputs], [])
     except OSError as error:
         moved = [output for output in outputs if not output.temporary.exists()]
         back = [(os.replace, (output.backup, output.place)) for output in moved if output in replaced]
         call_steps(back + [(os.unlink, (output.place,)) for output in moved if output not in replaced], [])
-        failed = outputs[len(moved)]
-        raise OSError(error.errno, error.strerror, str(failed.target)) from error
+        raise OSError(error.errno, error.strerror, str(outputs[len(moved)].target)) from error
 
 
-def _back_up(output: _Output) -> None:
-    try:
-        os.link(output.place, output.backup)
-    except OSError:  # the file system has no hard links, or the file is another user's
-        shutil.copy2(output.place, output.backup)
-
-
-def _remove_stale(place: Path) -> None:
+def _remove_stale(output: _Output) -> None:
     """Remove temporary files of writers whose process has ended: their locks are free."""
-    pattern = re.compile(rf"\.{re.escape(_prefix(place))}\.[0-9a-f]{{16}}\.tmp")
+    prefix = output.temporary.name[: -len("0123456789abcdef.tmp")]
     with suppress(OSError):
-        for path in list(place.parent.iterdir()):
-            if pattern.fullmatch(path.name):
-                _remove_if_stale(path)
+        for path in [*output.place.parent.glob(f"{glob.escape(prefix)}{'[0-9a-f]' * 16}.tmp")]:
+            _remove_if_stale(path)
 
 
 def _remove_if_stale(path: Path) -> None:

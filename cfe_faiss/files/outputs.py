@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path, PurePath
 
@@ -32,14 +32,14 @@ def check_outputs(
     *,
     overwrite: bool = False,
     origins: Iterable[Path] = (),
-    folders: Iterable[Path] = (),
+    folders: Collection[Path] = (),
 ) -> None:
     """Raise ValueError if writing an output would destroy a user's file.
 
     Parameters
     ----------
     outputs
-        Files to write.
+        Files and folders to write.
     inputs
         Files and folders that the same call reads. Hard links and symbolic links are resolved.
     overwrite
@@ -48,20 +48,19 @@ def check_outputs(
         Files that the written object was read from or written to before. They may be mapped: the new file replaces the
         old one, which stays readable through its map.
     folders
-        Folders to write files into.
+        Outputs that may be folders.
 
     Raises
     ------
     IsADirectoryError
         If an output is a folder.
     """
-    folders = [*folders]
-    outputs, inputs = ([path for path in paths if path.exists()] for paths in ([*outputs, *folders], inputs))
+    outputs, inputs = ([path for path in paths if path.exists()] for paths in (outputs, inputs))
     for output in outputs:
         source = next((source for source in inputs if output.samefile(source)), None)
         if source is not None:
             raise ValueError(f"{output} is an input of this call ({source}): choose another output")
-        if not (output in folders and output.is_dir()):
+        if output not in folders or not output.is_dir():
             check_owner(output, overwrite=overwrite)
     check_not_mapped(output for output in outputs if not is_one_of(output, origins))
 

@@ -14,7 +14,6 @@ from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import path_within
 from cfe_faiss.files.regular import open_regular
 
-_MOST_BYTES = 1 << 28
 LARGEST = 1 << 62
 """Largest number of rows, bytes or vectors in a record."""
 
@@ -36,7 +35,7 @@ class Field:
 
 
 Form = Field | dict[str, Any] | list[Any]
-"""Form of a value: a field, a list of one form, or a mapping by names, of which those with a final "?" may be missing."""
+"""Form of a value: a field, a list of one form, or a mapping by names, of which those with a final "?" are optional."""
 
 
 def integer(low: int, high: int = LARGEST) -> Field:
@@ -67,6 +66,7 @@ def optional(field: Field) -> Field:
 
 
 CHECKSUM = integer(0, (1 << 32) - 1)
+_SIZE = integer(0, 1 << 28)
 ANY_LIST = Field("a list", lambda value: isinstance(value, list))
 ANY_MAPPING = Field("a mapping", lambda value: isinstance(value, dict))
 
@@ -93,19 +93,11 @@ def check(value: Any, form: Form, name: str = "") -> None:
             check(part, inner, f"{start}{field}")
 
 
-def parse_json(content: bytes) -> Any:
-    """Return the value of a JSON text; ValueError for other texts."""
-    try:
-        return json.loads(content)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-
-
 @contextmanager
 def _naming(problem: str) -> Iterator[None]:
     try:
         yield
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{problem}: {error}") from error
 
 
@@ -140,10 +132,8 @@ class Record:
         """
         path = path_within(folder, self.name, f"the folder {folder}")
         with open_regular(path) as file, _naming(f"{path} is damaged"):
-            size = file.seek(0, os.SEEK_END)
-            check(size, integer(0, _MOST_BYTES), "its size")
-            file.seek(0)
-            record: dict[str, Any] = parse_json(file.read())
+            check(os.fstat(file.fileno()).st_size, _SIZE, "its size")
+            record: dict[str, Any] = json.loads(file.read())
             check(record, ANY_MAPPING)
             head = {"format": one_of([self.kind]), "version": integer(0)}
             for name, field in head.items():
@@ -161,6 +151,6 @@ class Record:
         encoded = json.dumps({"format": self.kind, "version": version, **content}, indent=1).encode()
         with _naming(f"{path} cannot be written"):
             check(content, self.forms[version])
-            check(len(encoded), integer(0, _MOST_BYTES), "its size")
+            check(len(encoded), _SIZE, "its size")
         with new_file(path, overwrite=True, like=like) as file:
             file.write(encoded)

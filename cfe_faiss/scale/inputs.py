@@ -21,7 +21,7 @@ from cfe_faiss.base.extras import extra
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.records import LARGEST, Record, integer, number, one_of, optional, text
 from cfe_faiss.files.regular import open_regular
-from cfe_faiss.scale.manifest import SPECIFICATION, Manifest, digest_of, path_of_stage, size_fault
+from cfe_faiss.scale.manifest import DONE, SPECIFICATION, digest_of, path_of_stage, size_fault
 
 _BLOCK = 1 << 24  # bytes in one write, about
 
@@ -184,10 +184,10 @@ _INPUTS = {"features": _INPUT, "labels": _INPUT, **dict.fromkeys(_ARRAYS, _INPUT
 _RECORD = Record(SPECIFICATION, "cfe_faiss job", {_VERSION: {"settings": _SETTINGS, "inputs": _INPUTS}})
 
 
-def write_specification(folder: Path, settings: Settings, inputs: Mapping[str, Input]) -> None:
+def write_job(folder: Path, settings: Settings, inputs: Mapping[str, Input]) -> None:
     """Make a job in a folder; ValueError if a setting is out of its range."""
     given = {name: asdict(source) for name, source in inputs.items()}
-    Manifest.clear(folder)
+    (folder / DONE).unlink(missing_ok=True)  # left by another job
     _RECORD.write(folder, _VERSION, {"settings": asdict(settings), "inputs": given})
 
 
@@ -197,7 +197,9 @@ def read_specification(folder: Path) -> tuple[Settings, dict[str, Input]]:
     inputs = {name: Input(**fields) for name, fields in content["inputs"].items()}
     if inputs.keys() - {"features", "labels", "edge_weight"} not in ({"edges"}, {"indptr", "indices"}):
         found = sorted(inputs)
-        raise ValueError(f"{folder / SPECIFICATION} is damaged: inputs must name edges, or indptr and indices, got {found}")
+        raise ValueError(
+            f"{folder / SPECIFICATION} is damaged: inputs must name edges, or indptr and indices, got {found}"
+        )
     return Settings(**content["settings"]), inputs
 
 

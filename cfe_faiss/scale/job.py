@@ -21,15 +21,7 @@ from cfe_faiss.files.regular import alone_in
 from cfe_faiss.index.ivf_base import automatic_nlist
 from cfe_faiss.pairs import Pairs
 from cfe_faiss.scale import graph_stages, index_stages, pair_stages
-from cfe_faiss.scale.inputs import (
-    Input,
-    Settings,
-    Source,
-    paths_of,
-    read_specification,
-    store_input,
-    write_specification,
-)
+from cfe_faiss.scale.inputs import Input, Settings, Source, paths_of, read_specification, store_input, write_job
 from cfe_faiss.scale.manifest import Finished, Manifest
 from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 from cfe_faiss.scale.shards import INDEX
@@ -505,7 +497,7 @@ def _open_or_create(
     Automatic settings are not compared: another version may have chosen them otherwise.
     """
     if not Manifest.exists(folder):
-        write_specification(folder, settings, inputs)
+        write_job(folder, settings, inputs)
     own_settings, own_inputs = read_specification(folder)
     for name, value in asdict(own_settings).items():
         if name not in automatic and getattr(settings, name) != value:

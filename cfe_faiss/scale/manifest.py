@@ -17,11 +17,11 @@ from typing import Any, cast
 
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import is_ours, path_within
-from cfe_faiss.files.records import ANY_MAPPING, CHECKSUM, check, integer, number, parse_json, text
+from cfe_faiss.files.records import ANY_MAPPING, CHECKSUM, check, integer, number, text
 from cfe_faiss.files.regular import checksum, lock, open_regular
 
 SPECIFICATION = "job.json"
-_DONE, _LOCK = "done.jsonl", ".lock"
+DONE, _LOCK = "done.jsonl", ".lock"
 _FOLDERS = re.compile(r"sort|graph|step-\d+|vectors|train|assign|place|index|evidence|groups|sketch|pairs|top|above")
 _NATURAL = integer(0)
 _RESULT = {f"{name}?": _NATURAL for name in ("edges", "vectors", "nodes", "rows", "pairs")}
@@ -92,10 +92,10 @@ class Finished:
     def parse(cls, folder: Path, line: bytes, source: str) -> "Finished":
         """Return the task of a line of ``done.jsonl``; ``source`` names the line in errors."""
         try:
-            entry = parse_json(line)
+            entry = json.loads(line)
             check(entry, _LINE)
             check(entry["result"], _RESULTS.get(entry["stage"], _RESULT), "result")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{source} is damaged: {error}. Remove the line, and its task is done again") from error
         files = tuple(WrittenFile(**file) for file in entry.pop("files"))
         for file in files:
@@ -142,15 +142,8 @@ class Manifest:
         self.finished: dict[Key, Finished] = {}
         content = _done_lines(folder)
         for place, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), 1):
-            finished = Finished.parse(folder, line, f"line {place} of {folder / _DONE}")
+            finished = Finished.parse(folder, line, f"line {place} of {folder / DONE}")
             self.finished[finished.stage, finished.block] = finished
-
-    # --- folder -------------------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def clear(folder: Path) -> None:
-        """Remove what another job, which is no more, left of its finished tasks."""
-        (folder / _DONE).unlink(missing_ok=True)
 
     @staticmethod
     def exists(folder: Path) -> bool:
@@ -162,7 +155,7 @@ class Manifest:
         """Raise ValueError if a new job in a folder would replace inputs or files of others."""
         if cls.exists(folder) or not folder.is_dir():
             return
-        taken = [path for path in folder.iterdir() if re.fullmatch(rf"{SPECIFICATION}|{_DONE}", path.name)]
+        taken = [path for path in folder.iterdir() if re.fullmatch(rf"{SPECIFICATION}|{DONE}", path.name)]
         taken += [path for path in folder.iterdir() if _FOLDERS.fullmatch(path.name)]
         for path in inputs:
             if {path, *path.parents} & set(taken):
@@ -176,7 +169,7 @@ class Manifest:
 
     def enter(self, finished: Finished) -> None:
         """Append a finished task, and sync the file before returning."""
-        with (self.folder / _DONE).open("ab") as file:
+        with (self.folder / DONE).open("ab") as file:
             file.write(finished.line())
             file.flush()
             os.fsync(file.fileno())
@@ -186,7 +179,7 @@ class Manifest:
         """Drop finished tasks whose files are lost or damaged."""
         gone = set(tasks)
         self.finished = {key: finished for key, finished in self.finished.items() if key not in gone}
-        with new_file(self.folder / _DONE, overwrite=True) as file:
+        with new_file(self.folder / DONE, overwrite=True) as file:
             file.writelines(finished.line() for finished in self.finished.values())
 
     def of_stage(self, stage: str) -> list[Finished]:
@@ -233,7 +226,7 @@ def path_of_stage(folder: Path, name: object, source: str) -> Path:
 
 
 def _done_lines(folder: Path) -> bytes:
-    path = path_within(folder, _DONE, f"the job in {folder}")
+    path = path_within(folder, DONE, f"the job in {folder}")
     if not path.exists():
         return b""
     with open_regular(path) as file:

@@ -5,8 +5,7 @@ can open a single shard. Opened together, the shards are one mapped index.
 """
 
 import os
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -19,18 +18,14 @@ from cfe_faiss._native import FaissLists, ReadWriteLock, Table, call_steps
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.files.new_file import sync_folder
-from cfe_faiss.index.base import checked_update
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
-from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import id_map
 from cfe_faiss.rows.faiss_functions import Step, get_list_functions, pointer_to, replacing_lists, setting, total
 from cfe_faiss.rows.label_keys import LabelEncoder
-from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.scale import shards as shard_files
-from cfe_faiss.scale.shards import Rows, Shards
+from cfe_faiss.scale.shards import Relabelling, Shards
 from cfe_faiss.search.answer import search
 from cfe_faiss.search.query import Effort, Queries
-from cfe_faiss.search.selection import selected
 
 
 class ShardedEvidenceIndex(IndexEvidenceIVF):
@@ -43,12 +38,11 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
     damaged list raises a ValueError that names the file. ``write_index`` writes the index into one file. A pickle
     holds the path, and opens it again.
 
-    ``add_with_labels``, ``add_with_ids``, ``add``, ``relabel``, ``update_vectors`` and ``remove_ids`` change the files
-    and the index together, with the results of the same change in memory. :meth:`add_blocks` and :meth:`relabel_blocks`
-    take more rows than fit into memory. Only changed shards are written, one at a time in memory. Every change is
-    atomic: an error, an interrupt or a killed process leaves the index as before. Other processes that have the
-    folder open keep their shards until they open it again or change it. Writers wait for each other. The centroids
-    do not change; new vectors go to the nearest list.
+    :meth:`relabel` changes the files and the index together. Only changed shards are written, one at a time in memory.
+    The change is atomic: an error, an interrupt or a killed process leaves the index as before. Other processes that
+    have the folder open keep their shards until they open it again or relabel it. Writers wait for each other. The
+    index is read-only otherwise: other vectors need another run of a :class:`cfe_faiss.scale.Job`, or
+    :func:`write_shards`.
 
     Examples
     --------
@@ -108,8 +102,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         index._changes = ReadWriteLock()
         call_steps(index._steps_to(shards), [])
         index.refusal = (
-            f"the index is mapped from the shards in {shards.folder}, which can be added to, relabelled and removed "
-            "from, but neither trained, reset nor merged into; write_index makes a copy"
+            f"the index is mapped from the shards in {shards.folder}, of which only relabel changes something: run a "
+            "cfe_faiss.scale.Job with the new vectors, or change an index in memory and write it by write_shards"
         )
         return index
 
@@ -186,53 +180,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
             D, I = search(queries, self.resolve_effort(effort), nq=snapshot.n)  # as in a search of all stored rows
             return snapshot.row_ids[rows], D, I
 
-    # --- changing it ------------------------------------------------------------------------------------------------
-
-    def add_blocks(self, blocks: Iterable[tuple[ArrayLike, ...]]) -> None:
-        """Add vectors block by block, as :meth:`add_with_labels` does; all or, on an error, none.
-
-        Parameters
-        ----------
-        blocks
-            Iterable of tuples ``(x, labels)`` or ``(x, labels, ids)``, as for :meth:`add_with_labels`; read once. A
-            block without ids gets consecutive ids, after the largest id of the index and of the blocks before. Use
-            blocks of at least some thousand vectors.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a block is not as described (a note says which), or an id is in the index or in another block.
-        OSError
-            If a file cannot be written.
-
-        Notes
-        -----
-        Memory: up to three times a changed shard, copies of a block, and up to 32 bytes per new or stored vector to
-        compare ids. Disk: the new vectors and, until the old files are removed, the changed shards.
-        """
-        with self._change_alone():
-            encoder = self.label_encoder()
-            checked = shard_files.checked_blocks(blocks, self.d, self.metric, self._next_id(), encoder)
-            self._add_checked(checked, encoder)
-
-    def _add(self, X: NDArray[np.float32], labels: ArrayLike | None, ids: ArrayLike | None) -> None:
-        with self._change_alone():
-            encoder = self.label_encoder()
-            codes = id_map.unknown_labels(len(X)) if labels is None else encoder("labels", labels, len(X))
-            self._add_checked([(X, codes, id_map.distinct_ids(ids, len(X), self._next_id()))], encoder)
-
-    def _next_id(self) -> int:
-        with self.reading():
-            self.snapshot().native.check_ids()
-            return Transaction(self).next_id()
-
-    def _add_checked(self, blocks: Iterable[Rows], encoder: LabelEncoder) -> None:
-        with tempfile.TemporaryFile(dir=self._files.folder) as file:
-            ids, edits = shard_files.edits_of_new(self._files, blocks, file)
-            with self.reading() as snapshot:
-                snapshot.native.check_ids()
-                Transaction(self).new_ids(ids, len(ids))
-            self._rewrite(edits, encoder)
+    # --- new labels ------------------------------------------------------------------------------------------------
 
     def relabel(self, labels: ArrayLike, ids: ArrayLike | None = None) -> None:
         """Change labels of stored vectors; arguments and errors as of ``IndexEvidenceIVF.relabel``.
@@ -240,60 +188,10 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         Only shards with changed labels are written.
         """
         with self._change_alone():
-            snapshot, encoder = self.storage(), self.label_encoder()
-            self._take_labels(snapshot, id_map.relabelled(snapshot, labels, ids, encoder), encoder)
-
-    def relabel_blocks(self, blocks: Iterable[tuple[ArrayLike, ArrayLike]]) -> None:
-        """Change labels of stored vectors block by block, as calls of :meth:`relabel` do; all or, on an error, none.
-
-        Parameters
-        ----------
-        blocks
-            Iterable of tuples ``(labels, ids)``, as for :meth:`relabel`. If an id is in several blocks, the last one
-            counts.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If a block is not as described; a note says which.
-        OSError
-            If a file cannot be written.
-
-        Notes
-        -----
-        Takes memory for a shard, for a block, and for the id map.
-        """
-        with self._change_alone():
-            snapshot, encoder = self.storage(), self.label_encoder()
-            self._take_labels(snapshot, shard_files.relabel_in_blocks(snapshot, blocks, encoder), encoder)
-
-    def _take_labels(self, snapshot: Snapshot, labels: NDArray[np.int32], encoder: LabelEncoder) -> None:
-        def relabel(transaction: Transaction, own: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
-            transaction.relabel(own, labels[rows])
-
-        self._rewrite(shard_files.edits_of(self._files, snapshot.labels != labels, relabel), encoder)
-
-    def remove_ids(self, x: Any) -> int:
-        """Remove vectors, and return their number; argument and errors as of ``IndexEvidenceIVF.remove_ids``."""
-        x = self._without_callbacks(x, "x")
-        with self._change_alone():
-            gone = selected(x, self.storage(), "x")
-            edits = shard_files.edits_of(self._files, gone, lambda transaction, own, _: transaction.remove(own))
-            self._rewrite(edits, self.label_encoder())
-        return int(gone.sum())
-
-    def update_vectors(self, ids: ArrayLike, x: ArrayLike, labels: ArrayLike | None = None) -> None:
-        """Replace stored vectors; arguments and errors as of ``IndexEvidenceIVF.update_vectors``.
-
-        Only shards that vectors leave or enter are written. Their rows get another order than in memory, so approximate
-        results may differ from those of the same change there.
-        """
-        given, X = checked_update(ids, x, self.d, self.metric)
-        with self._change_alone():
-            snapshot, encoder = self.storage(), self.label_encoder()
-            rows = snapshot.find(id_map.distinct_ids(given, len(given), 0))
-            codes = snapshot.labels[rows] if labels is None else encoder("labels", labels, len(X), unknown=True)
-            self._rewrite(shard_files.edits_of_update(self._files, rows, (X, codes, given)), encoder)
+            snapshot = self.storage()
+            encoder = self.label_encoder()
+            codes = id_map.relabelled(snapshot, labels, ids, encoder)
+            self._rewrite(shard_files.relabelled_rows(self._files, snapshot.labels, codes), encoder)
 
     @contextmanager
     def _change_alone(self) -> Iterator[None]:
@@ -313,12 +211,12 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         if before != now or not np.array_equal(self._files.centroids, shards.centroids):
             raise RuntimeError(f"the shards in {shards.folder} are those of another index now; open them again")
 
-    def _rewrite(self, edits: Mapping[int, shard_files.Edit], encoder: LabelEncoder) -> None:
-        """Change shards in the folder and in this index at once."""
-        if not edits:
+    def _rewrite(self, changed: Mapping[int, Relabelling], encoder: LabelEncoder) -> None:
+        """Relabel shards in the folder and in this index at once."""
+        if not changed:
             return
         before = self._files
-        paths = shard_files.write_changed(before, edits, encoder.table)
+        paths = shard_files.write_relabelled(before, changed, encoder.table)
         prepared, manifest = shard_files.prepare_manifest(before.folder, paths)
         after = shard_files.open_shards(before.folder, manifest, before)
         replace = os.replace, (prepared, before.folder / shard_files.MANIFEST)

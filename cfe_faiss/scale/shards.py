@@ -10,15 +10,13 @@ import math
 import secrets
 import warnings
 import zlib
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from re import fullmatch
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import faiss
 import numpy as np
@@ -26,18 +24,14 @@ from numpy.typing import NDArray
 
 from cfe_faiss._native import ListChecks
 from cfe_faiss.base.checks import as_count
-from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.files import records
 from cfe_faiss.files.format import read_header, read_index, write_file
 from cfe_faiss.files.outputs import check_not_mapped, check_owner, is_one_of, is_ours, path_within
 from cfe_faiss.files.regular import alone_in
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
-from cfe_faiss.index.transaction import Transaction
-from cfe_faiss.rows import id_map
 from cfe_faiss.rows.faiss_functions import flat_index
-from cfe_faiss.rows.label_keys import LabelEncoder, LabelKeys
-from cfe_faiss.rows.metric import METRICS, Metric, as_rows
-from cfe_faiss.rows.snapshot import Snapshot
+from cfe_faiss.rows.label_keys import LabelKeys
+from cfe_faiss.rows.metric import METRICS
 from cfe_faiss.scale.manifest import Manifest
 
 MANIFEST = "shards.json"
@@ -63,8 +57,8 @@ _OLD_VALUES = {name: form for name, form in _VALUES.items() if name != "metric"}
 _FORMS = {1: {"parameters": _OLD_VALUES, "shards": [_ENTRY], "crc32?": records.CHECKSUM}, _VERSION: _FORM}
 _RECORD = records.Record(MANIFEST, "cfe_faiss shards", _FORMS)
 
-Edit = Callable[[IndexEvidenceIVF], None]
-"""Changes a shard in memory."""
+Relabelling = tuple[NDArray[np.int64], NDArray[np.int32]]
+"""Rows of a shard, ascending, and their new labels."""
 Rows = tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.int64]]
 """Vectors as stored, their labels and their ids."""
 
@@ -409,138 +403,28 @@ def owners_of(centroids: NDArray[np.float32], sizes: NDArray[np.int64], shards: 
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
-def write_changed(shards: Shards, edits: Mapping[int, Edit], table: LabelKeys | None) -> list[Path]:
-    """Write changed shards into new files, one at a time in memory; return the files of all shards."""
+def relabelled_rows(shards: Shards, before: NDArray[np.int32], after: NDArray[np.int32]) -> dict[int, Relabelling]:
+    """Return the changed rows of each shard and their new labels, given the labels of all rows, (n,)."""
+    changed = before != after
+    lists = np.searchsorted(np.cumsum(shards.sizes), np.flatnonzero(changed), side="right")
+    relabellings = {}
+    for number in np.unique(shards.owners[lists]).tolist():
+        rows = shards.rows(number)
+        places = np.flatnonzero(changed[rows])
+        relabellings[number] = places, after[rows[places]]
+    return relabellings
+
+
+def write_relabelled(shards: Shards, relabellings: Mapping[int, Relabelling], table: LabelKeys | None) -> list[Path]:
+    """Write shards with new labels into new files, one at a time in memory; return the files of all shards."""
     paths = shards.paths
-    fresh = _new_paths(shards.folder, len(paths))
-    for number, edit in edits.items():
+    new_paths = _new_paths(shards.folder, len(paths))
+    for number, (rows, labels) in relabellings.items():
         index = cast(IndexEvidenceIVF, read_index(paths[number]))
         index.take_label_keys(table)
-        edit(index)
-        write_file(index, fresh[number], like=paths[number])
+        with index.changing() as transaction:
+            transaction.relabel(rows, labels)
+        write_file(index, new_paths[number], like=paths[number])
         del index  # before the next one is read
-        paths[number] = fresh[number]
+        paths[number] = new_paths[number]
     return paths
-
-
-def edits_of_new(shards: Shards, blocks: Iterable[Rows], file: BinaryIO) -> tuple[NDArray[np.int64], dict[int, Edit]]:
-    """Return the ids of new vectors, and the edits that add them to the shards of the nearest lists.
-
-    ``file`` holds the vectors until the edits are done: records of each block, one shard after the other.
-    """
-    centroids, parts = shards.centroids[0], defaultdict[int, list[tuple[int, int]]](list)
-    fields = [("x", np.float32, centroids.shape[1:]), ("label", np.int32), ("id", np.int64), ("list", np.int32)]
-    homes, record, all_ids = _homes(shards, centroids), np.dtype(fields), [np.empty(0, np.int64)]
-    for X, labels, ids in blocks:
-        lists = assign(X, centroids[None], shards.indexes[0].metric)[0]
-        order = np.argsort(homes[lists], kind="stable")
-        counts, place = np.bincount(homes[lists]), file.tell()
-        for number in np.flatnonzero(counts).tolist():
-            parts[number].append((place + int(counts[:number].sum()) * record.itemsize, int(counts[number])))
-        records = np.empty(len(X), record)
-        for name, column in zip(("x", "label", "id", "list"), (X, labels, ids, lists), strict=True):
-            records[name] = column[order]
-        file.write(records.view(np.uint8).data)
-        all_ids.append(ids)
-
-    def add(number: int, index: IndexEvidenceIVF) -> None:
-        for place, count in parts[number]:
-            file.seek(place)
-            records = np.fromfile(file, record, count)
-            labels, ids, lists = (np.ascontiguousarray(records[name]) for name in ("label", "id", "list"))
-            append_rows(index, (records["x"], labels, ids), lists)
-
-    return np.concatenate(all_ids), {number: partial(add, number) for number in sorted(parts)}
-
-
-def _homes(shards: Shards, centroids: NDArray[np.float32]) -> NDArray[np.intp]:
-    """Return the shard of each list, (nlist,). An empty list goes to the shard of the nearest list with vectors.
-
-    If all lists are empty, distribute them as if each held one vector.
-    """
-    filled, homes = shards.sizes > 0, shards.owners.copy()
-    if not filled.any():
-        return owners_of(centroids, np.ones(len(centroids), np.int64), len(shards.indexes))
-    if not filled.all():
-        metric = shards.indexes[0].metric
-        homes[~filled] = homes[filled][assign(centroids[~filled], centroids[filled][None], metric)[0]]
-    return homes
-
-
-def edits_of(
-    shards: Shards,
-    touched: NDArray[np.bool_],
-    change: Callable[[Transaction, NDArray[np.int64], NDArray[np.int64]], None],
-) -> dict[int, Edit]:
-    """Return the edits of the shards that hold a touched row, (n,).
-
-    An edit calls ``change`` with a transaction, the shard's touched rows, and these as rows of all shards.
-    """
-
-    def edit(number: int, index: IndexEvidenceIVF) -> None:
-        rows = shards.rows(number)
-        own = np.flatnonzero(touched[rows])
-        with index.changing() as transaction:
-            change(transaction, own, rows[own])
-
-    lists = np.searchsorted(np.cumsum(shards.sizes), np.flatnonzero(touched), side="right")
-    return {number: partial(edit, number) for number in np.unique(shards.owners[lists]).tolist()}
-
-
-def edits_of_update(shards: Shards, rows: NDArray[np.int64], new: Rows) -> dict[int, Edit]:
-    """Return the edits that replace rows, (r,), by vectors with the same ids, which may go to other shards."""
-    (X, labels, ids), centroids = new, shards.centroids[0]
-    leaves = shards.owners[np.searchsorted(np.cumsum(shards.sizes), rows, side="right")]
-    enters = _homes(shards, centroids)[assign(X, centroids[None], shards.indexes[0].metric)[0]]
-
-    def edit(number: int, index: IndexEvidenceIVF) -> None:
-        chosen = enters == number
-        with index.changing() as transaction:
-            transaction.replace(ids[leaves == number], X[chosen], labels[chosen], ids[chosen])
-
-    return {number: partial(edit, number) for number in np.union1d(leaves, enters).tolist()}
-
-
-# --- blocks of a caller -----------------------------------------------------------------------------------------------
-
-
-def checked_blocks(blocks: Iterable[Any], d: int, metric: Metric, first: int, encode: LabelEncoder) -> Iterator[Rows]:
-    """Yield a caller's blocks (x, labels[, ids]) in their stored form.
-
-    Default ids count from ``first``, or continue after the largest id of the blocks before.
-    """
-
-    def checked(block: tuple[Any, ...]) -> Rows:
-        x, labels, ids = block if len(block) == 3 else (*block, None)
-        X = as_rows("x", x, d, metric)
-        return X, encode("labels", labels, len(X)), id_map.distinct_ids(ids, len(X), first)
-
-    for rows in _each_block(blocks, "(x, labels) or (x, labels, ids)", (2, 3), checked):
-        first = max(first, int(rows[2].max(initial=-1)) + 1)
-        yield rows
-
-
-def relabel_in_blocks(snapshot: Snapshot, blocks: Iterable[Any], encode: LabelEncoder) -> NDArray[np.int32]:
-    """Return the labels of all rows, (n,), after the changes of a caller's blocks (labels, ids)."""
-    result = snapshot.labels.copy()
-    for rows, labels in _each_block(
-        blocks, "(labels, ids)", (2,), lambda block: id_map.relabelled_rows(snapshot, block[0], block[1], encode)
-    ):
-        result[rows] = labels
-    return result
-
-
-def _each_block(blocks: Iterable[Any], form: str, lengths: tuple[int, ...], use: Callable[..., Any]) -> Iterator[Any]:
-    """Yield ``use(block)`` for each block; a note in an error names the block."""
-    if not isinstance(blocks, Iterable):
-        raise TypeError(f"blocks must be an iterable of {form}, got {type(blocks).__name__}")
-    for number, block in enumerate(blocks):
-        try:
-            if not isinstance(block, tuple | list) or len(block) not in lengths:
-                given = f"{len(block)} values" if isinstance(block, tuple | list) else type(block).__name__
-                raise TypeError(f"blocks must be tuples {form}, got {given}")
-            result = use(block)
-        except (TypeError, ValueError) as error:
-            error.add_note(f"in block {number} of blocks, counted from 0")
-            raise
-        yield result

@@ -76,8 +76,14 @@ class _Parts:
         rows, limits = self.rows[self.cuts[i]], self._limits
         (X, ids), values = self._fetch(rows), self._values[rows]
         if either:  # the core compares the distance of e and -e
-            values, limits = np.column_stack([either * self._side.evidence[rows], values]), np.vstack([(1, np.inf), limits])
-        chunk, pairs = Chunk.of(self._storage, X, ids, self._labels[rows]), (values, limits, self._conditions.max_changed or 0)
+            values, limits = (
+                np.column_stack([either * self._side.evidence[rows], values]),
+                np.vstack([(1, np.inf), limits]),
+            )
+        chunk, pairs = (
+            Chunk.of(self._storage, X, ids, self._labels[rows]),
+            (values, limits, self._conditions.max_changed or 0),
+        )
         if self._queries is not None:
             chunk = chunk.asking(self._queries, rows, *pairs)
         else:
@@ -141,7 +147,12 @@ def _tiles(conditions: Conditions, x: _Part, others: Iterable[_Part]) -> Iterato
 
 def search(queries: Queries, _: Plan, progress: str | None) -> Results:
     """Return the exact evidence D, I of queries under their conditions."""
-    if queries.order is not None and queries.allowed is None and queries.rules is None and not _require_conditions(queries).directed:
+    if (
+        queries.order is not None
+        and queries.allowed is None
+        and queries.rules is None
+        and not _require_conditions(queries).directed
+    ):
         return _search_all(queries, progress)
     return exact.scan_blocks(queries, _query_tiles(queries), progress)
 
@@ -158,7 +169,9 @@ def _cut_both(queries: Queries) -> tuple[_Parts, _Parts]:
     assert side is not None
     spread = -(-len(asked) // num_threads(exact.estimate_work(storage, len(asked))))
     height = max(1, min(_height(conditions), spread))
-    xs = _Parts(storage, conditions, queries.labels, side, asked, lambda some: (queries.fetch(some), some), height, queries)
+    xs = _Parts(
+        storage, conditions, queries.labels, side, asked, lambda some: (queries.fetch(some), some), height, queries
+    )
     evidence = conditions.evidence.copy() if allowed is None else conditions.evidence & allowed
     if queries.neighbors != "any":
         evidence &= storage.labels != UNKNOWN
@@ -177,7 +190,9 @@ def _query_tiles(queries: Queries) -> list[tuple[Ints, exact.Tiles]]:
     return [(xs.rows[cut], partial(tiles, i)) for i, cut in enumerate(xs.cuts)]
 
 
-def _tiles_from(parts: _Parts, conditions: Conditions, i: int, *, either: bool = False) -> Iterator[tuple[int, exact.Tile]]:
+def _tiles_from(
+    parts: _Parts, conditions: Conditions, i: int, *, either: bool = False
+) -> Iterator[tuple[int, exact.Tile]]:
     """Yield j and the tile, for the tiles of chunk i with itself and later chunks."""
     others = parts.met_by(parts, i, i).tolist()
     ys = (parts.part(j, -int(either)) for j in others)

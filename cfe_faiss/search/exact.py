@@ -79,7 +79,9 @@ class Chunk:
         """Return whether the labels of the two chunks rule out every pair."""
         if self.neighbors == "own":
             return bool(self.labels[-1] < other.labels[0] or other.labels[-1] < self.labels[0])
-        return self.neighbors == "other" and bool(self.labels[0] == self.labels[-1] == other.labels[0] == other.labels[-1])
+        return self.neighbors == "other" and bool(
+            self.labels[0] == self.labels[-1] == other.labels[0] == other.labels[-1]
+        )
 
 
 Tile = tuple[Chunk, Chunk, Floats]
@@ -122,7 +124,9 @@ def products(x: Chunk, y: Chunk, buffer: Floats | None = None) -> Floats:
 
 def scan_tile(x: Chunk, y: Chunk, S: Floats, D: Floats, I: Ints) -> None:
     """Update the results D, I of the rows of x with the eligible rows of y; S holds their scores."""
-    _native.scan_tile(x.storage.native.metric, S, x.X, x.labels, y.X, y.labels, y.ids, D, I, x.margin(y), x.filter, y.filter)
+    _native.scan_tile(
+        x.storage.native.metric, S, x.X, x.labels, y.X, y.labels, y.ids, D, I, x.margin(y), x.filter, y.filter
+    )
 
 
 def query_tiles(queries: Queries) -> list[tuple[Ints, Tiles]]:
@@ -219,7 +223,9 @@ class BestOfChunks:
             return
         metric, sides = x.storage.native.metric, ((x.X, x.labels, x.ids), (y.X, y.labels, y.ids))
         with self._locks[i], self._locks[j]:
-            _native.scan_tile_both(metric, S, *sides[0], *sides[1], *self._results[i], *self._results[j], x.margin(y), x.filter, y.filter)
+            _native.scan_tile_both(
+                metric, S, *sides[0], *sides[1], *self._results[i], *self._results[j], x.margin(y), x.filter, y.filter
+            )
 
 
 def _tiles_from(chunk: Callable[[slice], Chunk], cuts: list[slice], i: int) -> Iterator[tuple[int, Tile]]:

@@ -48,7 +48,9 @@ def _search_kept(queries: Queries, plan: Plan, blocks: Blocks, found: Results, p
         asked, of_groups = (queries.X, queries.rows, queries.labels), (groups.order, groups.starts, groups.labels)
         ends = np.array([0, *(task.stop for task in tasks)])
         threads = num_native_threads(_work(queries, plan, queries.snapshot))
-        searcher.search_groups(*asked, *of_groups, ends, plan.nprobe, *found, queries.filter(), threads=threads, progress=report)
+        searcher.search_groups(
+            *asked, *of_groups, ends, plan.nprobe, *found, queries.filter(), threads=threads, progress=report
+        )
 
 
 def groups_of(queries: Queries) -> Groups:

@@ -61,7 +61,14 @@ def _search_once(
 
 
 def _rank_and_scan(
-    derived: Derived, X: Floats, labels: Int32s, nprobe: int, effort: Effort, width: int, mask: Bools, rules: Filter | None
+    derived: Derived,
+    X: Floats,
+    labels: Int32s,
+    nprobe: int,
+    effort: Effort,
+    width: int,
+    mask: Bools,
+    rules: Filter | None,
 ) -> Results:
     """Rank the lists, then scan them, with screening by codes if there are codes; return D, I."""
     snapshot, (D, I) = derived.snapshot, make_results(len(X), width)

@@ -66,7 +66,6 @@ def test_what_users_see_is_short() -> None:
         as_attributes(data)["mean area"],
         finder.index.members(),
         cfe.EvidenceParameters(labels=finder.labels),
-        cfe.tune(finder.vectors, finder.labels, sample=500),
     ]
     for record in shown:
         text = repr(record)

@@ -23,7 +23,7 @@ def commands(top: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
 
 def test_every_command_has_a_function_and_known_groups() -> None:
     found = list(commands(parser()))
-    assert len(found) == 16
+    assert len(found) == 11
     for command in found:
         assert {group.title for group in command._action_groups} <= GROUPS
         module, _, function = command.get_default("run").rpartition(".")
@@ -38,5 +38,4 @@ def test_forms_of_options() -> None:
     assert (arguments.sensitive, arguments.require) == (["x", "y"], ["a>=1", "b>=1"])
     assert (arguments.as_is, arguments.strict, arguments.k, arguments.confidence) == (True, False, 10, 0.95)
     assert (arguments.outputs, arguments.out.name, arguments.figures) == (("out", "figures"), "report.html", None)
-    assert parser().parse_args(["errors", "i", "--dataset", "german"]).k == [10, 20, 50, 100, 200, 500, 1000]
     assert parser().parse_args(["plot", "i", "a", "b", "--dataset", "german"]).node == ["a", "b"]

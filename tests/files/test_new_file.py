@@ -165,10 +165,15 @@ def test_an_error_while_files_get_their_names_is_undone(
         target.write_text("old")
     targets[place].unlink(missing_ok=True)
     before = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    with pytest.raises(OSError, match="irectory") as caught, new_files(targets, overwrite=True) as files:
-        for file in files:
-            file.write(b"new")
-        targets[place].mkdir()
+
+    def write() -> None:
+        with new_files(targets, overwrite=True) as files:
+            for file in files:
+                file.write(b"new")
+            targets[place].mkdir()
+
+    with pytest.raises(OSError, match="irectory") as caught:
+        write()
     assert str(targets[place]) in str(caught.value)
     assert ".tmp" not in str(caught.value)
     targets[place].rmdir()

@@ -141,18 +141,12 @@ def test_shards_keep_labels(names: list[Any], tmp_path: Path) -> None:
     sharded: Any = ShardedEvidenceIndex.open(tmp_path / "shards")
     assert_same(sharded, other, names)
     new = "new" if isinstance(names[0], str) else 2**50
-    newest = "newest" if isinstance(names[0], str) else 2**51
-    sharded.add_with_labels(X[:1], [new], [500])
-    sharded.add_blocks([(X[1:2], [newest], [501]), (X[2:3], [new], [502])])
-    sharded.relabel([newest], [502])
-    sharded.relabel_blocks([([names[0]], [501])])
+    changed = index.members().ids[[3, 5]]
+    for one in (index, sharded):
+        one.relabel([new, names[0]], changed)
     for one in (sharded, ShardedEvidenceIndex.open(tmp_path / "shards")):
-        labels = dict(zip(one.members().ids.tolist(), one.members().labels.tolist(), strict=True))
-        assert [labels[i] for i in (500, 501, 502)] == [new, names[0], newest]
-    again: Any = ShardedEvidenceIndex.open(tmp_path / "shards")
-    again.remove_ids([500, 501, 502])
-    assert_same(again, other, names)
-    assert_same(ShardedEvidenceIndex.open(tmp_path / "shards"), other, names)
+        assert one.members().labels.tolist() == index.members().labels.tolist()
+        assert one.label_names.tolist() == index.label_names.tolist()
 
 
 @pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
@@ -187,16 +181,11 @@ def test_a_wrong_kind_of_label_changes_nothing(number: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("left", ["unknown", "none"])
-def test_labels_remain_texts_without_a_row_that_has_one(kind: str, left: str, tmp_path: Path) -> None:
+def test_labels_remain_texts_without_a_row_that_has_one(kind: str, left: str) -> None:
     index = trained(kind)
     index.add_with_labels(X[:9], ["b", "a", "c"] * 3)
-    twins = [index]
-    if kind == "EvidenceIVF6,Flat":
-        write_shards(index, tmp_path / "shards", 2)
-        twins.append(ShardedEvidenceIndex.open(tmp_path / "shards"))
-    for one in twins:
-        one.relabel([None] * 9) if left == "unknown" else one.remove_ids(range(9))
-    for one in (*twins, cfe.clone_index(index), pickle.loads(pickle.dumps(index))):
+    index.relabel([None] * 9) if left == "unknown" else index.remove_ids(range(9))
+    for one in (index, cfe.clone_index(index), pickle.loads(pickle.dumps(index))):
         assert one.members().labels.tolist() == ([None] * 9 if left == "unknown" else [])
         assert one.label_names.tolist() == []
         with pytest.raises(TypeError, match="labels must be texts, as the labels of the index are, got 7"):

@@ -3,6 +3,8 @@
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -90,6 +92,33 @@ def test_a_cluster_that_is_started_here_listens_on_the_loopback_interface_only(e
     assert len(addresses) > 3
     hosts = {address.partition(":")[0] for address in addresses}
     assert hosts <= {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="this system does not list processes")
+def test_a_worker_that_dies_while_nodes_are_checked_is_replaced(cluster: None, tmp_path: Path) -> None:
+    killed: list[int] = []
+
+    def kill_one() -> None:
+        """Kill the first process that checks its node."""
+        until = time.monotonic() + 60
+        while not killed and time.monotonic() < until:
+            for process in descendants(os.getpid()):
+                with suppress(OSError):
+                    if b"_problem" in Path(f"/proc/{process}/cmdline").read_bytes():
+                        os.kill(process, signal.SIGKILL)
+                        killed.append(process)
+                        break
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    # Thousands of files, so that the check takes a moment.
+    files = {str(tmp_path / f"{'x/../' * 200}{number}"): 0 for number in range(2000)}
+    (tmp_path / "x").mkdir()
+    for number in range(2000):
+        (tmp_path / str(number)).touch()
+    RayExecutor(None, None, tmp_path, files).close()
+    killer.join()
+    assert killed
 
 
 def begun(folder: Path, block: int) -> int:

@@ -69,7 +69,7 @@ def test_shards_have_their_centroids_in_common(folder: Path, tmp_path: Path) -> 
     shard = opened.shards[1]
     expected = shard.search(X[:9], 3, params=faiss.SearchParametersIVF(nprobe=NLIST))
     assert (expected[1] >= 0).all()
-    opened.add_with_labels(X[:2], [0, 1])
+    opened.relabel([0, 1], opened.members().ids[:2])
     assert len({int(shard.quantizer.this) for shard in opened.shards}) == 1
     del opened
     gc.collect()
@@ -130,12 +130,6 @@ def test_an_index_in_shards_is_written_into_one_file_and_pickled_as_a_path(
         assert repr(again) == f"ShardedEvidenceIndex(d={D}, nlist={NLIST}, shards={SHARDS}, nprobe=3, ntotal={N})"
 
 
-def test_changes_of_all_shards_are_refused(sharded: ShardedEvidenceIndex) -> None:
-    for change in (lambda: sharded.train(X), lambda: sharded.merge_from(cfe.IndexEvidenceIVF(D, 4)), sharded.reset):
-        with pytest.raises(RuntimeError, match=r"mapped from the shards in .* neither trained, reset nor merged into"):
-            change()
-
-
 def test_shards_are_replaced_at_once(index: cfe.IndexEvidenceIVF, tmp_path: Path) -> None:
     write_shards(index, tmp_path, 2)
     old = ShardedEvidenceIndex.open(tmp_path)
@@ -187,7 +181,7 @@ def test_errors_name_the_fault_of_the_files(index: cfe.IndexEvidenceIVF, tmp_pat
     known = json.loads(manifest.read_text())
     for changed, message in (
         ("{", r"shards\.json is damaged"),
-        ("[" * 100_000, r"shards\.json is damaged: it is nested"),
+        ("[" * 100_000, r"shards\.json is damaged"),
         (json.dumps(known | {"version": 3}), "has version 3, this cfe_faiss reads version 1 and 2"),
         (json.dumps(known | {"shards": known["shards"][:1]}), r"the checksum of shards\.json does not match"),
         (signed(known | {"shards": []}), "names no shard"),

@@ -136,7 +136,7 @@ def report(  # noqa: PLR0913
     subject, folder = subject or Subject(), None if figures is None else Path(figures)
     inputs_read = [*finder.files, *map(Path, subject.files)]
     folders = [] if folder is None else [folder]
-    check_outputs(report_files(target), inputs_read, overwrite=overwrite, folders=folders)
+    check_outputs([*report_files(target), *folders], inputs_read, overwrite=overwrite, folders=folders)
     settings = Settings(k, pairs, cases, bins, confidence, where)
     inputs = check_inputs(finder, sensitive, favourable, settings, subject, compare)
     conditions = as_conditions(require)

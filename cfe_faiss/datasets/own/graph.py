@@ -183,16 +183,13 @@ class OwnGraph:
         )
 
 
-def read_own(files: OwnFiles, *, encode: bool = True) -> OwnGraph:
+def read_own(files: OwnFiles) -> OwnGraph:
     """Read a graph from users' own files.
 
     Parameters
     ----------
     files
         The files, and how to read them.
-    encode
-        False if no similarity is needed: ``x`` and ``x_raw`` have no columns then, and neither missing values nor many
-        different texts are an error.
 
     Returns
     -------
@@ -212,8 +209,8 @@ def read_own(files: OwnFiles, *, encode: bool = True) -> OwnGraph:
         raise ValueError(f"missing must be error or keep, got {files.missing!r}")
     table = _features(files)
     ids = Ids.of_column(table, files.id)
-    attributes = _attributes(files if encode else replace(files, missing="keep"), table)
-    encoding = _encoding(files, table, attributes) if encode else encode_attributes(attributes.select(()))
+    attributes = _attributes(files, table)
+    encoding = _encoding(files, table, attributes)
     classes = read_classes(files.predictions, files.truth, ids)
     masks = (None, None, None) if files.split is None else read_split(files.split, ids)
     return OwnGraph(
