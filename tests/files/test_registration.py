@@ -1,4 +1,4 @@
-"""``cfe_faiss.register``: FAISS's factory and file functions keep the classes of evidence indexes, until unregistered."""
+"""``cfe_faiss.register``: FAISS's factory and file functions keep evidence indexes, until unregistered."""
 
 import copy
 import pickle

@@ -133,12 +133,12 @@ class Both:
         params = faiss.SearchParameters(sel=sel) if no_lists else faiss.SearchParametersIVF(sel=sel, nprobe=nprobe)
         clone = faiss.clone_index(ours)
         assert type(clone) in (type(stock), faiss.IndexFlat)
-        for given in ({}, {"params": params}):
-            expected = stock.search(xq, 4, **given)
+        for options in ({}, {"params": params}):
+            expected = stock.search(xq, 4, **options)
             for index in (ours, clone):
-                close(index.search(xq, 4, **given), expected)
+                close(index.search(xq, 4, **options), expected)
             threshold = float(np.median(expected[0][expected[1] >= 0])) if (expected[1] >= 0).any() else 1.0
-            same_ranges(ours.range_search(xq, threshold, **given), stock.range_search(xq, threshold, **given))
+            same_ranges(ours.range_search(xq, threshold, **options), stock.range_search(xq, threshold, **options))
         close(ours.search_and_reconstruct(xq, 3), stock.search_and_reconstruct(xq, 3))
         assert_array_equal(ours.assign(xq, 2), stock.assign(xq, 2))
         assert ours.sa_code_size() == stock.sa_code_size()

@@ -27,7 +27,8 @@ for make in (lambda: cfe.IndexEvidenceFlat(8, "ip"), lambda: ivf()):
     params = cfe.EvidenceParameters(labels=int(y[5]), **({"exact": True} if index.has_lists else {}))
     scores, found = table.get_nearest_examples("v", X[5], k=4, params=params)
     assert set(found["y"]) <= {0, 1}, found["y"]
-    assert np.allclose(scores, index.search_evidence(X[5:6], y[5:6], 4, **({"exact": True} if index.has_lists else {}))[0])
+    effort = {"exact": True} if index.has_lists else {}
+    assert np.allclose(scores, index.search_evidence(X[5:6], y[5:6], 4, **effort)[0])
     path = os.path.join(folder, "index")
     table.save_faiss_index("v", path)
     table.drop_index("v")
@@ -146,7 +147,8 @@ for row in (5, 9, 39):
     assert found == expected, (found, expected)
 stores[0].save(os.path.join(folder, "store"))
 again = FAISSDocumentStore(index_path=os.path.join(folder, "store"), index_string="EvidenceFlat", embedding_dim=8)
-assert [one.id for one in again.search(X[5].tolist(), top_k=4)] == [one.id for one in stores[0].search(X[5].tolist(), top_k=4)]
+found, expected = ([one.id for one in store.search(X[5].tolist(), top_k=4)] for store in (again, stores[0]))
+assert found == expected
 """
 
 CLIENTS = {
