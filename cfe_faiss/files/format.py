@@ -189,5 +189,7 @@ def _parse_flags(io_flags: int) -> tuple[bool, bool]:
 def _read_part(file: BinaryIO, cls: Any, mapped: bool) -> Any:
     # Open by descriptor: FAISS reads the file that was checked, even if the path was replaced since.
     by_lists = issubclass(cls, faiss.IndexIVF)
-    flags = 0 if not mapped else faiss.IO_FLAG_MMAP if by_lists else faiss.IO_FLAG_MMAP_IFC
+    flags = faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE  # our index computes its own
+    if mapped:
+        flags |= faiss.IO_FLAG_MMAP if by_lists else faiss.IO_FLAG_MMAP_IFC
     return read_stock(f"/dev/fd/{file.fileno()}", flags)

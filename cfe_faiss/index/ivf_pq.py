@@ -241,6 +241,7 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
     def _construct(self, stock: Any) -> None:
         faiss.IndexIVFPQ.__init__(self, stock.quantizer, stock.d, stock.nlist, stock.pq.M, _BITS, stock.metric_type)
         self.pq = stock.pq
+        self.precompute_table()
 
     def restore(
         self, stock: Any, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None
