@@ -23,7 +23,6 @@ from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import codecs, id_map
 from cfe_faiss.rows.faiss_functions import Step, emptying, setting, stock_bytes, stock_from
 from cfe_faiss.rows.label_keys import LabelEncoder, LabelKeys, as_labels
-from cfe_faiss.rows.layout import in_memory
 from cfe_faiss.rows.metric import METRICS, Metric, as_rows, faiss_metric, lengths
 from cfe_faiss.rows.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError, read_only
 from cfe_faiss.search.derived import Derived
@@ -444,7 +443,11 @@ class EvidenceMixin(SearchingMixin):
         """Return a plain FAISS index: a copy without labels and supplementary partitions."""
         with self._lock.reading():
             self._check_mapped()
-            return stock_from(stock_bytes(in_memory(self)))
+            return stock_from(stock_bytes(self._in_memory()))
+
+    def _in_memory(self) -> Any:
+        """Return an index that FAISS can write: this one, or a copy if FAISS would write the name of a mapped file."""
+        return self
 
     def class_index(self, label: int | str) -> Any:
         """Return a plain FAISS index of the same kind, with copies of the vectors and ids of one class.
@@ -467,8 +470,7 @@ class EvidenceMixin(SearchingMixin):
 
     def _stock_of(self, snapshot: Snapshot, label: int) -> Any:
         """Return a plain FAISS index with the rows of a class; for callers that hold the read lock."""
-        self._check_mapped()
-        stock = stock_from(stock_bytes(in_memory(self)))
+        stock = self.to_stock()
         stock.remove_ids(snapshot.ids()[snapshot.labels != label])
         return stock
 

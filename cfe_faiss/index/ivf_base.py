@@ -29,7 +29,7 @@ from cfe_faiss.rows import codecs
 from cfe_faiss.rows import faiss_functions as steps_of
 from cfe_faiss.rows.faiss_functions import Step, direct_map, inverted_lists, list_sizes, setting, total
 from cfe_faiss.rows.label_keys import LabelKeys, arrays_of, table_from
-from cfe_faiss.rows.layout import codes_of, in_memory, is_mapped, stock_codes
+from cfe_faiss.rows.layout import codes_of, is_mapped, stock_codes
 from cfe_faiss.rows.metric import LONGEST, Metric, as_rows
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, center_of, read_only
 from cfe_faiss.search import answer as answers
@@ -526,7 +526,17 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         arrays |= (Derived.of(snapshot).class_means if routed else Routes.none(self.d)).arrays()
         known = Derived.of(snapshot).calibrations if self._pinned else {}
         arrays |= calibration_arrays(known, self.default_effort())
-        return in_memory(self), parameters, arrays
+        return self._in_memory(), parameters, arrays
+
+    def _in_memory(self) -> Any:
+        if not is_mapped(self):
+            return self
+        copy = type(self).__new__(type(self))
+        copy._construct(self)
+        faiss.IndexIVF.copy_subset_to(self, copy, faiss.InvertedLists.SUBSET_TYPE_INVLIST, 0, self.nlist)
+        for name in ("nprobe", "is_trained", "ntotal"):
+            setattr(copy, name, getattr(self, name))
+        return copy
 
     def _construct(self, stock: Any) -> None:
         """Call FAISS's constructor with the quantizer and the settings of a stock index, and take over its codec."""

@@ -177,29 +177,30 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
             radius = many * k_factor if (self.metric == "l2") == (many > 0) else many / k_factor
             return super()._of_stock(name, (x, radius), params, further, partial(self._refine_range, many))
         k = as_count("k", many)
-        out = {part: further.pop(part, None) for part in ("D", "I", "R")}
-        refine = partial(self._refine, k)
-        found = super()._of_stock("search", (x, max(k, int(k * k_factor))), params, further, refine)
-        if name == "search":
-            found = found[:2]
-        named = zip(out.items(), found, strict=False)
+        out = {part: further.pop(part) for part in ("D", "I", "R") if part in further}
+        refine = partial(self._refine, k, "R" in out)
+        results = super()._of_stock("search", (x, max(k, int(k * k_factor))), params, further, refine)
+        named = zip(out.items(), results, strict=True)
         return tuple(like(x, written(part, result, given)) for (part, given), result in named)
 
-    def _refine(self, k: int, snapshot: Snapshot, x: Any, found: Any) -> tuple[Floats, Ints, Floats]:
-        """Return D, I and the vectors of the k best candidates of each query by their vectors."""
-        I = np.asarray(found[1])
+    def _refine(self, k: int, reconstruct: bool, snapshot: Snapshot, x: Any, candidates: Any) -> tuple[Any, ...]:
+        """Return D and I of the k best candidates of each query by their vectors, and these vectors if asked."""
+        I = np.asarray(candidates[1])
         query, place = np.nonzero(I >= 0)
         scores = np.full(I.shape, PADDING, np.float32)
         scores[query, place] = self._scores(snapshot, x, query, I[query, place])
         order = np.lexsort((I, -scores))[:, :k]
-        scores, I = np.take_along_axis(scores, order, axis=1), np.take_along_axis(I, order, axis=1)
+        I = np.take_along_axis(I, order, axis=1)
+        D = flipped(np.take_along_axis(scores, order, axis=1), self.metric)
+        if not reconstruct:
+            return D, I
         vectors = np.full((*I.shape, self.d), np.nan, np.float32)
         vectors[I >= 0] = snapshot.copied(snapshot.find(I[I >= 0]))[0]
-        return flipped(scores, self.metric), I, vectors
+        return D, I, vectors
 
-    def _refine_range(self, threshold: float, snapshot: Snapshot, x: Any, found: Any) -> tuple[Any, ...]:
+    def _refine_range(self, threshold: float, snapshot: Snapshot, x: Any, candidates: Any) -> tuple[Any, ...]:
         """Return lims, D and I of the candidates that are within a threshold by their vectors."""
-        lims, _, I = (np.asarray(part) for part in found)
+        lims, _, I = (np.asarray(part) for part in candidates)
         starts = lims.astype(np.int64)
         query = np.repeat(np.arange(len(starts) - 1), starts[1:] - starts[:-1])
         scores = self._scores(snapshot, x, query, I)

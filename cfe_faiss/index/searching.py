@@ -301,8 +301,8 @@ class SearchingMixin:
             self._check_probed(about[0], params)
             if params is not None:
                 further = {**further, "params": self._copy_parameters(params)}
-            found = method(self, *about, **further)
-            return found if refine is None else refine(self.snapshot(), about[0], found)
+            results = method(self, *about, **further)
+            return results if refine is None else refine(self.snapshot(), about[0], results)
 
     def _check_mapped(self, lists: Ints | None = None) -> None:
         """Compare mapped lists (by default all) with their checksums before FAISS reads them."""
