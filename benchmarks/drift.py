@@ -108,7 +108,7 @@ def trained(X: Floats, labels: NDArray[np.int64], metric: str) -> cfe.IndexEvide
 
 def candidates(index: cfe.IndexEvidenceIVF) -> dict[str, float]:
     """Return the numbers that might tell, of an index as it is; ``similarity`` is that of rows with their centroids."""
-    with index.reading() as snapshot:
+    with index.holding() as snapshot:
         sizes, sums = np.diff(snapshot.starts), list_sums(snapshot)
         found = {"drift": index.drift(), "imbalance": float(len(sizes) * (sizes**2).sum() / sizes.sum() ** 2)}
         if snapshot.metric == "cosine":
@@ -122,7 +122,7 @@ def searched(index: cfe.IndexEvidenceIVF, ids: NDArray[np.int64]) -> dict[str, f
     """Return recall and scanned rows at NPROBE, and the scanned rows at the recall."""
     D_exact, I_exact = index.search_stored(ids, K, exact=True)
     points = []
-    with index.reading() as snapshot:
+    with index.holding() as snapshot:
         rows, sizes = snapshot.find(ids), np.diff(snapshot.starts)
         X, labels, effort = snapshot.rows(rows)[0].copy(), snapshot.labels[rows], index.default_effort()
         for nprobe in SWEEP:

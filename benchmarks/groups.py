@@ -60,7 +60,7 @@ def index_of(X: NDArray[np.float32], labels: NDArray[np.int64]) -> cfe.IndexEvid
 
 def eligible_share(index: cfe.IndexEvidenceIVF) -> float:
     """Return the mean share of the rows in a list that are eligible to a row of this list."""
-    with index.reading() as snapshot:
+    with index.holding() as snapshot:
         lists = np.repeat(np.arange(index.nlist), np.diff(snapshot.starts))
         _, number, counts = np.unique([lists, snapshot.labels], axis=1, return_inverse=True, return_counts=True)
         sizes = np.diff(snapshot.starts)[lists]

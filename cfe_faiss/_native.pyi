@@ -862,7 +862,7 @@ def move_centroids(
 # --- groups of near queries ---
 
 def halve_groups(
-    X: NDArray[np.float32], borders: NDArray[np.int64], largest: int
+    X: NDArray[np.float32], borders: NDArray[np.int64], largest: int, threads: int = 1
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Halve groups of rows, ``X[borders[g]:borders[g + 1]]``, until none has more than ``largest``.
 
@@ -877,6 +877,7 @@ def arrange_groups(
     arranged: NDArray[np.float32],
     means: NDArray[np.float32],
     metric: int,
+    threads: int = 1,
 ) -> None:
     """Write rows in an order, and the mean of each group ``starts[g]:starts[g + 1]``; normalised for cosine."""
 
@@ -919,7 +920,7 @@ class Writing(Generic[T]):
     ) -> None: ...
 
 class ReadWriteLock:
-    """Any number of readers at once, or one writer; a waiting writer goes before new readers.
+    """Any number of readers at once, or one writer; a reader waits for one writer at most.
 
     A thread that reads may enter for reading once more, even if a writer waits. RuntimeError where a thread would wait
     for itself. A thread that waits can be interrupted; an exception between any two lines leaves the lock as it should

@@ -148,7 +148,7 @@ def global_evidence(  # noqa: PLR0913
     if per_node:
         return _find_best_of_each(index, k, query, effort, progress)
     if where is not None or effort.exact:
-        with index.reading() as snapshot:
+        with index.holding() as snapshot:
             compared = _Compared(snapshot, query.bind(snapshot).conditions, effort.memory)
             return _as_pairs(_find_best_under(compared, k, title), index, compared.missing)
     return _as_pairs(_search_pairs(index, k, effort, progress), index)
@@ -329,7 +329,7 @@ def evidence_pairs(
     if index.metric == "l2":
         threshold = -threshold
     _check_where(where, attributes, graph)
-    with index.reading() as snapshot:
+    with index.holding() as snapshot:
         query = Query(where=where, attributes=attributes, graph=graph)
         compared = _Compared(snapshot, query.bind(snapshot).conditions)
     return _stream(index, compared, float(np.float32(threshold)), block)
@@ -337,7 +337,7 @@ def evidence_pairs(
 
 def _stream(index: EvidenceIndex, compared: _Compared, threshold: float, block: int) -> Iterator[Pairs]:
     """Run all scans in parallel until a block is full. Resume them for the next block."""
-    with index.reading() as snapshot:
+    with index.holding() as snapshot:
         _check_unchanged(snapshot, compared)
         if compared.conditions is not None and compared.conditions.uses is not None:
             chosen = _choose_above(compared, compared.conditions.uses, threshold)
@@ -345,7 +345,7 @@ def _stream(index: EvidenceIndex, compared: _Compared, threshold: float, block: 
         else:
             pending = [find(lambda: threshold) for find in compared.scans_above(threshold)]
     while pending:
-        with index.reading() as snapshot:
+        with index.holding() as snapshot:
             _check_unchanged(snapshot, compared)
             pairs, pending = engine.run_until_full(pending, block, compared.work)
         for part in engine.slices(len(pairs[2]), block):
@@ -365,7 +365,7 @@ def _choose_above(compared: _Compared, uses: int, threshold: float) -> Found:
 
 
 def _find_best_of_each(index: EvidenceIndex, k: int, query: Query, effort: Effort, progress: bool) -> Pairs:
-    with index.reading() as snapshot:
+    with index.holding() as snapshot:
         queries = query.bind(snapshot)
         if queries.conditions is not None and queries.conditions.uses is not None:
             raise ValueError("replace=False and ratio must be left out with per_node=True")
@@ -378,7 +378,7 @@ def _find_best_of_each(index: EvidenceIndex, k: int, query: Query, effort: Effor
 
 def _search_pairs(index: EvidenceIndex, k: int, effort: Effort, progress: bool) -> Found:
     """Increase the depth of each vector's search until its last result is worse than the k-th best pair so far."""
-    with index.reading() as snapshot:
+    with index.holding() as snapshot:
         everything = ids = snapshot.members.ids
         depth = min(4, k)
         best = NOTHING

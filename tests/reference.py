@@ -37,7 +37,7 @@ def quick(index: Any) -> Any:
 
 def similarity(x: NDArray[np.float32], y: NDArray[np.float32]) -> Any:
     """Return the inner products of rows with the bits of the core: float64 sums in the order written down there."""
-    return _sums(x.astype(np.float64) * y.astype(np.float64))
+    return _sums(x.astype(np.float64) * y.astype(np.float64)).astype(np.float32)
 
 
 LEAST_OF_EQUAL = np.float32(1 - 11 * 2.0**-24)
@@ -68,7 +68,14 @@ def cosines(X: NDArray[np.float32], Y: NDArray[np.float32]) -> NDArray[np.float3
 
 def squared_distance(x: NDArray[np.float32], y: NDArray[np.float32]) -> Any:
     """Return the squared distances of rows with the bits of the core."""
-    return _sums((x.astype(np.float64) - y.astype(np.float64)) ** 2)
+    return _sums((x.astype(np.float64) - y.astype(np.float64)) ** 2).astype(np.float32)
+
+
+def unit_copy(X: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return rows with the bits that an index stores: unit rows and zero rows as they are, others normalised."""
+    norms = np.sqrt(_sums(X.astype(np.float64) ** 2))[:, None]
+    divided = X / np.where(norms > 0, norms, 1)
+    return np.where((norms == 0) | (np.abs(norms - 1) <= 3e-7), X, divided).astype(np.float32)
 
 
 def _sums(terms: NDArray[np.float64]) -> Any:
@@ -83,7 +90,7 @@ def _sums(terms: NDArray[np.float64]) -> Any:
     total = sums[0]
     for product in products[whole:]:
         total = total + product
-    return total.astype(np.float32)
+    return total
 
 
 def weight_matrix(n: int, edges: NDArray[Any], weights: NDArray[Any], *, directed: bool = False) -> NDArray[np.float64]:

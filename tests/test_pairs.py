@@ -218,7 +218,7 @@ def test_an_empty_trained_index_has_no_pairs(kind: str) -> None:
 
 
 def current(index: cfe.EvidenceIndex) -> Snapshot:
-    with index.reading() as snapshot:
+    with index.holding() as snapshot:
         return snapshot
 
 

@@ -17,7 +17,7 @@ from cfe_faiss.base.arrays import Array, Ints
 from cfe_faiss.rows.metric import Metric, faiss_metric
 
 _MAX_UNTRAINED_LISTS = 1 << 20
-_MAX_LEVEL = 1e6
+_MAX_LEVEL = float(np.finfo(np.float32).max)
 _MAX_NPROBE = np.iinfo(np.int64).max
 _NO_MAP, _ARRAY_MAP, _HASH_MAP = 0, 1, 2
 
@@ -210,8 +210,9 @@ def _read_scalar_quantizer(bytes_: _Bytes, d: int, trained: bool) -> int:
     levels = bytes_.vector("<f4")
     if len(levels) != (2 * d if in_bytes and trained else 0):
         raise DamageError(f"its scalar quantizer has {len(levels)} levels")
-    # The upper half holds the range widths. The bound keeps all derived values finite.
-    if not (np.abs(levels) <= _MAX_LEVEL).all() or (levels[d:] < 0).any():
+    # The upper half holds the range widths. Both ends of a range must be finite.
+    ends = levels[:d].astype(np.float64) + levels[d:]
+    if not (np.isfinite(levels).all() and (np.abs(ends) <= _MAX_LEVEL).all()) or (levels[d:] < 0).any():
         raise DamageError("the levels of its scalar quantizer are not as they must be")
     bytes_.same("Q", code_size, "the code size of the index")
     bytes_.same("B", 0, "the mark of residuals")

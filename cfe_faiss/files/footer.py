@@ -57,7 +57,7 @@ Source = Path | str
 
 def write(index: EvidenceIndex, file: BinaryIO, source: Source) -> None:
     """Write an evidence index, already checked by :func:`kind_of`, to an empty file."""
-    with index.reading() as snapshot:
+    with index.holding() as snapshot:
         stock, parameters, arrays = index.parts()
         if "centroids" in arrays:
             arrays["list_checksums"] = snapshot.native.checksums().reshape(-1, 2)

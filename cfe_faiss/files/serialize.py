@@ -118,7 +118,7 @@ def clone_index(index: EvidenceIndex) -> EvidenceIndex:
            [0]])
     """
     cls = footer.KINDS[footer.kind_of(index)]
-    with index.reading():
+    with index.holding():
         stock, parameters, arrays = index.parts()
         # FAISS's clone of a mapped index would stay mapped.
         clone = stock_from(stock_bytes(stock)) if index.refusal else clone_stock(stock)

@@ -600,7 +600,7 @@ class EvidenceFinder:
         elif recall is None and nprobe is None and exact is None:
             exact, recall = (True, None) if len(members.ids) <= EXACT_UP_TO else (False, _RECALL)
         effort = self.index.resolve_effort(self.index.as_effort(nprobe, recall, bool(exact), memory))
-        with self.index.reading() as snapshot:
+        with self.index.holding() as snapshot:
             queries = query.bind(snapshot)
             D, I = self.index.answer_on(snapshot, queries, effort, progress)
         by_class: dict[int, float] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ class EvidenceMixin(SearchingMixin):
     FAISS's lists store vectors and ids; ``_table`` stores labels and references. All other data is derived from these
     two on first use and cached until the next change: :class:`cfe_faiss.rows.snapshot.Snapshot`.
 
-    Readers hold the read lock and get a snapshot: ``with index.reading() as snapshot``. Writers hold the write lock and
+    Readers hold the read lock and get a snapshot: ``with index.holding() as snapshot``. Writers hold the write lock and
     get a :class:`cfe_faiss.index.transaction.Transaction`: ``with index.changing() as transaction``. It prepares the
     new data separately and commits it by one call of the core, which no interrupt and no other thread can interleave.
     """
@@ -133,9 +133,19 @@ class EvidenceMixin(SearchingMixin):
         self._table, self._state, self.refusal, self.checks = table, None, "", None
         self.label_keys = None
 
-    def reading(self) -> Reading[Snapshot]:
-        """Return a context manager that holds the read lock and returns the snapshot, which does not change inside."""
+    def holding(self) -> Reading[Snapshot]:
+        """Return a context manager that holds the read lock and returns the snapshot, which does not change inside.
+
+        It is for the package: code of a user must not run inside, as it may wait for a thread that needs the lock.
+        """
         return self._lock.reading(self.snapshot)
+
+    def reading(self) -> AbstractContextManager[Snapshot]:
+        """Return a context manager that returns :meth:`storage`. It holds no lock while the block runs.
+
+        Arrays read inside are copies and stay valid after changes of the index.
+        """
+        return nullcontext(self.storage())
 
     def snapshot(self) -> Snapshot:
         """Return the current snapshot; the caller holds the lock."""
@@ -159,28 +169,28 @@ class EvidenceMixin(SearchingMixin):
 
     def storage(self) -> Snapshot:
         """Return the stored rows, read-only. They keep the index alive; use after a change raises RuntimeError."""
-        with self.reading() as own:
+        with self.holding() as own:
             fields = {field.name: getattr(own, field.name) for field in dataclasses.fields(own)}
             return GuardedSnapshot(**fields, unchanged=self._unchanged)
 
     @contextmanager
     def _unchanged(self, snapshot: Snapshot) -> Iterator[None]:
         """Hold the read lock; raise RuntimeError if the rows have changed since ``snapshot``."""
-        with self.reading() as now:
+        with self.holding() as now:
             if now.native is not snapshot.native:
                 raise RuntimeError("the index has changed since storage() was called; call it again")
             yield
 
     def members(self) -> Members:
         """Return the ids in ascending order, and the storage row and label of each."""
-        with self.reading() as snapshot:
+        with self.holding() as snapshot:
             members = snapshot.members
             return dataclasses.replace(members, labels=read_only(snapshot.decode(members.labels))[0])
 
     @property
     def label_names(self) -> Array:
         """Known labels of the stored vectors in ascending order, (c,): int64, or objects if they are texts."""
-        with self.reading() as snapshot:
+        with self.holding() as snapshot:
             return snapshot.label_names
 
     def label_encoder(self) -> LabelEncoder:
@@ -421,7 +431,7 @@ class EvidenceMixin(SearchingMixin):
 
     def reconstruct_batch(self, key: ArrayLike, x: Any = None, **_: Any) -> Floats:
         """Return the stored vectors with the ids ``key``, (n, d) float32."""
-        with self.reading() as snapshot:
+        with self.holding() as snapshot:
             X = np.array(snapshot.rows(snapshot.find(key, name="key"))[0])
         return written("x", X, x)
 
@@ -465,7 +475,7 @@ class EvidenceMixin(SearchingMixin):
             If ``label`` is invalid.
         """
         wanted = as_labels("label", [label], 1)
-        with self.reading() as snapshot:
+        with self.holding() as snapshot:
             return self._stock_of(snapshot, int(snapshot.encode("label", wanted)[0]))
 
     def _stock_of(self, snapshot: Snapshot, label: int) -> Any:

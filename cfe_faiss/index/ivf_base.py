@@ -198,7 +198,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             If an argument is invalid, or the index is empty.
         """
         effort, k = Effort.of(recall=recall).with_defaults(self.default_effort()), as_count("k", k)
-        with self.reading() as snapshot:
+        with self.holding() as snapshot:
             if snapshot.n == 0:
                 raise ValueError("the index must hold vectors, got an empty one")
             self._pinned = Derived.of(snapshot).prepare()
@@ -209,7 +209,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     def prepare_again(self) -> None:
         """Derive the data of a prepared index after reading it; a mapped one derives it at the first search."""
         if self._pinned is not None and not is_mapped(self):
-            with self.reading() as snapshot:
+            with self.holding() as snapshot:
                 Derived.of(snapshot).prepare()
             self._search_one()
 
@@ -221,7 +221,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Add vectors. If most of the index is new, also derive the data of single queries, to speed up the first."""
         super()._add(X, labels, ids)
         if X.size >= _DERIVED_AHEAD and 2 * len(X) >= self.ntotal and self.routing == "evidence":
-            with suppress(MemoryError), self.reading() as snapshot:  # the vectors are stored
+            with suppress(MemoryError), self.holding() as snapshot:  # the vectors are stored
                 _ = Derived.of(snapshot).single
 
     # --- codec ------------------------------------------------------------------------------------------------------
@@ -500,7 +500,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             In [0, 1]; 0.0 without vectors. Means are normalised. Only the first partition counts. Measured on 4,096
             vectors, the same ones in every call, in O((n + 4096 * nlist) * d) time.
         """
-        with self.reading() as snapshot:
+        with self.holding() as snapshot:
             return drift(snapshot)
 
     # --- files ------------------------------------------------------------------------------------------------------

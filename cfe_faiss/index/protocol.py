@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -380,15 +381,18 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
         """Do the first-use work of searches now, and keep its results for the index file."""
 
     def answer_on(self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: bool = False) -> Results:
-        """Return D, I of a query, or of a query bound to the snapshot, for callers inside :meth:`reading`."""
+        """Return D, I of a query, or of a query bound to the snapshot, for callers inside :meth:`holding`."""
 
     def resolve_effort(self, effort: Effort) -> Effort:
         """Return an effort with its open fields set to the defaults of the index."""
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
-    def reading(self) -> Reading[Snapshot]:
-        """Return a context manager that holds the read lock and returns the snapshot."""
+    def holding(self) -> Reading[Snapshot]:
+        """Return a context manager that holds the read lock and returns the snapshot; no code of users runs inside."""
+
+    def reading(self) -> AbstractContextManager[Snapshot]:
+        """Return a context manager that returns :meth:`storage`; it holds no lock."""
 
     def storage(self) -> Snapshot:
         """Return the stored rows, read-only."""

@@ -63,7 +63,7 @@ class SearchingMixin:
         """How vectors are compared: "cosine", "ip" or "l2"."""
         return self._metric
 
-    def reading(self) -> Reading[Snapshot]:
+    def holding(self) -> Reading[Snapshot]:
         """Return a context manager that holds the read lock and returns the snapshot."""
         raise NotImplementedError
 
@@ -100,7 +100,7 @@ class SearchingMixin:
     def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
         """Return D and I, both (nq, k). Every search of the index ends here."""
         query = self.without_callbacks(query)
-        with self.reading() as snapshot:
+        with self.holding() as snapshot:
             return self.answer_on(snapshot, query, effort, progress)
 
     def without_callbacks(self, query: Query) -> Query:
@@ -113,7 +113,7 @@ class SearchingMixin:
         """Return the selector, or the ids that it accepts if it calls Python."""
         if not calls_python(sel):
             return sel
-        with self.reading() as snapshot:
+        with self.holding() as snapshot:
             ids = snapshot.row_ids
         return accepted(sel, ids, name)
 
@@ -125,7 +125,7 @@ class SearchingMixin:
         return with_ids(params, self._without_callbacks(sel, "params.sel")) if calls_python(sel) else params
 
     def answer_on(self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: bool = False) -> Results:
-        """Answer on a snapshot, or a query bound to one, for callers inside :meth:`reading`."""
+        """Answer on a snapshot, or a query bound to one, for callers inside :meth:`holding`."""
         bound = query.bind(snapshot) if isinstance(query, Query) else query
         D, I = answers.search(bound, self.resolve_effort(effort), _choose_title(progress))
         return flipped(D, snapshot.metric), I
@@ -140,13 +140,14 @@ class SearchingMixin:
         """
         if self.routing != "evidence":
             return None
-        single, state = self._single, self._state
+        single, state, given = self._single, self._state, labels_q
         if state is not None and state.label_keys is not None:
-            labels_q = _encode_single(state, labels_q)
+            labels_q = _encode_single(state, given)
         if single is None:
             if not is_single(xq, labels_q, k, self.d):
                 return None
-            with self.reading() as snapshot:
+            with self.holding() as snapshot:
+                labels_q = given if snapshot.label_keys is None else _encode_single(snapshot, given)
                 searcher = Derived.of(snapshot).single if snapshot.n else None
                 if searcher is None:
                     return None
@@ -170,7 +171,7 @@ class SearchingMixin:
     def answer_range(self, query: Query) -> Ranges:
         """Return lims, D and I of a query with a threshold."""
         query = self.without_callbacks(query)
-        with self.reading() as snapshot:
+        with self.holding() as snapshot:
             threshold = float(query.threshold or 0)
             score = -threshold if snapshot.metric == "l2" else threshold
             lims, D, I = answers.search_range(query.bind(snapshot), score)
@@ -179,7 +180,7 @@ class SearchingMixin:
     def answer_certified(self, query: Query, effort: Effort, progress: bool = False) -> Certified:
         """Return D, I and the mask of provably exact rows."""
         query = self.without_callbacks(query)
-        with self.reading() as snapshot:
+        with self.holding() as snapshot:
             bound, effort = query.bind(snapshot), self.resolve_effort(effort)
             D, I, certified = answers.search_certified(bound, effort, _choose_title(progress))
             return flipped(D, snapshot.metric), I, certified
@@ -242,7 +243,7 @@ class SearchingMixin:
         if not isinstance(params, EvidenceParameters):
             return self._of_stock(name, (x, k), params, {"D": D, "I": I, "R": R, **stock})
         query = self.without_callbacks(self._make_query(name, x, params, stock, k=as_count("k", k)))
-        with self.reading() as snapshot:
+        with self.holding() as snapshot:
             found = self.answer_on(snapshot, query, params.effort)
             vectors = np.full((*found[1].shape, self.d), np.nan, np.float32)
             filled = found[1] >= 0
@@ -318,7 +319,7 @@ class SearchingMixin:
 
     def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[Any, float]:
         """Return the recall@k of each stored class: always 1, as an index without lists is exact."""
-        with self.reading() as snapshot:
+        with self.holding() as snapshot:
             return dict.fromkeys(snapshot.label_names.tolist(), 1.0)
 
     @property
@@ -341,7 +342,7 @@ class SearchingMixin:
         """
         as_count("k", k)
         Effort.of(recall=recall)
-        with self.reading() as snapshot:
+        with self.holding() as snapshot:
             _ = snapshot.members
 
     def prepare_again(self) -> None:
@@ -451,14 +452,14 @@ class ListSearchingMixin(SearchingMixin):
         found = self._calibration(recall, k, None if queries is None else as_count("queries", queries))[1]
         if found is None:
             return super().recall_by_class(recall, k, queries=queries)
-        with self.reading() as snapshot:
+        with self.holding() as snapshot:
             labels = snapshot.decode(np.array([*found.recall], np.int32)).tolist()
         return dict(zip(labels, found.recall.values(), strict=True))
 
     def _calibration(self, recall: float, k: int, queries: int | None) -> tuple[int, Calibration | None]:
         """Return the total number of lists, and the calibration for a recall (None if it needs all lists)."""
         effort, k = Effort.of(recall=recall).with_defaults(self.default_effort()), as_count("k", k)
-        with self.reading() as snapshot:
+        with self.holding() as snapshot:
             if snapshot.n == 0:
                 raise ValueError("the index must hold vectors, got an empty one")
             return snapshot.lists, answers.calibration_for(snapshot, queries or snapshot.n, k, effort)

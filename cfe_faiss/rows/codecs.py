@@ -56,7 +56,7 @@ def screening_factor(codec: int, levels: Floats) -> float:
 
 def terms_bound(levels: Floats) -> float:
     """Bound the norm of the terms of a screening product with 8-bit codes and a unit vector; 0 for other codecs."""
-    return 1.01 * float(np.linalg.norm(levels, axis=1).sum())
+    return 1.01 * float(np.linalg.norm(levels.astype(np.float64), axis=1).sum())
 
 
 def screening_error(d: int) -> float:

@@ -171,7 +171,7 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         """
         number, k = as_count("number", number, 0), as_count("k", k)
         effort = Effort.of(nprobe, memory=memory)
-        with self.reading() as snapshot:
+        with self.holding() as snapshot:
             shards = self._files
             if number >= len(shards.indexes):
                 raise ValueError(f"number must be below {len(shards.indexes)}, the number of shards, got {number}")

@@ -338,7 +338,7 @@ def write_shards(index: IndexEvidenceIVF, path: str | PathLike[str], shards: int
         check_not_mapped(folder.iterdir())
     with writing(folder):
         paths = _new_paths(folder, number)
-        with index.reading() as snapshot:
+        with index.holding() as snapshot:
             sizes = np.diff(snapshot.starts)
             filled = int(np.count_nonzero(sizes))
             if number > filled:

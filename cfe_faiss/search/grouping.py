@@ -21,6 +21,7 @@ from cfe_faiss.search.query import Queries
 _LARGEST = 16
 _FEWEST_QUERIES, _MOST_QUERIES = 1 << 9, 1 << 12  # per task of a thread
 _TASKS = 2  # per thread, if the remaining queries were cut evenly
+_LARGE_TASK = 1 << 13  # queries; the threads of the core share tasks that have more
 _MIXED = -2
 
 
@@ -85,10 +86,15 @@ def routed_some(
     first partition, (groups, nlist).
     """
     small, X, within = _halved(groups, task, queries)
-    X, M = arranged(X, within, small.starts, queries.snapshot.native.metric)
-    wanted = M, small.labels
-    lists = routes.all_lists(*wanted) if nprobe >= len(routes.means) else routes.lists(*wanted, nprobe)
-    return small, lists, X
+    threads = _threads_of_task(len(X))
+    X, M = arranged(X, within, small.starts, queries.snapshot.native.metric, threads)
+    if nprobe >= len(routes.means):
+        return small, routes.all_lists(M, small.labels, threads=threads), X
+    return small, routes.lists(M, small.labels, nprobe, threads=threads), X
+
+
+def _threads_of_task(nq: int) -> int:
+    return num_threads() if nq > _LARGE_TASK else 1
 
 
 def routed(routes: Routes, queries: Queries, nprobe: int) -> tuple[Groups, Ints]:
@@ -126,7 +132,7 @@ def _halved(groups: Groups, task: slice, queries: Queries) -> tuple[Groups, Floa
     cut, borders = groups.of_task(task)
     order = groups.order[cut]
     X = np.ascontiguousarray(queries.fetch(order))
-    within, starts, of_group = halve(X, borders, _LARGEST)
+    within, starts, of_group = _native.halve_groups(X, borders, _LARGEST, _threads_of_task(len(X)))
     return Groups(order[within], starts, groups.labels[task][of_group]), X, within
 
 
@@ -143,11 +149,11 @@ def halve(X: Floats, borders: Ints, largest: int) -> tuple[Ints, Ints, Ints]:
     return _native.halve_groups(X, borders, largest)
 
 
-def arranged(X: Floats, order: Ints, groups: Ints, metric: int = 0) -> tuple[Floats, Floats]:
+def arranged(X: Floats, order: Ints, groups: Ints, metric: int = 0, threads: int = 1) -> tuple[Floats, Floats]:
     """Return the rows of X in ``order``, and the mean of each group ``groups[g]:groups[g + 1]`` of them.
 
     The mean is normalised for cosine, whose metric has the number 0; it is zero if the rows cancel out.
     """
     rows, means = np.empty((len(order), X.shape[1]), np.float32), np.empty((len(groups) - 1, X.shape[1]), np.float32)
-    _native.arrange_groups(X, order, groups, rows, means, metric)
+    _native.arrange_groups(X, order, groups, rows, means, metric, threads)
     return rows, means

@@ -89,7 +89,7 @@ class Contents:
         return self.index.search_evidence(query.X, query.labels, query.k, nprobe, **how)
 
     def _search_exactly(self, query: Query, mask: Mask | None) -> Results:
-        with self.index.reading() as snapshot:
+        with self.index.holding() as snapshot:
             queries = replace(query.bind(snapshot), allowed=self._allowed(snapshot, mask))
             found: Results = self.index.answer_on(snapshot, queries, Effort(exact=True))
         return found
@@ -121,7 +121,7 @@ class Contents:
         X, ids = np.empty((len(keys), self.d), np.float32), np.empty(len(keys), np.int64)
         if not len(keys):
             return X
-        with self.index.reading() as snapshot:
+        with self.index.holding() as snapshot:
             members = snapshot.members
             places = members.ids.searchsorted(keys)
             rows = members.rows.take(places, mode="clip") if len(members.rows) else places

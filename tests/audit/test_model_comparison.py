@@ -135,7 +135,7 @@ def test_the_finder_stays_as_it_was_also_after_an_error() -> None:
     finder = cfe.EvidenceFinder.from_vectors(people["X"], people["labels"], index=index)
     other = 1 - people["labels"]
     before = finder.labels.copy(), finder.index.members(), finder.local(k=4)
-    with index.reading() as first:
+    with index.holding() as first:
         pass
     audit.compare_models(finder, {"v2": other})
     with pytest.raises(ValueError, match=r"predictions\['v3'\] must hold classes 0 to 1, got 7"):
@@ -143,7 +143,7 @@ def test_the_finder_stays_as_it_was_also_after_an_error() -> None:
     np.testing.assert_array_equal(finder.labels, before[0])
     np.testing.assert_array_equal(finder.index.members().labels, before[1].labels)
     np.testing.assert_array_equal(finder.local(k=4).evidence, before[2].evidence)
-    with index.reading() as last:
+    with index.holding() as last:
         assert last is first, "the index was never changed"
 
 

@@ -124,7 +124,7 @@ OWN = "--features people.csv --id patient --edges edges.csv --predictions pred.c
         (f"{OWN} --permitted sex=", "permitted"),
         (f"{OWN} --exact race", "race"),
         (f"{OWN} --max-changed -1", "max_changed must be at least 0"),
-        (f"{OWN} --out nowhere/r.html", "nowhere: there is no such folder to write the report in"),
+        (f"{OWN} --out nowhere/r.html", "nowhere: there is no such folder to write"),
         (f"{OWN} --out r.txt", r"must end in \.html"),
         (f"{OWN} --cut radius=1", "--cut must be like NAME=VALUE, with a name of mean radius"),
         (f"{OWN} --bins 3 --cut age=25,65", "argument --cut: not allowed with argument --bins"),

@@ -809,7 +809,7 @@ def set_first(vector: Any, value: int) -> None:
         ("sq8", lambda: stock_codes("SQ8", "sq", residual=True), "the mark of residuals is 1, not 0"),
         ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), np.nan), "levels of its scalar quantizer are not"),
         ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), -1.0), "levels of its scalar quantizer are not"),
-        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), 1e30), "levels of its scalar quantizer are not"),
+        ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), 3e38), "levels of its scalar quantizer are not"),
         ("sq8", lambda: with_levels(stock_codes("SQ8", "sq"), 0.5, 23), "scalar quantizer has 23 levels"),
         ("fp16", lambda: with_levels(stock_codes("SQfp16", "sq"), 0.5), "scalar quantizer has 24 levels"),
         ("sq8", lambda: stock_codes("SQ8", "sq", scale=3.0), "not of length 1"),

@@ -1,3 +1,7 @@
+import pickle
+from pathlib import Path
+from typing import Any
+
 import faiss
 import numpy as np
 import pytest
@@ -196,3 +200,23 @@ def test_the_reference_of_pairs_agrees() -> None:
     stored = Stored(X, labels, np.arange(60), X, labels, 3)
     pairs = cfe.global_evidence(sq_of(stored, 4, 1, QTYPES[1]), 5)
     assert np.abs(pairs.similarity - [s for *_, s in top_pairs(stored)[:5]]).max() < 1e-3
+
+
+@pytest.mark.parametrize("metric", ["ip", "l2"])
+@pytest.mark.parametrize("scale", [1e-20, 1e7, 9e13])
+def test_levels_of_any_size_are_written_and_read(metric: Any, scale: float, tmp_path: Path) -> None:
+    X, labels = clustered(300, 8, 3)
+    X *= np.float32(scale / np.linalg.norm(X, axis=1).max())
+    index = cfe.index_factory(8, "EvidenceIVF4,SQ8", metric)
+    index.train(X)
+    index.add_with_labels(X, labels)
+    expected = index.search_evidence(X[:20], labels[:20], 5, exact=True)
+    rows = index.reconstruct_batch(np.arange(300)).astype(np.float64)
+    scores = X[:20].astype(np.float64) @ rows.T
+    if metric == "l2":
+        scores = -((X[:20, None].astype(np.float64) - rows) ** 2).sum(axis=-1)
+    scores[labels[:20, None] == labels] = -np.inf
+    assert_array_equal(expected[1], np.argsort(-scores.astype(np.float32), axis=1, kind="stable")[:, :5])
+    cfe.write_index(index, tmp_path / "index")
+    for other in (cfe.read_index(tmp_path / "index"), pickle.loads(pickle.dumps(index))):
+        assert_array_equal(other.search_evidence(X[:20], labels[:20], 5, exact=True), expected)

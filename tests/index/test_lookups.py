@@ -27,7 +27,7 @@ def test_repeated_and_unknown_ids_are_looked_up(factory: str) -> None:
     same = wanted == wanted[0]
     assert same.sum() > 1
     assert (I[same] == first[1]).all()
-    with index.reading() as snapshot:
+    with index.holding() as snapshot:
         rows = snapshot.rows_of(np.array([*wanted, 5001, -1, -7]))
         assert_array_equal(snapshot.ids()[rows[:900]], wanted)
         assert_array_equal(rows[900:], -1)

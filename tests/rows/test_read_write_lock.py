@@ -2,6 +2,7 @@ import copy
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -75,6 +76,95 @@ def test_a_waiting_writer_goes_before_new_readers() -> None:
     for thread in threads:
         thread.join()
     assert order == ["writer", "reader"]
+
+
+def test_a_reader_waits_for_one_writer_at_most() -> None:
+    lock, writes, stop = ReadWriteLock(), [0], threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            with lock.writing():
+                time.sleep(0.002)
+                writes[0] += 1
+
+    writers = [threading.Thread(target=write) for _ in range(3)]
+    for thread in writers:
+        thread.start()
+    waited = []
+    end = time.monotonic() + 20
+    while len(waited) < 40 and time.monotonic() < end:
+        before = writes[0]
+        with lock.reading():
+            waited.append(writes[0] - before)
+        time.sleep(0.001)
+    stop.set()
+    for thread in writers:
+        thread.join()
+    assert len(waited) == 40
+    assert max(waited) <= 2  # one writer may leave before this thread begins to wait
+
+
+def test_searches_go_on_beside_writers_in_a_loop() -> None:
+    X, labels = clustered(4000, 8, 3)
+    index = cfe.IndexEvidenceIVF(8, 16)
+    index.train(X)
+    index.add_with_labels(X, labels)
+    stop = threading.Event()
+
+    def write(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        while not stop.is_set():
+            index.relabel(rng.integers(0, 3, 400), rng.choice(4000, 400, replace=False))
+
+    writers = [threading.Thread(target=write, args=(seed,)) for seed in range(3)]
+    for thread in writers:
+        thread.start()
+    searches, end = 0, time.monotonic() + 1
+    while time.monotonic() < end:
+        index.search_evidence(X[:1], labels[:1], 5)
+        searches += 1
+    stop.set()
+    for thread in writers:
+        thread.join()
+    assert searches > 250
+
+
+def test_code_inside_of_reading_may_wait_for_other_threads() -> None:
+    X, labels = clustered(400, 8, 3)
+    index = cfe.IndexEvidenceFlat(8)
+    index.add_with_labels(X, labels)
+    changed = threading.Event()
+
+    def change() -> None:
+        index.relabel(labels[::-1])
+        changed.set()
+
+    with index.reading() as snapshot, ThreadPoolExecutor(2) as pool:
+        writer = pool.submit(change)
+        assert changed.wait(20)
+        assert pool.submit(index.search_evidence, X, labels, 3).result(20)[1].shape == (400, 3)
+        writer.result(20)
+        with pytest.raises(RuntimeError, match="has changed"):
+            snapshot.rows(np.arange(3))
+
+
+@pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF4,Flat", "EvidenceIVF4,SQ8"])
+def test_arrays_of_a_snapshot_stay_as_they_are(kind: str) -> None:
+    X, labels = clustered(1200, 8, 3)
+    index = cfe.index_factory(8, kind)
+    if not index.is_trained:
+        index.train(X)
+    index.add_with_labels(X, labels)
+    with index.reading() as snapshot:
+        names = "labels", "row_ids", "starts", "by_label", "centroids"
+        arrays = [*snapshot.rows(np.arange(1000)), snapshot.members.ids, *(getattr(snapshot, name) for name in names)]
+        before = [array.copy() for array in arrays]
+        index.add_with_labels(-X, labels)  # no lock is held
+        index.relabel(labels[::-1], np.arange(1200))
+    index.remove_ids(np.arange(600))
+    index.reset()
+    for array, copied in zip(arrays, before, strict=True):
+        np.testing.assert_array_equal(array, copied)
 
 
 def test_an_error_inside_opens_the_lock_again() -> None:

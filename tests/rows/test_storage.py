@@ -60,7 +60,7 @@ def test_consecutive_rows_of_one_list_are_a_view() -> None:
     X, labels = clustered(100, 4, 2)
     index = cfe.IndexEvidenceFlat(4)
     index.add_with_labels(X, labels)
-    with index.reading() as snapshot:
+    with index.holding() as snapshot:
         view, _ = snapshot.rows(np.arange(10, 20))
         copy, _ = snapshot.rows(np.array([3, 5]))
     assert not view.flags.writeable

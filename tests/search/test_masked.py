@@ -141,7 +141,7 @@ def test_every_engine_finds_the_evidence(kind: str, data: st.DataObject) -> None
     effort = case.index.resolve_effort(EXACT)
     for query in questions(case):
         expected = brute_force(case, query)
-        with case.index.reading() as snapshot:
+        with case.index.holding() as snapshot:
             queries = query.bind(snapshot)
             for engine in engines(queries):
                 run = engine.search
@@ -197,7 +197,7 @@ def test_every_rule_holds(kind: str, data: st.DataObject) -> None:
         ruled = dataclasses.replace(query, rules=data.draw(rules(case, nq)))
         expected = brute_force(case, ruled)
         assert_same(case.index.answer(ruled, EXACT), expected)
-        with case.index.reading() as snapshot:
+        with case.index.holding() as snapshot:
             queries = ruled.bind(snapshot)
             assert_all_ways(queries, expected)
             found = answer.search_range(dataclasses.replace(queries), 0.25)
@@ -230,7 +230,7 @@ def test_constraints_hold_with_and_without_rules(kind: str, data: st.DataObject)
     assert_same(case.index.answer(query, EXACT), expected)
     often = dataclasses.replace(query, where=cfe.Constraints(**where, **graph, ratio=len(case.ids)))
     assert_same(case.index.answer(often, EXACT), expected)
-    with case.index.reading() as snapshot:
+    with case.index.holding() as snapshot:
         queries = query.bind(snapshot)
         plan = Plan(constrained.search, snapshot.lists, EXACT)
         assert_same(pad_results(*constrained.search(queries, plan, None), case.k), expected)

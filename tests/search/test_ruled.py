@@ -62,7 +62,7 @@ def options(draw: st.DrawFn, nq: int) -> dict[str, Any]:
 
 
 def expected(index: Any, query: Query) -> Any:
-    with index.reading() as snapshot:
+    with index.holding() as snapshot:
         queries = query.bind(snapshot)
         return pad_results(*tiles.scan_blocks(queries, tiles.query_tiles(queries), None), query.k)
 

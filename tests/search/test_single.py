@@ -201,3 +201,17 @@ def test_rows_and_blocks_lead_to_the_same_results(
             by_rows = searched(lists, units, own, k, nprobe, complete=complete, allowed=everything)
             assert_array_equal(by_blocks[0], by_rows[0])
             assert_array_equal(by_blocks[1], by_rows[1])
+
+
+@pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF2,Flat"])
+def test_the_first_query_after_a_change_takes_labels_of_any_size(kind: str) -> None:
+    X = np.eye(8, dtype=np.float32)
+    index = cfe.index_factory(8, kind)
+    if not index.is_trained:
+        index.train(np.repeat(X, 40, axis=0))
+    index.add_with_labels(X[:4], [2**40, 5, 0, 1])
+    for _ in range(2):
+        index.search_evidence(X[:1], np.array([5]), 4)
+        index.add_with_labels(X[4:6], [5, 2], [4, 5])
+        assert index.search_evidence(X[:1], np.array([5]), 6)[1].tolist() == [[0, 2, 3, 5, -1, -1]]
+        index.remove_ids([4, 5])

@@ -25,8 +25,8 @@ void wait_for(const Enter& enter) {
 void enter_writing(ReadWriteLock& lock) {
   if (lock.try_write()) return;
   struct Announced : Fixed {
-    explicit Announced(ReadWriteLock& waited_for) : lock(waited_for) { lock.announce(); }
-    ~Announced() { lock.withdraw(); }
+    explicit Announced(ReadWriteLock& waited_for) : lock(waited_for) { lock.announce_writer(); }
+    ~Announced() { lock.withdraw_writer(); }
     ReadWriteLock& lock;
   } const announced(lock);
   wait_for([&lock] { return lock.write_within(kPatience); });
@@ -98,7 +98,14 @@ nb::class_<Token> bind_token(nb::module_& module, const char* name) {
 }  // namespace
 
 void enter_reading(ReadWriteLock& lock) {
-  if (!lock.try_read()) wait_for([&lock] { return lock.read_within(kPatience); });
+  if (lock.try_read()) return;
+  struct Announced : Fixed {
+    explicit Announced(ReadWriteLock& waited_for) : lock(waited_for), ticket(lock.announce_reader()) {}
+    ~Announced() { lock.withdraw_reader(ticket); }
+    ReadWriteLock& lock;
+    ReadWriteLock::Ticket ticket;
+  } const announced(lock);
+  wait_for([&] { return lock.read_within(kPatience, announced.ticket); });
 }
 
 void bind_locks(nb::module_& module) {

@@ -51,25 +51,26 @@ void check_borders(const char* name, Ints borders, std::size_t rows) {
   if (!ascends(borders, rows)) refuse(name, " must run from 0 to the number of rows");
 }
 
-nb::tuple halve_groups(Vectors X, Ints borders, std::size_t largest) {
+nb::tuple halve_groups(Vectors X, Ints borders, std::size_t largest, int threads) {
   check_borders("borders", borders, X.rows);
   require(largest > 0, "largest must be at least 1");
   NearGroups groups;
   {
     const LongCall call;
-    groups = halve(X, borders, largest, call.watch);
+    groups = halve(X, borders, largest, threads, call.watch);
   }
   return nb::make_tuple(as_array(std::move(groups.order)), as_array(std::move(groups.starts)),
                         as_array(std::move(groups.of_group)));
 }
 
-void arrange_groups(Vectors X, Ints order, Ints starts, Matrix<float> arranged, Matrix<float> means, int metric) {
+void arrange_groups(Vectors X, Ints order, Ints starts, Matrix<float> arranged, Matrix<float> means, int metric,
+                    int threads) {
   check_borders("starts", starts, order.size());
   check_shape("arranged", arranged, order.size(), X.columns);
   check_shape("means", means, starts.size() - 1, X.columns);
   const LongCall call;
   require(all_below(order, X.rows), "order must hold rows of X");
-  arrange(X, order, starts, arranged, means, call.watch, static_cast<Metric>(metric));
+  arrange(X, order, starts, arranged, means, threads, call.watch, static_cast<Metric>(metric));
 }
 
 // --- queries one by one, and in groups ---
@@ -156,8 +157,9 @@ void bind_search(nb::module_& module) {
       .def_prop_ro("element",
                    [](const Blocks& blocks) { return blocks.element() == Element::kByte ? "byte" : "float"; })
       .def_prop_ro("rotated", &Blocks::rotated);
-  module.def("halve_groups", halve_groups, "X"_a, "borders"_a, "largest"_a);
-  module.def("arrange_groups", arrange_groups, "X"_a, "order"_a, "starts"_a, "arranged"_a, "means"_a, "metric"_a);
+  module.def("halve_groups", halve_groups, "X"_a, "borders"_a, "largest"_a, "threads"_a = 1);
+  module.def("arrange_groups", arrange_groups, "X"_a, "order"_a, "starts"_a, "arranged"_a, "means"_a, "metric"_a,
+             "threads"_a = 1);
   nb::class_<Searcher>(module, "Searcher")
       .def(nb::init<const ListScan&, const ClassCentroids&, double, const Blocks*, Flags, std::size_t>(), "lists"_a,
            "centroids"_a, "margin"_a, "blocks"_a.none(), "changed"_a, "least_lists"_a, nb::keep_alive<1, 2>(),

@@ -14,7 +14,8 @@ struct ListCentroids {
   const float* center;                   // subtracted from rows, (d,); not for unit vectors
   float* mean;
   float* const* class_means;  // for each of the labels
-  float* counts;              // scratch: rows of each label, and of all
+  double* counts;             // scratch: rows of each label, and of all
+  double* totals;             // scratch: sums of each label, and of all, (labels + 1, ranking_length(metric, d))
 };
 
 }  // namespace cfe

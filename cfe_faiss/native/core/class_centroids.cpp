@@ -72,10 +72,12 @@ void ChangedLists::add(const Rows& rows, std::size_t list, double small_share, s
   means_.resize(labels_.size() * length, 0.0f);
   std::vector<float*> class_means;
   for (std::size_t m = first + 1; m < labels_.size(); ++m) class_means.push_back(means_.data() + m * length);
-  std::vector<float> x(rows.d()), counts(class_means.size() + 1);
+  std::vector<float> x(rows.d());
+  std::vector<double> counts(class_means.size() + 1);
+  const auto totals = std::make_unique_for_overwrite<double[]>(counts.size() * length);
   const ListsView lists{rows.view(), nullptr, nullptr, 0};
   kernels().list_centroids({lists, list, std::span(labels_).subspan(first + 1), center.data(),
-                            means_.data() + first * length, class_means.data(), counts.data()},
+                            means_.data() + first * length, class_means.data(), counts.data(), totals.get()},
                            x.data());
   lists_.push_back(static_cast<std::int64_t>(list));
   starts_.push_back(labels_.size());

@@ -30,26 +30,49 @@ std::int64_t farthest(const Matrix<const float>& X, std::span<const std::int64_t
   return found;
 }
 
-// Halves groups of rows. Its memory is for the largest group.
+constexpr std::int64_t kPart = 4096;  // rows of a group that one thread halves
+
+// A part of a group, order[first : last], and the offsets of its small groups.
+struct Part {
+  std::size_t first, last;
+  std::int64_t group;
+  std::vector<std::int64_t> starts = {};
+
+  std::int64_t size() const { return static_cast<std::int64_t>(last - first); }
+};
+
+// Halves parts of groups of rows. Its memory is for the largest part.
 struct Halving {
   const Matrix<const float>& X;
   const std::size_t largest;  // rows of a small group
-  NearGroups& made;
+  std::vector<std::int64_t>& order;
   std::vector<float> along, others;
   std::vector<std::int64_t> memory;
 
-  // Halves the rows from `first` to `last` - 1 of the order, and writes the starts of the parts.
-  void halve(std::size_t first, std::size_t last) {
-    if (last - first <= largest) return made.starts.push_back(static_cast<std::int64_t>(first));
-    const auto rows = std::span(made.order).subspan(first, last - first);
+  Halving(const Matrix<const float>& rows, std::size_t small, std::vector<std::int64_t>& numbers, std::int64_t most)
+      : X(rows),
+        largest(small),
+        order(numbers),
+        along(padded(static_cast<std::size_t>(most))),
+        others(static_cast<std::size_t>(most)),
+        memory(memory_of_best(static_cast<std::size_t>(most))) {}
+
+  // Halves order[first : last] until its groups are small, and writes their offsets.
+  void halve(std::size_t first, std::size_t last, std::vector<std::int64_t>& starts) {
+    if (last - first <= largest) return starts.push_back(static_cast<std::int64_t>(first));
+    const std::size_t middle = halve_once(first, last);
+    halve(first, middle, starts);
+    halve(middle, last, starts);
+  }
+  // Sorts order[first : last] along the line between two distant rows. Returns the middle.
+  std::size_t halve_once(std::size_t first, std::size_t last) {
+    const auto rows = std::span(order).subspan(first, last - first);
     const auto to_one = std::span(along).first(rows.size()), to_other = std::span(others).first(rows.size());
     const std::int64_t one = farthest(X, rows, rows[0], to_one), other = farthest(X, rows, one, to_one);
     compare(X, rows, other, to_other);
     for (std::size_t place = 0; place < rows.size(); ++place) to_one[place] = to_other[place] - to_one[place];
     sort(rows, to_one);
-    const std::size_t middle = first + rows.size() / 2;
-    halve(first, middle);
-    halve(middle, last);
+    return first + rows.size() / 2;
   }
   // Sorts rows by a number each, the largest first, of equals the smallest row; NaN and -inf come last.
   void sort(std::span<std::int64_t> rows, std::span<float> by) {
@@ -59,34 +82,60 @@ struct Halving {
   }
 };
 
+// Halves parts until each is for one thread, if there are several.
+std::vector<Part> parts_of(const Matrix<const float>& X, std::span<const std::int64_t> borders, std::size_t largest,
+                           std::vector<std::int64_t>& order, int threads, const Watch& watch) {
+  std::vector<Part> parts;
+  for (std::size_t g = 0; g + 1 < borders.size(); ++g)
+    parts.push_back(
+        {static_cast<std::size_t>(borders[g]), static_cast<std::size_t>(borders[g + 1]), static_cast<std::int64_t>(g)});
+  const std::int64_t most = std::max(kPart, static_cast<std::int64_t>(largest));
+  const auto is_large = [most](const Part& part) { return part.size() > most; };
+  while (threads > 1 && std::ranges::any_of(parts, is_large)) {
+    const auto halve_part = [&](std::size_t p) {
+      if (is_large(parts[p])) Halving(X, largest, order, parts[p].size()).halve_once(parts[p].first, parts[p].last);
+    };
+    parallel_for(parts.size(), threads, halve_part, watch);
+    std::vector<Part> halves;
+    for (const Part& part : parts) {
+      const std::size_t middle = part.first + (part.last - part.first) / 2;
+      halves.push_back({part.first, is_large(part) ? middle : part.last, part.group});
+      if (is_large(part)) halves.push_back({middle, part.last, part.group});
+    }
+    parts = std::move(halves);
+  }
+  return parts;
+}
+
 }  // namespace
 
-NearGroups halve(const Matrix<const float>& X, std::span<const std::int64_t> borders, std::size_t largest,
+NearGroups halve(const Matrix<const float>& X, std::span<const std::int64_t> borders, std::size_t largest, int threads,
                  const Watch& watch) {
   assert(largest > 0 && !borders.empty());
-  NearGroups made;
-  made.order.resize(X.rows);
-  std::iota(made.order.begin(), made.order.end(), std::int64_t{0});
+  NearGroups near;
+  near.order.resize(X.rows);
+  std::iota(near.order.begin(), near.order.end(), std::int64_t{0});
+  std::vector<Part> parts = parts_of(X, borders, largest, near.order, threads, watch);
   std::int64_t most = 0;
-  for (std::size_t g = 0; g + 1 < borders.size(); ++g) most = std::max(most, borders[g + 1] - borders[g]);
-  const auto rows = static_cast<std::size_t>(most);
-  Halving halving{X,
-                  largest,
-                  made,
-                  std::vector<float>(padded(rows)),
-                  std::vector<float>(rows),
-                  std::vector<std::int64_t>(memory_of_best(rows))};
-  const auto halve_group = [&](std::size_t g) {
-    halving.halve(static_cast<std::size_t>(borders[g]), static_cast<std::size_t>(borders[g + 1]));
-    made.of_group.resize(made.starts.size(), static_cast<std::int64_t>(g));
+  for (const Part& part : parts) most = std::max(most, part.size());
+  Halving in_turn(X, largest, near.order, threads > 1 ? 0 : most);
+  const auto halve_part = [&](std::size_t p) {
+    Part& part = parts[p];
+    if (threads <= 1) return in_turn.halve(part.first, part.last, part.starts);
+    Halving(X, largest, near.order, part.size()).halve(part.first, part.last, part.starts);
   };
-  parallel_for(borders.size() - 1, 1, halve_group, watch);
-  made.starts.push_back(static_cast<std::int64_t>(X.rows));
-  return made;
+  parallel_for(parts.size(), threads, halve_part, watch);
+  for (const Part& part : parts) {
+    near.starts.insert(near.starts.end(), part.starts.begin(), part.starts.end());
+    near.of_group.resize(near.starts.size(), part.group);
+  }
+  near.starts.push_back(static_cast<std::int64_t>(X.rows));
+  return near;
 }
 
 void arrange(const Matrix<const float>& X, std::span<const std::int64_t> order, std::span<const std::int64_t> starts,
-             const Matrix<float>& arranged, const Matrix<float>& means, const Watch& watch, Metric metric) {
+             const Matrix<float>& arranged, const Matrix<float>& means, int threads, const Watch& watch,
+             Metric metric) {
   assert(arranged.rows == order.size() && means.rows + 1 == starts.size());
   const auto arrange_group = [&](std::size_t g) {
     const std::span<float> mean = means[g];
@@ -99,7 +148,7 @@ void arrange(const Matrix<const float>& X, std::span<const std::int64_t> order, 
     const auto count = static_cast<float>(starts[g + 1] - starts[g]);
     divide_by_norm(mean, metric == Metric::kCosine ? static_cast<float>(kernels().norm(mean)) : count);
   };
-  parallel_for(means.rows, 1, arrange_group, watch);
+  parallel_for(means.rows, threads, arrange_group, watch);
 }
 
 }  // namespace cfe

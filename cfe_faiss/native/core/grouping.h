@@ -14,14 +14,15 @@ struct NearGroups {
 };
 
 // Halves groups of rows, X[borders[g] : borders[g + 1]], until none has more than `largest`: along the line between two
-// distant rows. The result is the same at every instruction set. The watch is called after each group.
-NearGroups halve(const Matrix<const float>& X, std::span<const std::int64_t> borders, std::size_t largest,
+// distant rows. The result is the same at every instruction set and with any number of threads, which share large
+// groups. The watch is called after each group, or part of one.
+NearGroups halve(const Matrix<const float>& X, std::span<const std::int64_t> borders, std::size_t largest, int threads,
                  const Watch& watch);
 
 // Writes the rows of X in an order, and the mean of each group, (groups, d): for Metric::kCosine normalised, or zero if
 // its rows cancel. Group g is starts[g] : starts[g + 1] in that order.
 void arrange(const Matrix<const float>& X, std::span<const std::int64_t> order, std::span<const std::int64_t> starts,
-             const Matrix<float>& arranged, const Matrix<float>& means, const Watch& watch,
+             const Matrix<float>& arranged, const Matrix<float>& means, int threads, const Watch& watch,
              Metric metric = Metric::kCosine);
 
 }  // namespace cfe

@@ -81,7 +81,8 @@ void ListScan::scan_codes(const ListQueries& queries, const PqView& pq, std::siz
 
 void ListScan::centroids(const CentroidEntries& of, int threads, const Watch& watch) const {
   const auto some = [&](std::size_t task) {
-    std::vector<float> x(rows_.d()), counts;
+    std::vector<float> x(rows_.d());
+    std::vector<double> counts;
     std::vector<std::int32_t> labels;
     std::vector<float*> class_means;
     const std::size_t first = task * kListsAtOnce, stop = std::min(size(), first + kListsAtOnce);
@@ -96,8 +97,10 @@ void ListScan::centroids(const CentroidEntries& of, int threads, const Watch& wa
         class_means.push_back(of.entry_means[entry].data());
       }
       counts.resize(labels.size() + 1);
-      kernels().list_centroids(
-          {view_, list, labels, of.center.data(), of.means[list].data(), class_means.data(), counts.data()}, x.data());
+      const auto totals = std::make_unique_for_overwrite<double[]>(counts.size() * of.means.columns);
+      kernels().list_centroids({view_, list, labels, of.center.data(), of.means[list].data(), class_means.data(),
+                                counts.data(), totals.get()},
+                               x.data());
     }
   };
   parallel_for((size() + kListsAtOnce - 1) / kListsAtOnce, threads, some, watch);

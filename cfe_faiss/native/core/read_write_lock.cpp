@@ -1,11 +1,12 @@
 #include "core/read_write_lock.h"
 
-#include <cassert>
 #include <new>
 
 namespace cfe {
 
 namespace {
+
+constexpr std::chrono::milliseconds kLongestReaderPhase{10};
 
 bool holds(const std::vector<std::thread::id>& threads, std::thread::id thread) {
   return std::find(threads.begin(), threads.end(), thread) != threads.end();
@@ -22,7 +23,9 @@ ReadWriteLock::Guard ReadWriteLock::guard() {
       new (&changed_) std::condition_variable;
       new (&readers_) std::vector<std::thread::id>;
       writer_ = {};
-      waiting_ = 0;
+      waiting_writers_ = waiting_readers_ = due_readers_ = 0;
+      serves_due_readers_ = false;
+      readers_until_ = {};
       forks_.store(forks_so_far());
     }
     renewing.clear();
@@ -30,52 +33,80 @@ ReadWriteLock::Guard ReadWriteLock::guard() {
   return Guard(mutex_);
 }
 
-bool ReadWriteLock::open_to_readers() const {
+bool ReadWriteLock::open_to_readers(Ticket ticket) const {
   const auto thread = std::this_thread::get_id();
   if (writer_ == thread)
     throw std::runtime_error("the index (or store) cannot be read while the same thread changes it");
-  return writer_ == std::thread::id() && (waiting_ == 0 || holds(readers_, thread));
+  if (writer_ != std::thread::id()) return false;
+  return waiting_writers_ == 0 || ticket != writers_left_ || holds(readers_, thread) || Clock::now() < readers_until_;
 }
 
 bool ReadWriteLock::open_to_writers() const {
   const auto thread = std::this_thread::get_id();
   if (writer_ == thread || holds(readers_, thread))
     throw std::runtime_error("the index (or store) cannot be changed while the same thread reads or changes it");
-  return writer_ == std::thread::id() && readers_.empty();
+  return writer_ == std::thread::id() && readers_.empty() && due_readers_ == 0 && Clock::now() >= readers_until_;
 }
 
 bool ReadWriteLock::add_writer() {
   writer_ = std::this_thread::get_id();
+  writer_entered_ = Clock::now();
+  serves_due_readers_ = false;
   ++writers_so_far_;
   return true;
 }
 
 bool ReadWriteLock::try_write() {
   const Guard held = guard();
-  return open_to_writers() && waiting_ == 0 && add_writer();
+  return open_to_writers() && waiting_writers_ == 0 && add_writer();
 }
 
-bool ReadWriteLock::read_within(Patience patience) {
+bool ReadWriteLock::try_read() {
+  const Guard held = guard();
+  if (!open_to_readers(writers_left_)) return false;
+  readers_.push_back(std::this_thread::get_id());
+  return true;
+}
+
+bool ReadWriteLock::read_within(Patience patience, Ticket ticket) {
   Guard held = guard();
-  const auto is_open = [this] { return open_to_readers(); };
-  if (!is_open() && !changed_.wait_for(held, patience, is_open)) return false;  // without asking for the time if open
+  if (!changed_.wait_for(held, patience, [this, ticket] { return open_to_readers(ticket); })) return false;
   readers_.push_back(std::this_thread::get_id());
   return true;
 }
 
 bool ReadWriteLock::write_within(Patience patience) {
   Guard held = guard();
-  return changed_.wait_for(held, patience, [this] { return open_to_writers(); }) && add_writer();
+  const auto deadline = Clock::now() + patience;
+  while (!open_to_writers()) {
+    const auto now = Clock::now();
+    if (now >= deadline) return false;
+    changed_.wait_for(held, (now < readers_until_ ? std::min(readers_until_, deadline) : deadline) - now);
+  }
+  return add_writer();
 }
 
-void ReadWriteLock::announce() {
+ReadWriteLock::Ticket ReadWriteLock::announce_reader() {
   const Guard held = guard();
-  ++waiting_;
+  ++waiting_readers_;
+  return writers_left_;
 }
 
-void ReadWriteLock::withdraw() {
+void ReadWriteLock::withdraw_reader(Ticket ticket) {
   const Guard held = guard();
-  if (waiting_ > 0) --waiting_;  // none after a fork
+  std::size_t& readers = ticket == writers_left_ ? waiting_readers_ : due_readers_;
+  if (readers > 0) --readers;  // none after a fork
+  changed_.notify_all();
+}
+
+void ReadWriteLock::announce_writer() {
+  const Guard held = guard();
+  ++waiting_writers_;
+}
+
+void ReadWriteLock::withdraw_writer() {
+  const Guard held = guard();
+  if (waiting_writers_ > 0) --waiting_writers_;  // none after a fork
   changed_.notify_all();
 }
 
@@ -85,17 +116,26 @@ void ReadWriteLock::leave_reading(const Entered& reader) {
   const Guard held = guard();
   if (reader.forks != forks_.load()) return;
   const auto place = std::find(readers_.begin(), readers_.end(), reader.thread);
-  assert(place != readers_.end());
+  if (place == readers_.end()) return;
   *place = readers_.back();
   readers_.pop_back();
-  if (waiting_ > 0 && readers_.empty()) changed_.notify_all();
+  if (serves_due_readers_) {
+    const auto now = Clock::now();
+    readers_until_ = now + std::min<Clock::duration>(now - writer_entered_, kLongestReaderPhase);
+    serves_due_readers_ = false;
+  }
+  if (waiting_writers_ > 0 && readers_.empty()) changed_.notify_all();
 }
 
 void ReadWriteLock::leave_writing(const Entered& writer) {
   const Guard held = guard();
   if (writer.forks != forks_.load()) return;
-  assert(writer_ == writer.thread);
+  if (writer_ != writer.thread) return;
   writer_ = {};
+  ++writers_left_;
+  due_readers_ += waiting_readers_;
+  serves_due_readers_ = waiting_readers_ > 0;
+  waiting_readers_ = 0;
   changed_.notify_all();
 }
 

@@ -1,4 +1,7 @@
-// Several readers, or one writer. A waiting writer goes before new readers.
+// Several readers, or one writer, in fair phases: a waiting writer goes before new readers, and when a writer leaves,
+// the readers that wait go before the next writer. So a reader waits for one writer at most. Once the first of these
+// readers has left, the lock stays open to readers for as long as that took, from the start of the writer on, and for
+// 10 ms at most: the first search after a change renews derived data, and others profit from it.
 #pragma once
 
 #include <atomic>
@@ -20,15 +23,19 @@ class ReadWriteLock {
  public:
   using Patience = std::chrono::milliseconds;
 
+  // Number of writers that had left when a reader came.
+  using Ticket = std::uint64_t;
+
   // Enters at once, or returns false.
-  bool try_read() { return read_within(Patience{0}); }
+  bool try_read();
   bool try_write();
-  // Enters within `patience`, or returns false. A waiting writer must have announced itself.
-  bool read_within(Patience patience);
+  // Enters within `patience`, or returns false. Who waits must have announced itself, until it is inside or gives up.
+  bool read_within(Patience patience, Ticket ticket);
   bool write_within(Patience patience);
-  // Until `withdraw`, new readers wait for a waiting writer.
-  void announce();
-  void withdraw();
+  Ticket announce_reader();
+  void withdraw_reader(Ticket ticket);
+  void announce_writer();
+  void withdraw_writer();
 
   // The thread that entered, and its process.
   struct Entered {
@@ -46,15 +53,22 @@ class ReadWriteLock {
   using Guard = std::unique_lock<std::mutex>;
 
   Guard guard();
-  bool open_to_readers() const;
+  bool open_to_readers(Ticket ticket) const;
   bool open_to_writers() const;
   bool add_writer();
+
+  using Clock = std::chrono::steady_clock;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::thread::id> readers_;  // one entry for each time that a thread has entered
   std::thread::id writer_;                // while it writes
-  std::size_t waiting_ = 0;
+  std::size_t waiting_writers_ = 0;
+  std::size_t waiting_readers_ = 0;  // that came after the last writer left
+  std::size_t due_readers_ = 0;      // that came before, and are not inside yet
+  Ticket writers_left_ = 0;
+  Clock::time_point writer_entered_, readers_until_;
+  bool serves_due_readers_ = false;  // none of those that waited for the last writer has left
   std::uint64_t writers_so_far_ = 0;
   std::atomic<std::uint64_t> forks_ = forks_so_far();  // of the process that uses the lock
 };

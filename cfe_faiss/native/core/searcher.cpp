@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::size_t kWider = 4;     // factor of nprobe if a row is incomplete
 constexpr std::size_t kLargest = 16;  // queries of a small group
+constexpr std::int64_t kLargeTask = std::int64_t{1} << 13;  // queries; threads share tasks that have more
+constexpr std::size_t kGroupsOfPart = 64;                   // small groups that one thread scans at once
 
 }  // namespace
 
@@ -185,16 +187,32 @@ void Searcher::search_groups(const LargeGroups& groups, std::size_t nprobe, int 
   require(blocks_ != nullptr, "groups are searched in blocks");
   check(groups);
   require(nprobe > 0, "nprobe must be at least 1");
-  const auto search_task = [&](std::size_t task) {
+  const auto search_task = [&](std::size_t task, int of_task, const Watch& watch_parts) {
     const auto first = static_cast<std::size_t>(groups.tasks[task]);
     const auto last = static_cast<std::size_t>(groups.tasks[task + 1]);
-    if (groups.starts[first] < groups.starts[last]) search_some(groups, first, last, nprobe);
+    if (groups.starts[first] < groups.starts[last]) search_some(groups, first, last, nprobe, of_task, watch_parts);
   };
-  parallel_for(groups.tasks.size() - 1, threads, search_task, watch);
+  std::vector<std::size_t> shared, others;
+  for (std::size_t task = 0; task + 1 < groups.tasks.size(); ++task) {
+    const auto first = static_cast<std::size_t>(groups.tasks[task]);
+    const auto last = static_cast<std::size_t>(groups.tasks[task + 1]);
+    (threads > 1 && groups.starts[last] - groups.starts[first] > kLargeTask ? shared : others).push_back(task);
+  }
+  std::size_t done = 0;
+  const auto report = [&](std::size_t) {
+    if (watch) watch(done);
+  };
+  for (; done < shared.size(); report(++done)) search_task(shared[done], threads, report);
+  const auto search_other = [&](std::size_t number) { search_task(others[number], 1, {}); };
+  const auto report_others = [&](std::size_t finished) {
+    if (watch) watch(shared.size() + finished);
+  };
+  parallel_for(others.size(), threads, search_other, report_others);
 }
 
 // Searches the groups from `first` to `last` - 1, which have queries.
-void Searcher::search_some(const LargeGroups& groups, std::size_t first, std::size_t last, std::size_t nprobe) const {
+void Searcher::search_some(const LargeGroups& groups, std::size_t first, std::size_t last, std::size_t nprobe,
+                           int threads, const Watch& watch) const {
   const auto begin = static_cast<std::size_t>(groups.starts[first]);
   const std::size_t nq = static_cast<std::size_t>(groups.starts[last]) - begin;
   const auto own = groups.order.subspan(begin, nq);
@@ -211,11 +229,11 @@ void Searcher::search_some(const LargeGroups& groups, std::size_t first, std::si
     rows_.gather(rows, X.data, ids.data());
   }
 
-  const NearGroups near = halve(X, borders, kLargest, {});
+  const NearGroups near = halve(X, borders, kLargest, threads, watch);
   const std::size_t number = near.of_group.size();
   AlignedVector<float> in_groups(nq * d()), of_groups(number * d());
   const Matrix<float> arranged{in_groups.data(), nq, d()}, means{of_groups.data(), number, d()};
-  arrange(X, near.order, near.starts, arranged, means, {}, rows_.metric());
+  arrange(X, near.order, near.starts, arranged, means, threads, watch, rows_.metric());
 
   std::vector<std::int32_t> group_labels, labels;
   for (const std::int64_t group : near.of_group)
@@ -225,17 +243,21 @@ void Searcher::search_some(const LargeGroups& groups, std::size_t first, std::si
   std::vector<std::int64_t> lists_of_groups(number * width), order;
   const Matrix<std::int64_t> found{lists_of_groups.data(), number, width};
   if (everywhere)
-    centroids_.rank_all(means, group_labels, found, 1, {});
+    centroids_.rank_all(means, group_labels, found, threads, watch);
   else
-    centroids_.rank(means, group_labels, found, 1, {});
+    centroids_.rank(means, group_labels, found, threads, watch);
 
   for (const std::int64_t q : near.order) {
     order.push_back(own[static_cast<std::size_t>(q)]);
     labels.push_back(groups.labels[static_cast<std::size_t>(order.back())]);
   }
-  ScanMemory scratch;
-  blocks_->search_groups({arranged, labels, near.starts, found, order, groups.D, groups.I, lists_.copies() > 1, false, groups.filter},
-                         0, number, scratch);
+  const GroupedQueries queries_of_groups{arranged, labels,   near.starts,         found, order,
+                                         groups.D, groups.I, lists_.copies() > 1, false, groups.filter};
+  const auto scan_some = [&](std::size_t begin_group, std::size_t end_group) {
+    ScanMemory scratch;
+    blocks_->search_groups(queries_of_groups, begin_group, end_group, scratch);
+  };
+  parallel_runs(number, threads > 1 ? kGroupsOfPart : number, threads, scan_some, watch);
 }
 
 }  // namespace cfe

@@ -70,7 +70,7 @@ class Searcher {
   void search(const Matrix<const float>& X, std::span<const std::int32_t> labels, const SearchOptions& options,
               const Matrix<float>& D, const Matrix<std::int64_t>& I, const Watch& watch) const;
 
-  // Halves groups until they are small. Writes the best rows in blocks for each query of a group, in the `nprobe` lists
+  // Halves groups until they are small. Threads share a task of one large group. Writes the best rows in blocks for each query of a group, in the `nprobe` lists
   // nearest to the mean of its small group. From lists() on, these are all lists of the first partition. Throws
   // std::invalid_argument if the arguments do not fit each other, or there are no blocks.
   void search_groups(const LargeGroups& groups, std::size_t nprobe, int threads, const Watch& watch) const;
@@ -80,7 +80,8 @@ class Searcher {
   struct Scratch;
 
   void check(const LargeGroups& groups) const;
-  void search_some(const LargeGroups& groups, std::size_t first, std::size_t last, std::size_t nprobe) const;
+  void search_some(const LargeGroups& groups, std::size_t first, std::size_t last, std::size_t nprobe, int threads,
+                   const Watch& watch) const;
   void search_unit(const Query& query, std::size_t nprobe, bool complete, Scratch& scratch, TopK best) const;
   void scan(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const;
   void scan_rows(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const;

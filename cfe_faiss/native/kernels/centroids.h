@@ -15,11 +15,13 @@ CFE_INLINE void add_to(float* total, const float* x, std::size_t d) {
 
 inline constexpr double kLongestSquare = 1e30;  // of a row; a longer one, or NaN, is damaged
 
+inline constexpr std::size_t kRowsOfSum = std::size_t{1} << 20;  // a float32 sum of many more loses small terms
+
 // Makes a mean that lists are ranked by, see core/metric.h, of sums: of rows and, last, of their squared norms.
-CFE_INLINE void finish_mean(Metric metric, float* mean, std::size_t d, float count) {
+CFE_INLINE void finish_mean(Metric metric, float* mean, std::size_t d, double count) {
   if (metric == Metric::kCosine) return divide_by_norm(mean, d);
   if (!(count > 0)) return;
-  for (std::size_t i = 0; i <= d; ++i) mean[i] /= count;
+  for (std::size_t i = 0; i <= d; ++i) mean[i] = static_cast<float>(mean[i] / count);
   const double square = sum_of_products(mean, mean, d), rest = static_cast<double>(mean[d]) - square;
   const double variance = rest > 0 ? rest : 0;
   mean[d] = static_cast<float>(metric == Metric::kL2 ? -(square + kVarianceShare * variance) / 2
@@ -32,6 +34,21 @@ void list_centroids_of(const ListCentroids& of, float* x) {
   const std::size_t d = rows.d, classes = of.labels.size();
   const bool unit = rows.metric == Metric::kCosine;
   for (std::size_t c = 0; c <= classes; ++c) of.counts[c] = 0;
+  const std::size_t length = ranking_length(rows.metric, d);
+  std::size_t summed = 0;
+  bool in_parts = false;
+  const auto end_part = [&]() CFE_LAMBDA {
+    for (std::size_t c = 0; c <= classes; ++c) {
+      float* sum = c < classes ? of.class_means[c] : of.mean;
+      double* total = of.totals + c * length;
+      for (std::size_t i = 0; i < length; ++i) {
+        total[i] = (in_parts ? total[i] : 0) + static_cast<double>(sum[i]);
+        sum[i] = 0;
+      }
+    }
+    in_parts = true;
+    summed = 0;
+  };
   const auto add = [&](float* to, float square) CFE_LAMBDA {
     add_to(to, x, d);
     if (!unit) to[d] += square;
@@ -41,9 +58,9 @@ void list_centroids_of(const ListCentroids& of, float* x) {
     if (label == kUnknown) return;
     decode_row<codec>(rows, rows.codes[home] + rows.row_size * place, x);
     for (std::size_t i = 0; !unit && i < d; ++i) x[i] -= of.center[i];
-    const double length = sum_of_products(x, x, d);
-    if (!(length <= kLongestSquare)) return;
-    const auto square = static_cast<float>(length);
+    const double norm_square = sum_of_products(x, x, d);
+    if (!(norm_square <= kLongestSquare)) return;
+    const auto square = static_cast<float>(norm_square);
     add(of.mean, square);
     of.counts[classes] += 1;
     for (std::size_t c = 0; c < classes; ++c)
@@ -52,10 +69,15 @@ void list_centroids_of(const ListCentroids& of, float* x) {
         of.counts[c] += 1;
         break;
       }
+    if (++summed == kRowsOfSum) end_part();
   });
+  if (in_parts) end_part();
+  const double* all = of.totals + classes * length;
+  for (std::size_t i = 0; in_parts && i < length; ++i) of.mean[i] = static_cast<float>(all[i]);
   for (std::size_t c = 0; c < classes; ++c) {
     float* other = of.class_means[c];
-    for (std::size_t i = 0; i < ranking_length(rows.metric, d); ++i) other[i] = of.mean[i] - other[i];
+    for (std::size_t i = 0; i < length; ++i)
+      other[i] = in_parts ? static_cast<float>(all[i] - of.totals[c * length + i]) : of.mean[i] - other[i];
     finish_mean(rows.metric, other, d, of.counts[classes] - of.counts[c]);
   }
   finish_mean(rows.metric, of.mean, d, of.counts[classes]);

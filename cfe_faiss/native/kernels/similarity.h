@@ -4,8 +4,8 @@
 // The order of the sums decides the bits, as products of two float32 numbers are exact in float64: 16 partial sums, the
 // upper eight added to the lower, then a tree, then the last numbers of the rows one by one.
 //
-// Scores of Metric::kCosine lie in [-1, 1], and those of equal unit rows are exactly 1. Screening products of equal rows
-// are smaller, so screening thresholds have an upper limit; see screening_threshold.
+// Scores of Metric::kCosine lie in [-1, 1], and those of equal unit rows are exactly 1. Screening products of equal
+// rows are smaller, so screening thresholds have an upper limit; see screening_threshold.
 #pragma once
 
 #include <cmath>
@@ -109,8 +109,8 @@ CFE_INLINE float cosine_of(float product, const Number* x, const float* y, std::
 }
 
 // Returns the threshold for screening scores that err by at most `margin`, from the wanted score less that margin. A
-// product of at least kLeastOfEqual may have the score 1, so no threshold exceeds it less the margin; a product below -1
-// has the score -1, so thresholds below -1 exclude nothing.
+// product of at least kLeastOfEqual may have the score 1, so no threshold exceeds it less the margin; a product below
+// -1 has the score -1, so thresholds below -1 exclude nothing.
 CFE_INLINE float screening_threshold(Metric metric, float margin, float lowered) {
   if (metric != Metric::kCosine) return lowered;
   if (!(lowered >= -1)) return kPadding;

@@ -46,7 +46,7 @@ inline double plain_term(Metric metric, float x, float y) {
   return metric == Metric::kL2 ? -((a - b) * (a - b)) : a * b;
 }
 
-inline float plain_score(Metric metric, const float* x, const float* y, std::size_t d) {
+inline float plain_sum(Metric metric, const float* x, const float* y, std::size_t d) {
   double lanes[16] = {};
   std::size_t i = 0;
   for (; i + 16 <= d; i += 16)
@@ -60,7 +60,14 @@ inline float plain_score(Metric metric, const float* x, const float* y, std::siz
 }
 
 inline float plain_similarity(const float* x, const float* y, std::size_t d) {
-  return plain_score(Metric::kCosine, x, y, d);
+  return plain_sum(Metric::kCosine, x, y, d);
+}
+
+inline float plain_score(Metric metric, const float* x, const float* y, std::size_t d) {
+  const float sum = plain_sum(metric, x, y, d);
+  if (metric != Metric::kCosine) return sum;
+  if (sum >= 1 - 11 * 0x1p-24F && std::equal(x, x + d, y)) return 1;
+  return std::clamp(sum, -1.0F, 1.0F);
 }
 
 // Bounds the rounding of a product of two unit rows, summed in float32 in any order.

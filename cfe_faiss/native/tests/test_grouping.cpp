@@ -91,11 +91,11 @@ struct Grouped {
       X.insert(X.end(), x.begin(), x.end());
     }
     const Matrix<const float> queries = tests::as_matrix(X, sample.d);
-    const NearGroups near = halve(queries, starts, kLargest, nullptr);
+    const NearGroups near = halve(queries, starts, kLargest, 1, nullptr);
     const std::size_t number = near.of_group.size();
     std::vector<float> arranged(X.size()), group_means(number * sample.d);
     arrange(queries, near.order, near.starts, {arranged.data(), queries.rows, sample.d},
-            {group_means.data(), number, sample.d}, nullptr);
+            {group_means.data(), number, sample.d}, 1, nullptr);
     std::vector<std::int64_t> all(sample.nlist()), lists(nprobe);
     std::iota(all.begin(), all.end(), 0);
     ClassCentroids::Scratch scratch;
@@ -131,8 +131,23 @@ TEST(groups_are_halved_until_they_are_small) {
     for (std::size_t row = 320; row < 700; ++row) std::copy_n(X.begin(), d, X.begin() + row * d);  // many are equal
     X[10 * d] = std::numeric_limits<float>::quiet_NaN();
     for (const std::size_t largest : {1, 16, 2000})
-      check_groups(halve(tests::as_matrix(X, d), borders, largest, nullptr), borders, largest);
+      check_groups(halve(tests::as_matrix(X, d), borders, largest, 1, nullptr), borders, largest);
   }
+}
+
+TEST(threads_halve_large_groups_as_one_thread_does) {
+  const std::vector<std::int64_t> borders{0, 20, 20, 9000, 9005, 30000};
+  for (const std::size_t d : {2, 17}) {
+    std::vector<float> X = tests::random_unit_rows(30000, d, 3);
+    for (std::size_t row = 10000; row < 15000; ++row) std::copy_n(X.begin(), d, X.begin() + row * d);  // many are equal
+    const NearGroups expected = halve(tests::as_matrix(X, d), borders, 16, 1, nullptr);
+    for (const int threads : {2, 5}) {
+      const NearGroups near = halve(tests::as_matrix(X, d), borders, 16, threads, nullptr);
+      CHECK(near.order == expected.order && near.starts == expected.starts && near.of_group == expected.of_group);
+    }
+  }
+  const std::vector<std::int64_t> nothing{0};
+  CHECK(halve({nullptr, 0, 3}, nothing, 16, 2, nullptr).starts.size() == 1);
 }
 
 TEST(halves_are_nearer_to_each_other_than_to_the_rest) {
@@ -142,7 +157,7 @@ TEST(halves_are_nearer_to_each_other_than_to_the_rest) {
     X.insert(X.end(), {row % 2 == 0 ? 1.0F : -1.0F, aside, 0.0F});
   }
   const std::vector<std::int64_t> borders{0, 64};
-  const NearGroups made = halve(tests::as_matrix(X, 3), borders, 32, nullptr);
+  const NearGroups made = halve(tests::as_matrix(X, 3), borders, 32, 1, nullptr);
   for (std::size_t place = 1; place < 32; ++place) CHECK((made.order[place] - made.order[0]) % 2 == 0);
 }
 
@@ -150,7 +165,7 @@ TEST(means_of_groups_are_normalised_unless_they_cancel_out) {
   const std::vector<float> X{1, 0, -1, 0, 0, 1, 3, 4};
   const std::vector<std::int64_t> order{3, 0, 1, 2}, starts{0, 1, 3, 3, 4};
   std::vector<float> arranged(8), means(8, 7.0F);
-  arrange(tests::as_matrix(X, 2), order, starts, {arranged.data(), 4, 2}, {means.data(), 4, 2}, nullptr);
+  arrange(tests::as_matrix(X, 2), order, starts, {arranged.data(), 4, 2}, {means.data(), 4, 2}, 1, nullptr);
   CHECK((arranged == std::vector<float>{3, 4, 1, 0, -1, 0, 0, 1}));
   CHECK((means == std::vector<float>{0.6F, 0.8F, 0, 0, 0, 0, 0, 1}));
 }

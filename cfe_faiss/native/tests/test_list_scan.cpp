@@ -199,4 +199,29 @@ TEST(list_scan_refuses_what_does_not_fit) {
   CHECK_THROWS(std::invalid_argument, "D and I", scanned(3, 1));
 }
 
+TEST(means_of_long_lists_count_all_rows) {
+  constexpr std::size_t kRows = (std::size_t{1} << 24) + (std::size_t{1} << 20);  // more than a float32 counts
+  std::vector<float> X(kRows, 1.0F);
+  std::vector<std::int32_t> labels(kRows, 0);
+  for (const std::size_t row : {kRows - 1, kRows - 2}) X[row] = 3, labels[row] = 1;
+  const std::int64_t no_ids = 0;  // not read
+  const Rows rows({1, Codec::kFlat, {}, Metric::kL2}, {.starts = {0, static_cast<std::int64_t>(kRows)},
+                                                       .codes = {reinterpret_cast<const std::uint8_t*>(X.data())},
+                                                       .ids = {&no_ids},
+                                                       .labels = {labels.data()},
+                                                       .pq_codes = {}});
+  const std::vector<std::int32_t> no_references;
+  const std::vector<std::int64_t> zero{0};
+  const ListScan lists(rows, no_references, zero);
+  const std::vector<std::int64_t> entries{0, 1}, entry_starts{0, 2};
+  const std::vector<std::int32_t> entry_labels{0, 1};
+  const std::vector<float> center{0};
+  std::vector<float> mean(2), others(4);
+  lists.centroids({entries, entry_starts, entry_labels, {mean.data(), 1, 2}, {others.data(), 2, 2}, center}, 1,
+                  nullptr);
+  CHECK(std::fabs(mean[0] - 1) < 1e-6F && std::fabs(mean[1] + 0.5F) < 1e-6F);  // minus half the square of the mean
+  CHECK(others[0] == 3 && others[1] == -4.5F);
+  CHECK(others[2] == 1 && others[3] == -0.5F);
+}
+
 }  // namespace cfe

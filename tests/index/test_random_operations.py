@@ -1,0 +1,349 @@
+"""Random sequences of all operations of an index against a model in plain NumPy.
+
+A failure prints the arguments of :func:`run_sequence` that repeat it, and the operations before it.
+"""
+
+import copy
+import pickle
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from float_model import Model, Rules
+from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
+from reference import kept_rows, quick, unit_copy
+
+import cfe_faiss as cfe
+
+HAS_ID_MAP = hasattr(cfe, "IndexEvidenceIDMap2")
+KINDS = [
+    "EvidenceFlat",
+    *(["IDMap2,EvidenceFlat"] if HAS_ID_MAP else []),
+    "EvidenceIVF5,Flat",
+    "EvidenceIVF4x2,Flat",
+    "EvidenceIVF5,SQ8",
+    "EvidenceIVF4x2,SQfp16",
+    "EvidenceIVF4,PQ1,RFlat",
+]
+STEPS = 12
+SLOW_SECONDS = 600
+TEXTS = ["ham", "spam", "Ham", " ", "ünïcode", "a" * 40]
+
+
+class Sequence:
+    """An index, its model, and the operations so far. Every choice is drawn from one generator."""
+
+    def __init__(self, kind: str, seed: int, folder: Path) -> None:
+        self.rng = rng = np.random.default_rng(seed)
+        self.kind, self.folder, self.log = kind, folder, []
+        metrics = ["cosine"] if "x2" in kind else ["cosine", "ip", "l2"]  # partitions are for cosine
+        self.d, self.metric = int(rng.choice([1, 3, 8, 17, 40])), str(rng.choice(metrics))
+        self.texts, self.spread = bool(rng.random() < 0.5), int(rng.choice([0, 1, 3]))
+        self.index: Any = self.new_index()
+        self.model = Model(self.metric, positional=HAS_ID_MAP and kind == "EvidenceFlat")
+        self.largest = 1.0 if self.metric == "cosine" else np.inf  # D
+        self.note("new", self.d, self.metric, self.texts)
+        self.train()
+
+    def note(self, *what: Any) -> None:
+        self.log.append(" ".join(map(str, what)))
+
+    # --- random values ----------------------------------------------------------------------------------------------
+
+    def new_index(self) -> Any:
+        return quick(cfe.index_factory(self.d, self.kind, self.metric))
+
+    def vectors(self, n: int) -> NDArray[np.float32]:
+        """Draw rows from a coarse grid, with ties, copies and zero rows, or anywhere."""
+        if self.spread:
+            return self.rng.integers(-self.spread, self.spread + 1, (n, self.d)).astype(np.float32)
+        X = self.rng.normal(size=(n, self.d)).astype(np.float32)
+        return X[self.rng.integers(0, max(1, n), n)]
+
+    def labels(self, n: int, *, unknown: bool = False) -> list[Any]:
+        classes: list[Any] = TEXTS if self.texts else [0, 1, 2, 5, 2**40]
+        drawn = [classes[i] for i in self.rng.integers(0, len(classes), n)]
+        return [None if unknown and self.rng.random() < 0.15 else label for label in drawn]
+
+    def given(self, labels: list[Any]) -> Any:
+        """Return labels as an argument."""
+        if self.texts:
+            return labels
+        return np.array([-1 if label is None else label for label in labels], np.int64)
+
+    def some_ids(self, most: int = 12) -> list[int]:
+        ids = self.model.ids
+        number = min(len(ids), int(self.rng.integers(0, most + 1)))
+        return [int(id_) for id_ in self.rng.choice(ids, number, replace=False)] if number else []
+
+    def rows(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return vectors as the index keeps them."""
+        X = unit_copy(X) if self.metric == "cosine" else X
+        return kept_rows(self.index, X) if self.index.stores_codes and self.index.k_factor is None else X
+
+    def queries(self) -> tuple[NDArray[np.float32], list[Any]]:
+        nq = int(self.rng.choice([1, 1, 3, 9, 45]))
+        X, ids = self.vectors(nq), self.model.ids
+        if ids and self.rng.random() < 0.5:
+            X[: nq // 2 + 1] = self.model.vectors([int(id_) for id_ in self.rng.choice(ids, nq // 2 + 1)])
+        return X, self.labels(nq)
+
+    def rules(self, nq: int, *, per_label: bool = False) -> Rules:
+        rules, rng, ids = Rules(), self.rng, [*self.model.ids, 10**6]
+        if rng.random() < 0.5:
+            return rules
+        if rng.random() < 0.3:
+            rules.sel = self.some_ids(200)
+        if rng.random() < 0.3:
+            rules.exclude = [[int(i) for i in rng.choice(ids, rng.integers(0, 4))] for _ in range(nq)]
+        if rng.random() < 0.3:
+            ends = np.sort(rng.normal(size=2)) * (1 if self.metric == "cosine" else 4)
+            if self.metric == "cosine":
+                ends = np.clip(ends, -1, 1)
+            rules.within = (float(ends[0]), float(ends[1] if rng.random() < 0.5 else self.largest))
+        classes = self.model.classes()
+        if not per_label and classes and rng.random() < 0.3:
+            places = [rng.integers(0, len(classes), rng.integers(0, 3)) for _ in range(nq)]
+            rules.exclude_labels = [[classes[i] for i in some] for some in places]
+        if not per_label and rng.random() < 0.4:
+            rules.neighbors = str(rng.choice(["own", "any"]))
+        return rules
+
+    def effort(self) -> tuple[dict[str, Any], bool]:
+        """Return the options of an effort, and whether its results are exact."""
+        if not self.index.has_lists or self.rng.random() < 0.3:
+            return {"exact": True}, True
+        choice = self.rng.random()
+        if choice < 0.4:
+            return {"nprobe": 100}, True
+        if choice < 0.8:
+            return {"nprobe": int(self.rng.integers(1, 4))}, False
+        return {"recall": float(self.rng.choice([0.5, 0.9]))}, False
+
+    # --- operations -------------------------------------------------------------------------------------------------
+
+    def train(self) -> None:
+        if not self.index.is_trained:
+            self.index.train(np.concatenate([self.vectors(60), self.rng.normal(size=(260, self.d)).astype(np.float32)]))
+
+    def add(self) -> None:
+        n = int(self.rng.choice([0, 1, 2, 20, 70]))
+        X, labels, ids = self.vectors(n), self.labels(n), self.model.next_ids(n)
+        own = not self.model.positional and self.rng.random() < 0.4
+        if own:
+            ids = [int(i) for i in self.rng.permutation(500)[: n + len(self.model.rows)] if i not in self.model.rows][
+                :n
+            ]
+            X, labels = X[: len(ids)], labels[: len(ids)]
+        self.note("add", n, "own ids" if own else "")
+        if not own and self.rng.random() < 0.2:
+            self.index.add(X)
+            labels = [None] * n
+        else:
+            self.index.add_with_labels(X, self.given(labels), ids if own else None)
+        self.model.put(ids, self.rows(X), labels)
+
+    def relabel(self) -> None:
+        ids = self.model.ids if self.rng.random() < 0.2 else self.some_ids()
+        labels = self.labels(len(ids), unknown=True)
+        self.note("relabel", ids if len(ids) < 13 else len(ids))
+        self.index.relabel(self.given(labels), ids)
+        self.model.relabel(ids, labels)
+
+    def remove(self) -> None:
+        ids = self.model.ids[::2] if self.rng.random() < 0.1 else self.some_ids()
+        self.note("remove", ids)
+        assert self.index.remove_ids(np.array([*ids, 10**7], np.int64)) == self.model.remove(ids)
+
+    def update(self) -> None:
+        ids = self.some_ids()
+        X, labels = self.vectors(len(ids)), self.labels(len(ids), unknown=True)
+        with_labels = self.rng.random() < 0.5
+        self.note("update", ids, with_labels)
+        self.index.update_vectors(ids, X, self.given(labels) if with_labels else None)
+        self.model.replace(ids, self.rows(X), labels if with_labels else None)
+
+    def merge(self) -> None:
+        n, other = int(self.rng.integers(0, 30)), copy.copy(self.index)
+        other.reset()
+        X, labels = self.vectors(n), self.labels(n)
+        other.add_with_labels(X, self.given(labels))
+        first = max(self.model.rows, default=-1) + 1
+        self.note("merge", n)
+        if self.model.positional:
+            self.index.merge_from(other)
+        else:
+            self.index.merge_from(other, first)
+        assert other.ntotal == 0
+        self.model.put(list(range(first, first + n)), self.rows(X), labels)
+
+    def reset(self) -> None:
+        self.note("reset")
+        self.index.reset()
+        self.model.rows.clear()
+
+    def copy(self) -> None:
+        how = int(self.rng.integers(0, 4))
+        self.note("copy", how)
+        if how == 0:
+            path = self.folder / "index"
+            cfe.write_index(self.index, path)
+            self.index = cfe.read_index(path)
+        else:
+            twin: Callable[[Any], Any] = (copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one)))[
+                how - 1
+            ]
+            before, self.index = self.index, twin(self.index)
+            before.reset()
+
+    def prepare(self) -> None:
+        if not self.model.rows:
+            return
+        self.note("prepare")
+        self.index.prepare(k=int(self.rng.integers(1, 6)), recall=self.rng.choice([None, 0.9]))
+
+    def refuse(self) -> None:
+        """An invalid change leaves everything as it was."""
+        X, ids = self.vectors(2), self.model.ids
+        self.note("refused changes")
+        with pytest.raises((ValueError, KeyError)):
+            self.index.add_with_labels(X, self.given(self.labels(2)), [7, 7])
+        with pytest.raises((ValueError, KeyError)):
+            self.index.update_vectors([10**6], X[:1])
+        if ids and not self.model.positional:
+            with pytest.raises(ValueError):
+                self.index.add_with_labels(X, self.given(self.labels(2)), [ids[0], 10**6])
+
+    # --- searches ---------------------------------------------------------------------------------------------------
+
+    def check(self, found: Any, expected: Any, exact: bool, xq: NDArray[np.float32]) -> None:
+        (D, I), (wanted_D, wanted_I) = found, expected
+        if exact:
+            assert_array_equal(I, wanted_I)
+            assert_array_equal(D, wanted_D)
+            return
+        assert_array_equal(I >= 0, wanted_I >= 0)  # complete rows
+        scores, places = self.model.as_results(self.model.scores(xq)), {id_: i for i, id_ in enumerate(self.model.ids)}
+        for q in range(len(I)):
+            ids = I[q, I[q] >= 0].tolist()
+            assert len(set(ids)) == len(ids)
+            assert_array_equal(D[q, : len(ids)], scores[q, [places[id_] for id_ in ids]])
+
+    def search(self) -> None:
+        X, labels = self.queries()
+        k, rules, (effort, exact) = int(self.rng.choice([1, 3, 20])), self.rules(len(X)), self.effort()
+        self.note("search", len(X), k, *rules.options(), effort)
+        found = self.index.search_evidence(X, self.given(labels), k, **rules.options(), **effort)
+        xq = unit_copy(X) if self.metric == "cosine" else X
+        self.check(found, self.model.search(xq, labels, k, rules), exact, xq)
+
+    def search_stored(self) -> None:
+        ids = None if self.rng.random() < 0.5 else self.some_ids(30)
+        asked = self.model.ids if ids is None else ids
+        k, rules, (effort, exact) = int(self.rng.choice([1, 4, 30])), self.rules(len(asked)), self.effort()
+        self.note("search_stored", "all" if ids is None else ids, k, *rules.options(), effort)
+        found = self.index.search_stored(ids, k, **rules.options(), **effort)
+        xq = self.model.vectors(asked).reshape(len(asked), self.d)
+        self.check(found, self.model.search(xq, self.model.labels(asked), k, rules, asked), exact, xq)
+
+    def search_range(self) -> None:
+        X, labels = self.queries()
+        xq, rules = unit_copy(X) if self.metric == "cosine" else X, self.rules(len(X))
+        scores = self.model.as_results(self.model.scores(xq))
+        threshold = float(self.rng.choice(scores.ravel())) if scores.size else 0.5
+        self.note("range", len(X), threshold, *rules.options())
+        lims, D, I = self.index.range_search_evidence(X, self.given(labels), threshold, **rules.options())
+        all_D, all_I = self.model.search(xq, labels, max(1, len(self.model.rows)), rules)
+        for q in range(len(X)):
+            reaches = (all_D[q] <= threshold) if self.metric == "l2" else (all_D[q] >= threshold)
+            reaches &= all_I[q] >= 0
+            assert_array_equal(I[lims[q] : lims[q + 1]], all_I[q, reaches])
+            assert_array_equal(D[lims[q] : lims[q + 1]], all_D[q, reaches])
+
+    def search_per_label(self) -> None:
+        X, labels = self.queries()
+        xq, rules, k = unit_copy(X) if self.metric == "cosine" else X, self.rules(len(X), per_label=True), 3
+        self.note("per label", len(X), *rules.options())
+        D, I = self.index.search_per_label(X, self.given(labels), k, exact=True, **rules.options())
+        names = self.model.classes()
+        assert D.shape == I.shape == (len(X), len(names), k)
+        for c, name in enumerate(names):
+            others = Rules(rules.neighbors, rules.sel, rules.exclude, None, rules.within)
+            others.exclude_labels = [[one for one in names if one != name]] * len(X)
+            self.check((D[:, c], I[:, c]), self.model.search(xq, labels, k, others), True, xq)
+
+    def pairs(self) -> None:
+        expected, k = self.model.pairs(), int(self.rng.choice([1, 5, 40]))
+        self.note("pairs", k)
+        best = cfe.global_evidence(self.index, k, exact=True)
+        columns = best.similarity, best.source, best.target
+        for column, values in zip(columns, zip(*expected[:k], strict=True) if expected else ([], [], []), strict=True):
+            wanted = self.model.as_results(np.array(values)) if column is best.similarity else values
+            assert_array_equal(column, np.array(wanted, column.dtype))
+        if expected:
+            score = expected[int(self.rng.integers(0, len(expected)))][0]
+            threshold = float(self.model.as_results(score))
+            parts = [*cfe.evidence_pairs(self.index, threshold, block=17)]
+            found = {pair for part in parts for pair in zip(part.source.tolist(), part.target.tolist(), strict=True)}
+            assert found == {(low, high) for reached, low, high in expected if reached >= score}
+
+    def state(self) -> None:
+        ids, known = self.model.ids, self.index.members()
+        assert self.index.ntotal == len(ids)
+        assert known.ids.tolist() == ids
+        unknown = None if self.texts else -1
+        labels = [unknown if label is None else label for label in self.model.labels(ids)]
+        if any(label is not None for label in self.model.labels(ids)):
+            assert known.labels.tolist() == labels
+            assert self.index.label_names.tolist() == self.model.classes()
+        if ids:
+            assert_array_equal(self.index.reconstruct_batch(ids), self.model.vectors(ids))
+
+    def step(self) -> None:
+        changes = [
+            self.add,
+            self.add,
+            self.relabel,
+            self.remove,
+            self.update,
+            self.merge,
+            self.copy,
+            self.prepare,
+            self.refuse,
+        ]
+        changes += [self.reset] if self.rng.random() < 0.1 else []
+        searches = [self.search, self.search, self.search_stored, self.search_range, self.search_per_label, self.pairs]
+        changes[int(self.rng.integers(0, len(changes)))]()
+        for _ in range(2):
+            searches[int(self.rng.integers(0, len(searches)))]()
+        self.state()
+
+
+def run_sequence(kind: str, seed: int, folder: Path, steps: int = STEPS) -> None:
+    """Run one sequence; an error is raised with the operations before it."""
+    sequence = Sequence(kind, seed, folder)
+    try:
+        for _ in range(steps):
+            sequence.step()
+    except Exception as error:
+        operations = "\n  ".join(sequence.log)
+        raise AssertionError(f"run_sequence({kind!r}, {seed}, folder, {steps}) failed after\n  {operations}") from error
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_operations(kind: str, seed: int, tmp_path: Path) -> None:
+    run_sequence(kind, seed, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_random_operations(kind: str, tmp_path: Path) -> None:
+    end, seed = time.monotonic() + SLOW_SECONDS / len(KINDS), 1000
+    while time.monotonic() < end:
+        run_sequence(kind, seed, tmp_path, 40)
+        seed += 1
