@@ -136,13 +136,13 @@ def empty_index(index: str | EvidenceIndex | None, n: int, d: int, metric: Metri
     if index.ntotal or index.d != d:
         raise ValueError(f"index must be empty and of {d} dimensions, got {index!r}")
     check_cosine(index)
+    check_ids_stay(index)
     return index
 
 
 def check_cosine(index: EvidenceIndex) -> None:
     """Raise ValueError unless an index compares vectors by cosine, as the figures of a finder do."""
     check_index(index)
-    check_ids_stay(index)
     if index.metric != "cosine":
         raise ValueError(f"index must have metric 'cosine' in a finder, got {index!r}")
 

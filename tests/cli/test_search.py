@@ -123,7 +123,7 @@ def test_info(folder: Path, output) -> None:
         "classes": {str(label): count for label, count in enumerate(counts)},
     }
     lines = dict(re.split(r" {2,}", line) for line in output("info", folder / "flat.cfe").splitlines())
-    assert lines["kind"] == "EvidenceFlat"
+    assert lines["kind"] == "EvidenceIDMap2"
     assert [lines[f"class {label}"] for label in range(4)] == [str(count) for count in counts]
     assert "nlist" not in lines
 
