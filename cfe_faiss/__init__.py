@@ -17,10 +17,11 @@ from cfe_faiss.base import startup  # noqa: F401 - it loads the core, or raises 
 from cfe_faiss import metrics
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.files.format import read_header, read_index, verify_index, write_index
+from cfe_faiss.files.registration import register, unregister
 from cfe_faiss.files.serialize import clone_index, deserialize_index, serialize_index
 from cfe_faiss.graph.ks import ks_similarity, ks_vectors
 from cfe_faiss.index.factory import index_factory
-from cfe_faiss.index.flat import IndexEvidenceFlat
+from cfe_faiss.index.flat import IndexEvidenceFlat, IndexEvidenceIDMap2
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
@@ -48,6 +49,7 @@ __all__ = [
     "EvidenceStore",
     "EvidenceTransformer",
     "IndexEvidenceFlat",
+    "IndexEvidenceIDMap2",
     "IndexEvidenceIVF",
     "IndexEvidenceIVFPQ",
     "IndexEvidenceIVFScalarQuantizer",
@@ -67,8 +69,10 @@ __all__ = [
     "metrics",
     "read_header",
     "read_index",
+    "register",
     "serialize_index",
     "show_versions",
+    "unregister",
     "verify_index",
     "write_index",
 ]

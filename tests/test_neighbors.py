@@ -153,13 +153,13 @@ def test_any_neighbors_take_no_labels() -> None:
 
 def test_n_jobs_is_the_number_of_threads_of_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
     seen, before = [], faiss.omp_get_max_threads()
-    search = cfe.IndexEvidenceFlat.search_stored
+    search = cfe.IndexEvidenceIDMap2.search_stored
 
     def watched(*args: Any, **options: Any) -> Any:
         seen.append(faiss.omp_get_max_threads())
         return search(*args, **options)
 
-    monkeypatch.setattr(cfe.IndexEvidenceFlat, "search_stored", watched)
+    monkeypatch.setattr(cfe.IndexEvidenceIDMap2, "search_stored", watched)
     for n_jobs in (None, 1, 3):
         cfe.EvidenceNeighbors(2, n_jobs=n_jobs).fit(SAMPLES, NAMES).kneighbors()
     assert seen == [before, 1, 3]
@@ -223,7 +223,7 @@ def test_labels_of_any_kind(labels: Any) -> None:
 def test_attributes(fitted: cfe.EvidenceNeighbors) -> None:
     assert list(fitted.classes_) == ["bad", "good"]
     assert (fitted.n_features_in_, fitted.n_samples_fit_) == (2, 4)
-    assert isinstance(fitted.index_, cfe.IndexEvidenceFlat)
+    assert isinstance(fitted.index_, cfe.IndexEvidenceIDMap2)
     assert not hasattr(fitted, "feature_names_in_")
     assert isinstance(clone(PROBED_FULLY).fit(*clustered(50, 4, 2)).index_, cfe.IndexEvidenceIVF)
 
@@ -320,7 +320,7 @@ def test_strings_are_no_numbers() -> None:
         ({"estimator": LogisticRegression()}, None, ValueError, "requires y to be passed"),
         ({"estimator": LinearRegression()}, [0, 0, 1, 1], TypeError, "estimator must be a classifier"),
         ({"index": "Flat"}, NAMES, ValueError, "description must begin with"),
-        ({"index": cfe.IndexEvidenceFlat(2)}, NAMES, TypeError, "index must be a description or None"),
+        ({"index": cfe.IndexEvidenceIDMap2(2)}, NAMES, TypeError, "index must be a description or None"),
         ({"index": "EvidenceIVF9,Flat"}, NAMES, ValueError, "a sample per list, 9, got n_samples = 4"),
         ({}, None, ValueError, "requires y to be passed"),
         ({}, NAMES[:3], ValueError, "inconsistent numbers of samples"),

@@ -517,8 +517,8 @@ class EvidenceFinder:
 
         Examples
         --------
-        >>> from cfe_faiss import IndexEvidenceFlat
-        >>> index = IndexEvidenceFlat(2)
+        >>> from cfe_faiss import IndexEvidenceIDMap2
+        >>> index = IndexEvidenceIDMap2(2)
         >>> index.add_with_labels([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]], [0, 1, 0])
         >>> finder = EvidenceFinder.from_index(index, ids=["ann", "ben", "cem"])
         >>> finder.names(finder.local("ann", k=1).evidence)

@@ -15,7 +15,7 @@ from cfe_faiss.base.arrays import Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_array, as_count, as_labels, as_number
 from cfe_faiss.finder.suspicious import InputWarning
 from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, metapath_graph
-from cfe_faiss.index.factory import evidence_factory
+from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.protocol import EvidenceIndex, check_index
 from cfe_faiss.rows.metric import Metric
 from cfe_faiss.search.query import Rules
@@ -130,12 +130,13 @@ def empty_index(index: str | EvidenceIndex | None, n: int, d: int, metric: Metri
         as_count("the number of nodes", n)
         index = "EvidenceFlat" if n <= EXACT_UP_TO else f"EvidenceIVF{2 * math.isqrt(n)},Flat"
     if isinstance(index, str):
-        return evidence_factory(d, index, metric)
+        return factory_with_ids(d, index, metric)
     if not isinstance(index, EvidenceIndex):
         raise TypeError(f"index must be an evidence index or its description, got {type(index).__name__}")
     if index.ntotal or index.d != d:
         raise ValueError(f"index must be empty and of {d} dimensions, got {index!r}")
     check_cosine(index)
+    check_ids_stay(index)
     return index
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -258,14 +259,14 @@ class SearchingMixin:
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None, **stock: Any) -> Ranges:
         """Return all vectors nearer than a threshold, as ``faiss.Index.range_search``; with parameters, all evidence.
 
-        As in FAISS, a plain search returns similarities > ``thresh`` in undefined order. With ``EvidenceParameters``,
-        results have similarity >= ``thresh``, or squared distance <= ``thresh``, and come best first, as from
-        :meth:`range_search_evidence`.
+        As in FAISS, results have similarity > ``thresh``, or squared distance < ``thresh``. Those of a plain search
+        come in undefined order, those of ``EvidenceParameters`` best first. :meth:`range_search_evidence` includes
+        results at the threshold.
         """
         if not isinstance(params, EvidenceParameters):
             stock_results: Ranges = self._of_stock("range_search", (x, thresh), params, stock)
             return stock_results
-        number = as_number("thresh", thresh, -np.inf, np.inf)
+        number = next_beyond(as_number("thresh", thresh, -np.inf, np.inf), self.metric)
         params.check_range()
         lims, D, I = self.answer_range(self._make_query("range_search", x, params, stock, threshold=number))
         return like(x, lims), like(x, D), like(x, I)
@@ -278,8 +279,15 @@ class SearchingMixin:
             raise TypeError(f"{method} takes no {next(iter(stock))} together with EvidenceParameters")
         return params.query(as_rows("x", x, self.d, self.metric), **many)
 
-    def _of_stock(self, name: str, about: tuple[Any, ...], params: Any, further: dict[str, Any]) -> Any:
-        """Call FAISS's search method under the read lock.
+    def _of_stock(
+        self,
+        name: str,
+        about: tuple[Any, ...],
+        params: Any,
+        further: dict[str, Any],
+        refine: Callable[[Snapshot, Any, Any], Any] | None = None,
+    ) -> Any:
+        """Call FAISS's search method under the read lock, and ``refine`` with the snapshot, the queries and the result.
 
         ``faiss.contrib.torch_utils`` replaces these methods by versions that accept tensors but no parameters.
         """
@@ -295,7 +303,8 @@ class SearchingMixin:
             self._check_probed(about[0], params)
             if params is not None:
                 further = {**further, "params": self._copy_parameters(params)}
-            return method(self, *about, **further)
+            results = method(self, *about, **further)
+            return results if refine is None else refine(self.snapshot(), about[0], results)
 
     def _check_mapped(self, lists: Ints | None = None) -> None:
         """Compare mapped lists (by default all) with their checksums before FAISS reads them."""
@@ -343,6 +352,12 @@ class SearchingMixin:
     def excluding(self, label: int | str) -> Excluding:
         """Return a view whose ``search(x, k)`` excludes class ``label``, for code without a notion of classes."""
         return Excluding(self, label)
+
+
+def next_beyond(threshold: float, metric: Metric) -> float:
+    """Return the first float32 beyond a threshold, for inclusive searches that compare strictly, as FAISS."""
+    with np.errstate(all="ignore"):
+        return float(np.nextafter(np.float32(threshold), np.float32(-np.inf if metric == "l2" else np.inf)))
 
 
 def _encode_single(snapshot: Snapshot, labels: Any) -> Int32s | None:

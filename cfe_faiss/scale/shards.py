@@ -178,13 +178,14 @@ def open_shards(folder: Path, manifest: dict[str, Any], known: Shards | None = N
     else:
         quantizer = flat_index(indexes[0].d, indexes[0].metric_type)
         quantizer.add(centroids[0])
+        centroids = centroids.view()
     for index in indexes:
         for name, value in manifest["parameters"].items():
             if getattr(index, name) != value:
                 raise _damage(folder, f"{name} is {getattr(index, name)} in a shard and {value} in {MANIFEST}")
-        if index.centroids() is not centroids and not np.array_equal(index.centroids(), centroids):
-            raise _damage(folder, "its shards have different centroids")
-        if index.own_fields:  # opened just now, and still with separate centroids
+        if index.centroids() is not centroids:  # opened just now
+            if not np.array_equal(index.centroids(), centroids):
+                raise _damage(folder, "its shards have different centroids")
             index.share_centroids(quantizer, centroids)
     sizes = np.array([np.diff(shard.storage().starts) for shard in indexes])
     holders = np.count_nonzero(sizes, axis=0)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cfe_faiss._native import ReadWriteLock
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number, check_distinct
 from cfe_faiss.base.values import as_list, as_lists, padded
-from cfe_faiss.index.factory import evidence_factory
+from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.protocol import EvidenceIndex, Neighbors
 from cfe_faiss.pairs import Pairs, evidence_pairs
 from cfe_faiss.rows.id_map import unknown_labels
@@ -51,7 +51,7 @@ class EvidenceStore:
     d
         Length of the vectors.
     index
-        Index that searches them: None for the exact :class:`cfe_faiss.IndexEvidenceFlat`; a description for
+        Index that searches them: None for the exact :class:`cfe_faiss.IndexEvidenceIDMap2`; a description for
         :func:`cfe_faiss.index_factory`; or an empty evidence index, trained or not, which the store takes as its own.
         An index with lists is trained by :meth:`train`, or by the first rows added, at least 39 for each list.
     class_names
@@ -93,11 +93,12 @@ class EvidenceStore:
     ) -> None:
         d = as_count("d", d)
         if index is None or isinstance(index, str):
-            index = evidence_factory(d, index or "EvidenceFlat", "cosine" if metric is None else metric)
+            index = factory_with_ids(d, index or "EvidenceFlat", "cosine" if metric is None else metric)
         elif metric is not None:
             raise ValueError(f"metric must be left out with an index, which has its own, got {metric!r}")
         if not isinstance(index, EvidenceIndex):
             raise TypeError(f"index must be an evidence index, a description of one or None, got {index!r}")
+        check_ids_stay(index)
         if index.d != d or index.ntotal:
             raise ValueError(f"index must be an empty evidence index of {d} dimensions, got {index!r}")
         names = as_list("class_names", class_names)

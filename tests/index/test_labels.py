@@ -16,7 +16,7 @@ import cfe_faiss as cfe
 from cfe_faiss.base.values import order_key, order_of
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
 
-KINDS = ["EvidenceFlat", *(f"EvidenceIVF6{kind}" for kind in (",Flat", "x2,Flat", ",SQ8", ",PQ1,RFlat"))]
+KINDS = ["IDMap2,EvidenceFlat", *(f"EvidenceIVF6{kind}" for kind in (",Flat", "x2,Flat", ",SQ8", ",PQ1,RFlat"))]
 NAMES: dict[str, list[Any]] = {
     "texts": ["zebra", "apple", "Äpfel", "中", "b"],  # not in the order in which they come
     "large": [2**63 - 1, 5, 2**40, 2**31 - 1, 0],
@@ -168,7 +168,7 @@ def test_a_stock_index_takes_labels(names: list[Any]) -> None:
 @given(st.integers(0, 2))
 def test_a_wrong_kind_of_label_changes_nothing(number: int) -> None:
     for index, wrong, message in (
-        (both("EvidenceFlat", NAMES["texts"])[0], [7], "texts, as the labels of the index are, got 7"),
+        (both("IDMap2,EvidenceFlat", NAMES["texts"])[0], [7], "texts, as the labels of the index are, got 7"),
         (both("EvidenceIVF6,Flat", NAMES["large"])[0], ["a"], "integers, as the labels of the index are, got 'a'"),
     ):
         before, keys = index.members().labels.tolist(), index.label_keys
@@ -204,7 +204,7 @@ def test_labels_remain_texts_without_a_row_that_has_one(kind: str, left: str) ->
 
 def test_missing_values_of_pandas_are_unknown_labels() -> None:
     pd = pytest.importorskip("pandas")
-    index = trained("EvidenceFlat")
+    index = trained("IDMap2,EvidenceFlat")
     index.add_with_labels(X[:3], pd.Series(["a", "b", "c"], dtype="string"))
     index.relabel(pd.Series(["b", None, pd.NA], dtype="string"))
     assert index.members().labels.tolist() == ["b", None, None]
@@ -214,6 +214,6 @@ def test_missing_values_of_pandas_are_unknown_labels() -> None:
 
 def test_texts_that_numpy_would_cut_are_refused() -> None:
     with pytest.raises(ValueError, match="labels must hold no text that ends in a zero"):
-        trained("EvidenceFlat").add_with_labels(X[:2], ["a", "a\0"])
+        trained("IDMap2,EvidenceFlat").add_with_labels(X[:2], ["a", "a\0"])
     with pytest.raises(ValueError, match="labels must hold no empty text, got .* at position 1"):
-        trained("EvidenceFlat").add_with_labels(X[:2], ["a", ""])
+        trained("IDMap2,EvidenceFlat").add_with_labels(X[:2], ["a", ""])

@@ -510,8 +510,8 @@ def test_a_classifier_may_return_integers_of_numpy() -> None:
 
 
 def test_arguments_of_a_wrong_kind() -> None:
-    with pytest.raises(TypeError, match=r"store must be a cfe_faiss\.EvidenceStore, got IndexEvidenceFlat"):
-        EvidenceVectorStore(cfe.IndexEvidenceFlat(D))
+    with pytest.raises(TypeError, match=r"store must be a cfe_faiss\.EvidenceStore, got IndexEvidenceIDMap2"):
+        EvidenceVectorStore(cfe.IndexEvidenceIDMap2(D))
     with pytest.raises(TypeError, match="vector_store must be an EvidenceVectorStore, got EvidenceStore"):
         EvidenceRetriever(EvidenceStore(D), predicted, TextEmbedding())
     with pytest.raises(ValueError, match="similarity_top_k"):

@@ -240,7 +240,7 @@ def test_constraints_hold_with_and_without_rules(kind: str, data: st.DataObject)
 
 
 def test_rules_exclude_limited_use() -> None:
-    index = cfe.IndexEvidenceFlat(2)
+    index = cfe.IndexEvidenceIDMap2(2)
     index.add_with_labels(np.eye(2), [0, 1])
     query = Query(1, where=cfe.Constraints(replace=False), rules=Rules("own"))
     with pytest.raises(ValueError, match="must not limit how often evidence is used together with rules"):

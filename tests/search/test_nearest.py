@@ -50,7 +50,7 @@ def test_the_best_allowed_rows_are_found(
 
 
 def test_more_than_there_are() -> None:
-    index = cfe.IndexEvidenceFlat(4)
+    index = cfe.IndexEvidenceIDMap2(4)
     assert searched(index.storage(), np.eye(2, 4, dtype=np.float32), 3)[1].tolist() == [[-1] * 3] * 2
     index.add_with_labels(np.eye(2, 4), [0, 1])
     D, I = searched(index.storage(), np.eye(1, 4, dtype=np.float32), 3)

@@ -257,7 +257,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("how", "message"), WRONG)
 def test_wrong_rules_are_named(how: dict[str, Any], message: str, tmp_path: Path) -> None:
-    index: Any = cfe.IndexEvidenceFlat(DIM)
+    index: Any = cfe.IndexEvidenceIDMap2(DIM)
     index.add_with_labels(X[:9], np.arange(9) % 2)
     labels: NDArray[Any] | None = how.get("labels_q", LABELS_Q[:2])
     options = {name: value for name, value in how.items() if name != "labels_q"}

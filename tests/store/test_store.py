@@ -35,7 +35,7 @@ def test_stored_rows_come_back() -> None:
     assert "e" not in store
     assert 7 not in store
     assert (store.d, store.class_names, store.index.ntotal) == (2, ("spam", "ham"), 4)
-    assert repr(store) == "EvidenceStore(d=2, rows=4, classes=2, index=IndexEvidenceFlat(d=2, ntotal=4))"
+    assert repr(store) == "EvidenceStore(d=2, rows=4, classes=2, index=IndexEvidenceIDMap2(d=2, ntotal=4))"
     rows = store.get(["d", "a"])
     assert isinstance(rows, Rows)
     assert (rows.ids, rows.labels, len(rows)) == (["d", "a"], [None, "spam"], 2)
@@ -331,7 +331,7 @@ def test_other_bad_arguments() -> None:
         (lambda: cfe.EvidenceStore(0), ValueError, "d must be at least 1"),
         (lambda: cfe.EvidenceStore(2, "Flat"), ValueError, "description must begin with EvidenceFlat"),
         (lambda: cfe.EvidenceStore(2, 7), TypeError, "index must be an evidence index"),  # type: ignore[arg-type]
-        (lambda: cfe.EvidenceStore(2, cfe.IndexEvidenceFlat(3)), ValueError, "empty evidence index of 2 dimensions"),
+        (lambda: cfe.EvidenceStore(2, cfe.IndexEvidenceIDMap2(3)), ValueError, "empty evidence index of 2 dimensions"),
         (lambda: cfe.EvidenceStore(2, store.index), ValueError, "empty evidence index of 2 dimensions"),
         (lambda: store.delete(), TypeError, "either ids or where"),
         (lambda: store.delete(["a"], where={"lang": "de"}), TypeError, "either ids or where"),
@@ -526,4 +526,4 @@ def test_a_store_follows_the_metric_of_its_index(index: str | None, tmp_path: Pa
     assert again.metric == "l2"
     assert again.search([0, 0], k=3).ids == ["a", "b", "d"]
     with pytest.raises(ValueError, match="metric must be left out with an index"):
-        cfe.EvidenceStore(2, cfe.IndexEvidenceFlat(2), metric="l2")
+        cfe.EvidenceStore(2, cfe.IndexEvidenceIDMap2(2), metric="l2")
