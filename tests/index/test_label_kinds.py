@@ -42,7 +42,7 @@ def typed(labels: Any) -> list[tuple[type, Any]]:
     return [(type(one), one) for one in labels.tolist()]
 
 
-@pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF3,Flat"])
+@pytest.mark.parametrize("kind", ["IDMap2,EvidenceFlat", "EvidenceIVF3,Flat"])
 @pytest.mark.parametrize("names", SETS.values(), ids=SETS)
 def test_labels_come_back_as_they_were(kind: str, names: list[Any], tmp_path: Path) -> None:
     labels = [names[number % len(names)] for number in range(N)]
@@ -59,7 +59,7 @@ def test_labels_come_back_as_they_were(kind: str, names: list[Any], tmp_path: Pa
         cfe.read_index(tmp_path / "one.index"),
         cfe.read_index(tmp_path / "one.index", faiss.IO_FLAG_MMAP),
     ]
-    if kind != "EvidenceFlat":
+    if not kind.endswith("EvidenceFlat"):
         write_shards(index, tmp_path / "shards", 2)
         copies.append(ShardedEvidenceIndex.open(tmp_path / "shards"))
     for one in copies:
@@ -80,7 +80,7 @@ def test_labels_come_back_as_they_were(kind: str, names: list[Any], tmp_path: Pa
 
 
 def test_booleans_are_arrays_of_booleans() -> None:
-    index = index_of("EvidenceFlat", NUMBERS > 0)
+    index = index_of("IDMap2,EvidenceFlat", NUMBERS > 0)
     assert index.label_names.dtype == index.members().labels.dtype == np.bool_
     assert_array_equal(index.members().labels, NUMBERS > 0)
     index.relabel([None, False], [0, 1])
@@ -92,7 +92,7 @@ def test_booleans_are_arrays_of_booleans() -> None:
         with pytest.raises(TypeError, match="labels_q must be booleans, as the labels of the index are, got"):
             index.search_evidence(X[:1], wrong, 2)
     with pytest.raises(TypeError, match="labels_q must be integers, as the labels of the index are, got True"):
-        index_of("EvidenceFlat", NUMBERS).search_evidence(X[:1], np.array([True]), 2)
+        index_of("IDMap2,EvidenceFlat", NUMBERS).search_evidence(X[:1], np.array([True]), 2)
 
 
 @given(st.lists(st.sampled_from([None, 1, 2, 3]), min_size=N, max_size=N))
@@ -106,14 +106,14 @@ def test_labels_of_every_library(labels: list[Any]) -> None:
         pl.Series(labels),
         np.array([*labels, None], object)[:-1],
     ):
-        index = index_of("EvidenceFlat", [1] * N)
+        index = index_of("IDMap2,EvidenceFlat", [1] * N)
         index.relabel(values)
         assert index.members().labels.tolist() == expected
 
 
 def changed(forms: Callable[[list[int]], Any]) -> list[Any]:
     """Return what calls answer whose ids are in one form."""
-    index = index_of("EvidenceFlat", NUMBERS, ids=forms(list(range(100, 100 + N))))
+    index = index_of("IDMap2,EvidenceFlat", NUMBERS, ids=forms(list(range(100, 100 + N))))
     ids = forms([101, 103, 107])
     found = [
         index.search_stored(ids, 3)[1],
@@ -138,7 +138,7 @@ def test_ids_of_every_library(form: Any) -> None:
 
 
 def test_a_set_and_a_range_are_ids() -> None:
-    index = index_of("EvidenceFlat", NUMBERS, ids=range(N))
+    index = index_of("IDMap2,EvidenceFlat", NUMBERS, ids=range(N))
     assert index.remove_ids({3, 4, 99}) == 2
     assert_array_equal(index.search_stored(range(3), 2)[1], index.search_stored([0, 1, 2], 2)[1])
 
@@ -149,7 +149,7 @@ def test_a_set_and_a_range_are_ids() -> None:
 def test_memory_of_texts_follows_their_bytes(tmp_path: Path) -> None:
     labels = [f"label {i}" for i in range(N - 1)] + ["x" * 4_000_000]  # in fixed width: 400 MB
     tracemalloc.start()
-    index = index_of("EvidenceFlat", labels)
+    index = index_of("IDMap2,EvidenceFlat", labels)
     cfe.write_index(index, tmp_path / "one.index")
     found = cfe.read_index(tmp_path / "one.index")
     assert found.label_names.tolist() == sorted(labels)
@@ -160,7 +160,7 @@ def test_memory_of_texts_follows_their_bytes(tmp_path: Path) -> None:
 
 
 def test_unused_labels_are_not_written() -> None:
-    index = index_of("EvidenceFlat", ["a", "b", "c"])
+    index = index_of("IDMap2,EvidenceFlat", ["a", "b", "c"])
     index.relabel(["unused" * 1000, "b", "c"])
     index.relabel(["b", "b", "c"])
     file = cfe.serialize_index(index)

@@ -43,8 +43,8 @@ def test_features_of_stores(data: Data, tmp_path: Path) -> None:
         stored_features(own, group_name="paper", attr_name="x"),
     ):
         assert features.shape == (N, D)
-        assert_array_equal(store_input("features", features, tmp_path).array(), data.x)
-    assert_array_equal(store_input("labels", stored_features(data, "y"), tmp_path).array(), data.y)
+        assert_array_equal(store_input("features", features, tmp_path, []).array(), data.x)
+    assert_array_equal(store_input("labels", stored_features(data, "y"), tmp_path, []).array(), data.y)
 
 
 @pytest.mark.usefixtures("block")
@@ -63,7 +63,7 @@ def test_edges_of_stores_in_every_layout(data: Data, layout: str, tmp_path: Path
     store.put_edge_index(tuple(ends), edge_type=CITES, layout=layout, size=(N, N))
     for edges in (stored_edges(store), stored_edges(store, edge_type=CITES, layout=layout, size=(N, N))):
         assert edges.shape == (2, E)
-        assert_array_equal(store_input("edges", edges, tmp_path).array(), expected)
+        assert_array_equal(store_input("edges", edges, tmp_path, []).array(), expected)
 
 
 @pytest.mark.usefixtures("shared_workers")
@@ -106,16 +106,16 @@ def test_missing_and_mismatched_tensors(data: Data) -> None:
 def test_tensors_in_other_layouts_and_types(data: Data, tmp_path: Path) -> None:
     x = data.x
     for tensor in (x.t(), x[:, 1], x.half(), x[::3], x.clone().requires_grad_(), torch.zeros(0, 3)):
-        assert_array_equal(store_input("features", tensor, tmp_path).array(), tensor.detach())
+        assert_array_equal(store_input("features", tensor, tmp_path, []).array(), tensor.detach())
     with pytest.raises(TypeError, match=r"features must be dense, got a tensor of layout torch\.sparse_csr"):
-        store_input("features", x.to_sparse_csr(), tmp_path)
-    assert_array_equal(store_input("features", x.bfloat16(), tmp_path).array(), x.bfloat16().float())
+        store_input("features", x.to_sparse_csr(), tmp_path, [])
+    assert_array_equal(store_input("features", x.bfloat16(), tmp_path, []).array(), x.bfloat16().float())
     with pytest.raises(TypeError, match=r"features must be an array of real numbers, got Tensor: .*Float8"):
-        store_input("features", x.to(torch.float8_e4m3fn), tmp_path)
+        store_input("features", x.to(torch.float8_e4m3fn), tmp_path, [])
     with pytest.raises(TypeError, match=r"features must be an array of real numbers, got dtype complex64"):
-        store_input("features", x.to(torch.complex64), tmp_path)
+        store_input("features", x.to(torch.complex64), tmp_path, [])
     with pytest.raises((TypeError, ValueError), match="features must be"):
-        store_input("features", data, tmp_path)
+        store_input("features", data, tmp_path, [])
     assert {path.suffix for path in tmp_path.iterdir()} == {".npy"}
 
 
