@@ -155,7 +155,7 @@ class Excluding:
         return result
 
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None) -> Any:
-        """Return all vectors of other classes with similarity >= ``thresh``: lims, D, I."""
+        """Return all vectors of other classes with similarity > ``thresh``, as FAISS: lims, D, I."""
         return self.index.range_search(x, thresh, params=replace(self._parameters(params), nprobe=None))
 
     def _parameters(self, params: Any) -> EvidenceParameters:
