@@ -172,6 +172,7 @@ $(DEMO): $(CORE)
 
 $(TESTS): $(CORE)
 	$(BIN)/python -m pip install $(PIP_OPTIONS) "cfe-faiss[all,test-integrations,docs]"
+	$(BIN)/python -m pip install $(PIP_OPTIONS) --no-deps faiss-haystack
 	touch $@
 
 $(TOOLS): $(TESTS)

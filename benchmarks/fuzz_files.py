@@ -36,7 +36,8 @@ from cfe_faiss.files.faiss_payload import DamageError, Payload, read_payload
 from cfe_faiss.files.format import verify_index
 
 DESCRIPTIONS = {
-    "flat": "EvidenceFlat",
+    "flat": "IDMap2,EvidenceFlat",
+    "positions": "EvidenceFlat",
     "ivf": "EvidenceIVF5,Flat",
     "partitions": "EvidenceIVF5x3,Flat",
     "untrained": "EvidenceIVF5,Flat",
@@ -56,7 +57,7 @@ NUMBERS = (0, 1, 2, 3, 7, 63, 64, 255, 2**31 - 1, 2**31, 2**32, 2**40, 2**62, 2*
 VALUES: tuple[Any, ...] = (
     *(sign * number for number in NUMBERS for sign in (1, -1)),
     *(None, True, False, "", "labels", "references", "vectors", "<f4", "<i4", "<i8", "|O", "<U9"),
-    *("EvidenceIVF", "EvidenceFlat", "EvidenceIVFScalarQuantizer", "EvidenceIVFPQ"),
+    *("EvidenceIVF", "EvidenceFlat", "EvidenceIDMap2", "EvidenceIVFScalarQuantizer", "EvidenceIVFPQ"),
     *(0.5, 1e300, float("nan"), float("inf"), [], [0], [-1], [2**40, 2**40], [[1]], [1.5], {}, {"name": "labels"}),
 )
 
@@ -66,16 +67,22 @@ def index(kind: str) -> Any:
     X, labels = rng.standard_normal((160, 6), np.float32), rng.integers(0, 3, 160)
     ids = rng.permutation(1000)[:160]
     made: Any = cfe.index_factory(6, DESCRIPTIONS[kind])
-    if kind != "flat":
+    if made.has_lists:
         made.nprobe = 3
     if kind.startswith("untrained"):
         return made
     if not made.is_trained:
         made.train(np.concatenate([X, -X]))
+    if kind == "positions":
+        made.add_with_labels(X, labels)
+        return made
     if kind == "direct_map":
         ids = np.arange(160)
     made.add_with_labels(X[:140], labels[:140], ids[:140])
     made.add_with_ids(X[140:], ids[140:])
+    if kind == "positions":
+        made.add_with_labels(X, labels)
+        return made
     if kind == "direct_map":
         made.make_direct_map()
     return made

@@ -47,7 +47,7 @@ def main() -> None:
         attributes[name]
     seconds["attributes"] = time.perf_counter() - start
     vectors = np.random.default_rng(1).standard_normal((N, D), np.float32)
-    index = cfe.index_factory(D, "EvidenceFlat")
+    index = cfe.index_factory(D, "IDMap2,EvidenceFlat")
     index.add_with_labels(vectors, predicted)
     finder = cfe.EvidenceFinder(vectors, predicted.astype(np.int32), index, attributes=attributes)
     start = time.perf_counter()

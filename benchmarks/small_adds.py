@@ -117,7 +117,7 @@ def measure(stored: int, adds: int, d: int) -> dict[str, Any]:
             lambda index: one_by_one(index, X[pick], labels[pick], nprobe=NPROBE),
         ),
         "flat": (
-            lambda: cfe.IndexEvidenceFlat(d),
+            lambda: cfe.IndexEvidenceIDMap2(d),
             faiss.IndexIDMap2(faiss.IndexFlatIP(d)),
             lambda index: one_by_one(index, X[pick], labels[pick]),
         ),

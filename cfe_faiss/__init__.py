@@ -17,10 +17,11 @@ from cfe_faiss.base import startup  # noqa: F401 - it loads the core, or raises 
 from cfe_faiss import metrics
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.files.format import read_header, read_index, verify_index, write_index
+from cfe_faiss.files.registration import register, unregister
 from cfe_faiss.files.serialize import clone_index, deserialize_index, serialize_index
 from cfe_faiss.graph.ks import ks_similarity, ks_vectors
 from cfe_faiss.index.factory import index_factory
-from cfe_faiss.index.flat import IndexEvidenceFlat
+from cfe_faiss.index.flat import IndexEvidenceFlat, IndexEvidenceIDMap2
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from cfe_faiss.finder import EvidenceFinder, InputWarning
     from cfe_faiss.graph.metapath import metapath_graph
     from cfe_faiss.graph.updates import KSVectors
-    from cfe_faiss.neighbors import EvidenceNeighbors
+    from cfe_faiss.neighbors import EvidenceNeighbors, EvidenceTransformer
     from cfe_faiss.store import EvidenceStore
 
 __version__ = "0.2.0"
@@ -46,7 +47,9 @@ __all__ = [
     "EvidenceNeighbors",
     "EvidenceParameters",
     "EvidenceStore",
+    "EvidenceTransformer",
     "IndexEvidenceFlat",
+    "IndexEvidenceIDMap2",
     "IndexEvidenceIVF",
     "IndexEvidenceIVFPQ",
     "IndexEvidenceIVFScalarQuantizer",
@@ -66,8 +69,10 @@ __all__ = [
     "metrics",
     "read_header",
     "read_index",
+    "register",
     "serialize_index",
     "show_versions",
+    "unregister",
     "verify_index",
     "write_index",
 ]
@@ -76,6 +81,7 @@ _LOADED_AT_FIRST_USE = {
     "EvidenceFinder": "finder",
     "EvidenceNeighbors": "neighbors",
     "EvidenceStore": "store",
+    "EvidenceTransformer": "neighbors",
     "InputWarning": "finder",
     "KSVectors": "graph.updates",
     "metapath_graph": "graph.metapath",

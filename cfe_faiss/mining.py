@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss.base.arrays import Bools, Doubles, Floats, Ints
-from cfe_faiss.base.checks import as_count, as_ids, as_matrix, as_number, as_unit_rows
+from cfe_faiss.base.checks import as_count, as_matrix, as_number, as_unit_rows
+from cfe_faiss.base.values import as_ids, as_list, group_numbers
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.pairs import Pairs, evidence_pairs
 from cfe_faiss.rows.metric import PADDING, lengths
@@ -54,10 +55,11 @@ def hard_negatives(  # noqa: PLR0913
     Parameters
     ----------
     anchors, corpus
-        Vectors, (n, d) and (m, d); normalised in copies.
+        Vectors, (n, d) and (m, d); normalised in copies. If the anchors equal the corpus, row by row, they are its
+        rows, and no row is a negative or a positive of itself.
     positives
         Rows of the corpus that belong to each anchor: (n,) integers, or n sequences of integers. Or a tuple
-        ``(anchor_groups, corpus_groups)`` of n and m numbers or texts: all corpus rows of an anchor's group are its
+        ``(anchor_groups, corpus_groups)`` of n and m groups: all corpus rows of an anchor's group are its
         positives.
     k
         Number of negatives per anchor, >= 1.
@@ -130,19 +132,22 @@ class _ListedPositives:
     """Positives that are listed for each anchor."""
 
     def __init__(self, A: Floats, C: Floats, positives: Any) -> None:
-        lists = [np.atleast_1d(one) for one in positives]
+        given = as_list("positives", positives)
+        lists = [list(one) if hasattr(one, "__iter__") else [one] for one in given]
         if len(lists) != len(A):
             raise ValueError(f"positives must have one entry for each of {len(A)} anchors, got {len(lists)}")
         counts = [len(one) for one in lists]
-        self.A, self.C, self.most = A, C, max(counts, default=0)
-        self.anchors = np.repeat(np.arange(len(A)), counts)
-        found = [one for one in lists if len(one)]
-        self.rows = as_ids("positives", np.concatenate(found) if found else [], len(C))
+        self.A, self.C, self.itself = A, C, _itself(A, C)
+        anchors = np.repeat(np.arange(len(A)), counts)
+        rows = as_ids("positives", [row for one in lists for row in one], len(C))
+        others = np.full(len(rows), True) if self.itself is None else anchors != rows
+        self.anchors, self.rows = anchors[others], rows[others]
+        self.most = int(np.bincount(self.anchors).max(initial=0))
 
     def rank_negatives(self, number: int) -> tuple[Floats, Ints]:
         """Return the ``number + most`` best rows of each anchor, with a similarity of -inf for positives."""
         S, I = _index_of(self.C, np.zeros(len(self.C), np.int64)).search_evidence(
-            self.A, np.ones(len(self.A), np.int64), number + self.most
+            self.A, np.ones(len(self.A), np.int64), number + self.most, exclude=self.itself
         )
         pairs = self.anchors * len(self.C) + self.rows
         S[np.isin(np.arange(len(I))[:, None] * len(self.C) + I, pairs) | (I < 0)] = -np.inf
@@ -166,14 +171,15 @@ class _GroupPositives:
     def __init__(self, A: Floats, C: Floats, groups: tuple[Any, ...]) -> None:
         if len(groups) != 2:
             raise ValueError(f"positives must be (anchor_groups, corpus_groups), got a tuple of {len(groups)}")
-        self.A, self.C = A, C
-        self.of_anchors, self.of_rows = _codes(
+        self.A, self.C, self.itself = A, C, _itself(A, C)
+        self.of_anchors, self.of_rows = group_numbers(
             ("anchor_groups", groups[0], len(A)), ("corpus_groups", groups[1], len(C))
         )
 
     def rank_negatives(self, number: int) -> tuple[Floats, Ints]:
         """Return the ``number`` best negatives of each anchor."""
-        S, I = _index_of(self.C, self.of_rows).search_evidence(self.A, self.of_anchors, number)
+        index = _index_of(self.C, self.of_rows)
+        S, I = index.search_evidence(self.A, self.of_anchors, number, exclude=self.itself)
         S[I < 0] = -np.inf
         return S, I
 
@@ -185,6 +191,8 @@ class _GroupPositives:
         for group in np.unique(self.of_anchors).tolist():
             anchors, rows = np.flatnonzero(self.of_anchors == group), order[bounds[group] : bounds[group + 1]]
             scores = self.A[anchors].astype(np.float64) @ self.C[rows].T.astype(np.float64)
+            if self.itself is not None:
+                scores[anchors[:, None] == rows] = np.inf
             lowest[anchors] = scores.min(axis=1, initial=np.inf)
         return lowest
 
@@ -199,7 +207,8 @@ def near_duplicates(X: ArrayLike, groups: Any, threshold: float) -> Pairs:
     X
         Vectors, (n, d); normalised in a copy.
     groups
-        Group of each row, (n,), numbers or texts.
+        Group of each row, (n,): numbers, texts or booleans. 1, "1" and True are three groups; a missing one is an
+        error.
     threshold
         Least cosine similarity, in [-1, 1].
 
@@ -222,7 +231,7 @@ def near_duplicates(X: ArrayLike, groups: Any, threshold: float) -> Pairs:
     (array([0]), array([3]))
     """
     vectors = as_unit_rows("X", X)
-    (codes,) = _codes(("groups", groups, len(vectors)))
+    (codes,) = group_numbers(("groups", groups, len(vectors)))
     none = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
     return next(evidence_pairs(_index_of(vectors, codes), threshold, block=_ALL_PAIRS), none)
 
@@ -235,7 +244,7 @@ def nearest_enemies(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> tuple[Dou
     X
         Vectors, (n, d). With "cosine" they are normalised in a copy.
     y
-        Class of each row, (n,), numbers or texts.
+        Class of each row, (n,), as ``groups`` of :func:`near_duplicates`.
     metric
         "l2" for the Euclidean distance, "cosine" for 1 - cosine similarity.
 
@@ -297,8 +306,7 @@ def tomek_links(X: ArrayLike, y: Any, *, metric: Metric = "l2") -> Ints:
     first = first[enemies[enemies[first]] == first]
     links: Ints = np.column_stack([first, enemies[first]])
     ends = links.ravel()
-    near = rows.nearest(rows.X[ends], None, 2)[1]
-    nearest = np.where(near[:, 0] == ends, near[:, 1], near[:, 0]).reshape(-1, 2)
+    nearest = rows.nearest(rows.X[ends], None, 1, ends[:, None])[1].reshape(-1, 2)
     return np.asarray(links[(nearest == links[:, ::-1]).all(axis=1)])
 
 
@@ -306,7 +314,8 @@ def trust_scores(X: ArrayLike, y: Any, Xq: ArrayLike, y_pred: Any, *, metric: Me
     """Return the trust score of each prediction: low scores mark predictions that the data contradict.
 
     It is the distance to the nearest row of another class than the predicted one, divided by the distance to the
-    nearest row of the predicted class (plus 1e-12).
+    nearest row of the predicted class (plus 1e-12). If ``Xq`` equals ``X``, row by row, the queries are the training
+    rows, and each row is left out of its own score: it is compared with the other rows only.
 
     Parameters
     ----------
@@ -320,7 +329,8 @@ def trust_scores(X: ArrayLike, y: Any, Xq: ArrayLike, y_pred: Any, *, metric: Me
     Returns
     -------
     scores
-        Trust scores, (nq,) float64, >= 0.
+        Trust scores, (nq,) float64, >= 0. Infinity if no (other) row is of another class, 0 if none is of the
+        predicted class.
 
     Raises
     ------
@@ -340,15 +350,21 @@ def trust_scores(X: ArrayLike, y: Any, Xq: ArrayLike, y_pred: Any, *, metric: Me
     """
     vectors = as_matrix("X", X)
     queries = as_matrix("Xq", Xq, vectors.shape[1])
-    codes, predicted = _codes(("y", y, len(vectors)), ("y_pred", y_pred, len(queries)))
-    own = np.empty(len(queries))
+    codes, predicted = group_numbers(("y", y, len(vectors)), ("y_pred", y_pred, len(queries)))
+    itself, own = _itself(queries, vectors), np.empty(len(queries))
     for number in np.unique(predicted).tolist():
-        asked, members = predicted == number, codes == number
-        if not members.any():
-            raise ValueError(f"y_pred must hold classes of y, got {np.asarray(y_pred)[asked].tolist()[0]!r}")
-        own[asked] = _Rows(vectors[members], None, metric).nearest(queries[asked], None, 1)[0][:, 0]
-    other = _Rows(vectors, codes, metric).nearest(queries, predicted, 1)[0][:, 0]
-    scores: Doubles = other / (own + _NO_DIVISION_BY_ZERO)
+        asked, members = np.flatnonzero(predicted == number), np.flatnonzero(codes == number)
+        if not len(members):
+            wrong = as_list("y_pred", y_pred)[asked[0]]
+            raise ValueError(f"y_pred must hold classes of y, got {wrong!r} at position {asked[0]}")
+        place_of = np.full(len(codes), -1)
+        place_of[members] = np.arange(len(members))
+        places = None if itself is None else place_of[asked][:, None]
+        of_class = _Rows(vectors[members], None, metric)
+        own[asked] = of_class.nearest(queries[asked], None, 1, places)[0][:, 0]
+    other = _Rows(vectors, codes, metric).nearest(queries, predicted, 1, itself)[0][:, 0]
+    scores, is_near = np.zeros(len(queries)), np.isfinite(own)
+    scores[is_near] = other[is_near] / (own[is_near] + _NO_DIVISION_BY_ZERO)
     return scores
 
 
@@ -360,7 +376,7 @@ def batch_balanced_neighbors(X: ArrayLike, batches: Any, k: int, *, metric: Metr
     X, metric
         As in :func:`nearest_enemies`.
     batches
-        Batch of each row, (n,), numbers or texts.
+        Batch of each row, (n,), as ``groups`` of :func:`near_duplicates`.
     k
         Neighbours in each batch, >= 1. Each batch has at least k rows. In its own batch, a row is its own neighbour.
 
@@ -390,7 +406,7 @@ def batch_balanced_neighbors(X: ArrayLike, batches: Any, k: int, *, metric: Metr
            [3, 1]])
     """
     vectors, k = _at_least_one(as_matrix("X", X)), as_count("k", k)
-    (codes,) = _codes(("batches", batches, len(vectors)))
+    (codes,) = group_numbers(("batches", batches, len(vectors)))
     distances, found = [], []
     for batch in range(codes.max(initial=-1) + 1):
         members = np.flatnonzero(codes == batch)
@@ -418,20 +434,21 @@ class _Rows:
             raise ValueError(f"metric must be 'cosine' or 'l2', got {metric!r}")
         self.X, self.metric = _at_least_one(as_matrix("X", X)), metric
         n = len(self.X)
-        (self.groups,) = _codes(("y", np.zeros(n, np.int64) if y is None else y, n))
+        (self.groups,) = group_numbers(("y", np.zeros(n, np.int64) if y is None else y, n))
         longest = float(lengths(self.X).max()) if metric == "l2" else 1.0
         self.scale = np.float32(2.0 ** -max(0, math.frexp(longest)[1] - _MOST_BITS))
         self.index = _index_of(self.X * self.scale, self.groups, self.metric)
 
-    def nearest(self, Xq: Any, groups_q: Ints | None, k: int) -> tuple[Doubles, Ints]:
+    def nearest(self, Xq: Any, groups_q: Ints | None, k: int, exclude: Ints | None = None) -> tuple[Doubles, Ints]:
         """Return distances and rows, (nq, k), for groups of queries; None for queries outside of all groups.
 
-        Missing rows have distance infinity and row -1.
+        ``exclude``, (nq, 1), is a row that the query must not find, -1 for none. Missing rows have distance infinity
+        and row -1.
         """
         queries = as_matrix("Xq", Xq, self.X.shape[1])
         outside = np.full(len(queries), self.groups.max() + 1) if groups_q is None else groups_q
         if self.metric == "cosine":
-            S, I = self.index.search_evidence(queries, outside, k)
+            S, I = self.index.search_evidence(queries, outside, k, exclude=exclude)
             return np.where(I < 0, np.inf, np.clip(1 - S.astype(np.float64), 0, 2)), I
         D, I = np.full((len(queries), k), np.inf), np.full((len(queries), k), -1)
         todo, depth = np.arange(len(queries)), k + _SPARE
@@ -440,14 +457,17 @@ class _Rows:
             is_open = []
             for start in range(0, len(todo), size):
                 part = todo[start : start + size]
-                D[part], I[part], is_complete = self._screen(queries[part], outside[part], k, depth)
+                left_out = None if exclude is None else exclude[part]
+                D[part], I[part], is_complete = self._screen(queries[part], outside[part], k, depth, left_out)
                 is_open.append(~is_complete)
             todo, depth = todo[np.concatenate(is_open)], 4 * depth
         return np.sqrt(D), I
 
-    def _screen(self, queries: Floats, groups: Ints, k: int, depth: int) -> tuple[Doubles, Ints, Bools]:
+    def _screen(
+        self, queries: Floats, groups: Ints, k: int, depth: int, exclude: Ints | None
+    ) -> tuple[Doubles, Ints, Bools]:
         """Score ``depth`` candidates of each query; return squared distances, rows, and whether they are complete."""
-        rounded, I = self.index.search_evidence(queries * self.scale, groups, depth)
+        rounded, I = self.index.search_evidence(queries * self.scale, groups, depth, exclude=exclude)
         differences = self.X[I].astype(np.float64) - queries[:, None]
         D = np.where(I < 0, np.inf, np.einsum("ijk,ijk->ij", differences, differences))
         order = np.lexsort((I, D))[:, :k]
@@ -464,23 +484,12 @@ def _index_of(X: Any, labels: Ints, metric: Metric = "cosine") -> IndexEvidenceF
     return index
 
 
+def _itself(queries: Floats, rows: Floats) -> Ints | None:
+    """Return the row that each query leaves out, (nq, 1), if the queries are the rows; else None."""
+    return np.arange(len(rows))[:, None] if np.array_equal(queries, rows) else None
+
+
 def _at_least_one(X: Floats) -> Floats:
     if not len(X):
         raise ValueError(f"X must have at least one row, got shape {X.shape}")
     return X
-
-
-def _codes(*columns: tuple[str, Any, int]) -> list[Ints]:
-    """Return groups as numbers from 0; equal groups of all columns (name, groups, length) have equal numbers."""
-    arrays = []
-    for name, groups, n in columns:
-        array = np.asarray(groups)
-        if array.shape != (n,):
-            raise ValueError(f"{name} must have shape ({n},), one group for each row, got {array.shape}")
-        if array.dtype == object:
-            array = np.array(array.tolist())
-        if array.dtype.kind not in "biufU" or (array.dtype.kind == "f" and np.isnan(array).any()):
-            raise TypeError(f"{name} must hold numbers or texts without missing values, got {array.dtype}")
-        arrays.append(array)
-    together = np.unique(np.concatenate(arrays), return_inverse=True)[1].astype(np.int64)
-    return np.split(together, np.cumsum([len(array) for array in arrays])[:-1])

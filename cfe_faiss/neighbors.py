@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from numbers import Real
 from typing import Any, Literal, Self
 
 import numpy as np
 from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_matrix, issparse
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone, is_classifier
 from sklearn.utils import assert_all_finite, gen_batches, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cfe_faiss.base.arrays import Array, Floats, Ints
+from cfe_faiss.base.arrays import Array, Doubles, Floats, Ints
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.base.threads import limit_faiss_threads
+from cfe_faiss.base.values import as_values, group_numbers
 from cfe_faiss.finder import empty_index
 from cfe_faiss.rows.metric import as_metric
 from cfe_faiss.search.query import Effort
@@ -31,7 +32,10 @@ _BLOCK = 1 << 24
 _ROUNDING = 1e-6
 """Reserve for rounding: the threshold of the range search is lower by this amount, before distances are compared."""
 
+_KINDS = {frozenset({str}): "strings", frozenset({bool}): "booleans", frozenset({int, float}): "numbers"}
+
 Mode = Literal["connectivity", "distance"]
+Metric = Literal["cosine", "euclidean", "sqeuclidean", "ip", "l2"]
 
 
 class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -64,8 +68,8 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         ``"other"`` for samples of other classes. ``"any"`` for all samples, as ``NearestNeighbors`` does: without
         labels and ``estimator``, and with ``y`` ignored.
     metric
-        ``"cosine"``: 1 - cosine similarity. ``"l2"``: the squared Euclidean distance, as FAISS returns it. ``"ip"``:
-        minus the inner product. For "l2" and "ip" samples are not normalised.
+        ``"cosine"``: 1 - cosine similarity. ``"euclidean"``: the Euclidean distance. ``"sqeuclidean"`` or FAISS's name
+        ``"l2"``: its square. ``"ip"``: minus the inner product. Samples are normalised for "cosine" only.
     n_jobs
         Number of threads of a search; None for the setting of FAISS, -1 for all processors.
 
@@ -86,8 +90,8 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     Notes
     -----
-    Cosine distances lie in [0, 2] and are accurate to 1e-6. A zero sample has distance 1 to every sample. Scale
-    features of different units first, as for any distance.
+    Distances are float64, of samples in float32. Cosine distances lie in [0, 2] and are accurate to 1e-6. A zero sample
+    has distance 1 to every sample. Scale features of different units first, as for any distance.
 
     ``X`` may be a SciPy sparse matrix or array of any format in every method; the results equal those for dense ``X``.
     The index holds dense vectors: ``4 * n_samples * n_features`` bytes for ``"EvidenceFlat"``, about twice as much
@@ -106,8 +110,8 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
            [1, 0],
            [1, 0]])
     >>> distances[0].round(2)
-    array([0.4, 1. ], dtype=float32)
-    >>> neighbors.kneighbors([[1, 1]], ["bad"], n_neighbors=1, return_distance=False)
+    array([0.4, 1. ])
+    >>> neighbors.kneighbors([[1, 1]], 1, return_distance=False, labels=["bad"])
     array([[1]])
 
     With the classifier inside, as the last step of a pipeline:
@@ -119,7 +123,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     >>> pipeline = make_pipeline(StandardScaler(), evidence).fit(X, ["good", "good", "bad", "bad"])
     >>> pipeline.transform([[1, 0.2], [0.4, 0.5]]).round(3)
     array([[1.707],
-           [1.124]], dtype=float32)
+           [1.124]])
     """
 
     def __init__(  # noqa: PLR0913
@@ -134,7 +138,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         memory: int | None = None,
         estimator: Any = None,
         neighbors: Literal["other", "any"] = "other",
-        metric: Literal["cosine", "ip", "l2"] = "cosine",
+        metric: Metric = "cosine",
         n_jobs: int | None = None,
     ) -> None:
         self.n_neighbors = n_neighbors
@@ -155,7 +159,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         needs_targets = self.neighbors != "any" if classifier is None else classifier.target_tags.required
         tags.target_tags.required = needs_targets
         tags.input_tags.sparse = classifier is None or classifier.input_tags.sparse
-        tags.transformer_tags.preserves_dtype = []  # distances are float32 for any X
+        tags.transformer_tags.preserves_dtype = []  # distances are float64 for any X
         return tags
 
     def get_metadata_routing(self) -> Any:
@@ -196,7 +200,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             the index.
         """
         self._check_parameters(fit_params)
-        classifier = None
+        classifier: Any = None
         if self.estimator is not None:
             is_routed = get_config()["enable_metadata_routing"]
             routed = process_routing(self, "fit", **fit_params).estimator.fit if is_routed else fit_params
@@ -210,7 +214,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             check_classification_targets(targets)
         classes, labels = np.unique(targets, return_inverse=True)
         n, d = samples.shape
-        index = empty_index(self.index, n, d, self.metric)
+        index = empty_index(self.index, n, d, self._index_metric)
         if not index.is_trained:
             index.train(_training_rows(samples, index))
         for rows in _blocks(samples):
@@ -225,7 +229,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         if not (self.index is None or isinstance(self.index, str)):
             raise TypeError(f"index must be a description or None, got {self.index!r}")
         as_count("n_neighbors", self.n_neighbors)
-        as_metric("metric", self.metric)
+        as_metric("metric", self._index_metric)
         as_number("radius", self.radius, self._least_radius, np.inf)
         Effort.of(*self._effort().values())
         if self.neighbors not in ("other", "any"):
@@ -240,9 +244,10 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def kneighbors(
         self,
         X: Any = None,
-        labels: ArrayLike | None = None,
         n_neighbors: int | None = None,
         return_distance: bool = True,
+        *,
+        labels: ArrayLike | None = None,
     ) -> Any:
         """Return the nearest fitted samples of other classes than the query's.
 
@@ -250,19 +255,19 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         ----------
         X
             Queries, (n_queries, n_features), dense or sparse; by default all fitted samples with their labels.
-        labels
-            Class that the model predicts for each query, (n_queries,), as numbers or strings like in ``fit``; for ``X``
-            only. Default: the predictions of ``estimator``, without which they are required. For a label that ``fit``
-            has not seen, all samples are of other classes.
         n_neighbors
             Neighbours per query, >= 1; by default the ``n_neighbors`` of the constructor.
         return_distance
             Whether to return the distances as well.
+        labels
+            Class that the model predicts for each query, (n_queries,), as numbers or strings like in ``fit``; for ``X``
+            only. Default: the predictions of ``estimator``, without which they are required. For a label that ``fit``
+            has not seen, all samples are of other classes.
 
         Returns
         -------
         distances
-            Floats, (n_queries, n_neighbors) float32, ascending, padded with infinity if fewer samples than
+            Floats, (n_queries, n_neighbors) float64, ascending, padded with infinity if fewer samples than
             ``n_neighbors`` are of other classes. Missing if ``return_distance`` is False.
         indices
             Rows of the fitted ``X``, (n_queries, n_neighbors) int64; ties: smaller index first. Padding is -1.
@@ -289,24 +294,25 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def kneighbors_graph(
         self,
         X: Any = None,
-        labels: ArrayLike | None = None,
         n_neighbors: int | None = None,
         mode: Mode = "connectivity",
-    ) -> csr_array:
+        *,
+        labels: ArrayLike | None = None,
+    ) -> csr_matrix:
         """Return the nearest fitted samples of other classes as a sparse graph.
 
         Parameters
         ----------
-        X, labels, n_neighbors
+        X, n_neighbors, labels
             As in :meth:`kneighbors`.
         mode
-            ``"connectivity"``: entries are 1. ``"distance"``: entries are cosine distances; 0 is stored explicitly.
+            ``"connectivity"``: entries are 1. ``"distance"``: entries are distances; 0 is stored explicitly.
 
         Returns
         -------
         graph
-            CSR array, (n_queries, n_samples_fit), float32; the entries of a row by ascending distance. A row has fewer
-            than ``n_neighbors`` entries if fewer samples are of other classes.
+            CSR matrix, (n_queries, n_samples_fit), float64, with 32-bit indices where they fit; the entries of a row by
+            ascending distance. A row has fewer than ``n_neighbors`` entries if fewer samples are of other classes.
 
         Raises
         ------
@@ -322,16 +328,21 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         >>> neighbors.kneighbors_graph(mode="distance").toarray().round(2)
         array([[0. , 0.4, 0. ],
                [0.4, 0. , 0. ],
-               [1. , 0. , 0. ]], dtype=float32)
+               [1. , 0. , 0. ]])
         """
         _check_mode(mode)
-        distances, indices = self.kneighbors(X, labels, n_neighbors)
+        distances, indices = self.kneighbors(X, n_neighbors, labels=labels)
         found = indices >= 0
         lims = np.concatenate(([0], np.cumsum(found.sum(axis=1))))
         return self._graph(lims, distances[found], indices[found], mode)
 
     def radius_neighbors(
-        self, X: Any = None, labels: ArrayLike | None = None, radius: float | None = None, return_distance: bool = True
+        self,
+        X: Any = None,
+        radius: float | None = None,
+        return_distance: bool = True,
+        *,
+        labels: ArrayLike | None = None,
     ) -> tuple[NDArray[np.object_], NDArray[np.object_]] | NDArray[np.object_]:
         """Return all fitted samples of other classes within a distance of the query.
 
@@ -342,14 +353,14 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         X, labels
             As in :meth:`kneighbors`.
         radius
-            Largest cosine distance, >= 0, inclusive; by default the ``radius`` of the constructor.
+            Largest distance, >= 0 except for "ip", inclusive; by default the ``radius`` of the constructor.
         return_distance
             Whether to return the distances as well.
 
         Returns
         -------
         distances
-            Array of objects, (n_queries,): the cosine distances of each query, float32, ascending. Missing if
+            Array of objects, (n_queries,): the distances of each query, float64, ascending. Missing if
             ``return_distance`` is False.
         indices
             Array of objects, (n_queries,): rows of the fitted ``X``, int64, in the same order; ties: smaller index
@@ -374,21 +385,26 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return (_per_query(lims, distances), rows) if return_distance else rows
 
     def radius_neighbors_graph(
-        self, X: Any = None, labels: ArrayLike | None = None, radius: float | None = None, mode: Mode = "connectivity"
-    ) -> csr_array:
+        self,
+        X: Any = None,
+        radius: float | None = None,
+        mode: Mode = "connectivity",
+        *,
+        labels: ArrayLike | None = None,
+    ) -> csr_matrix:
         """Return all fitted samples of other classes within a distance of the query as a sparse graph.
 
         Parameters
         ----------
-        X, labels, radius
+        X, radius, labels
             As in :meth:`radius_neighbors`.
         mode
-            ``"connectivity"``: entries are 1. ``"distance"``: entries are cosine distances; 0 is stored explicitly.
+            As in :meth:`kneighbors_graph`.
 
         Returns
         -------
         graph
-            CSR array, (n_queries, n_samples_fit), float32; the entries of a row by ascending distance.
+            As from :meth:`kneighbors_graph`.
 
         Raises
         ------
@@ -412,7 +428,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         Returns
         -------
         distances
-            (n_queries, n_neighbors) float32, ascending, padded with infinity. A frame after ``set_output``.
+            (n_queries, n_neighbors) float64, ascending, padded with infinity. A frame after ``set_output``.
 
         Raises
         ------
@@ -424,7 +440,24 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         check_is_fitted(self, "index_")
         if X is None:
             raise ValueError("X must be given: kneighbors() searches the fitted samples")
-        return self.kneighbors(X, labels)[0]
+        return self.kneighbors(X, labels=labels)[0]
+
+    @available_if(lambda self: self.estimator is not None)  # type: ignore[untyped-decorator]
+    def predict(self, X: Any) -> Any:
+        """Return the classes that ``estimator`` predicts, (n_queries,); without ``estimator`` there is no such method.
+
+        Parameters
+        ----------
+        X
+            Queries, as in :meth:`kneighbors`.
+
+        Raises
+        ------
+        NotFittedError
+            If ``fit`` has not been called.
+        """
+        check_is_fitted(self, "index_")
+        return self.estimator_.predict(X)
 
     def fit_transform(self, X: Any, y: ArrayLike | None = None, **fit_params: Any) -> Any:
         """Fit the samples and return their distances to the nearest samples of other classes.
@@ -476,23 +509,27 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     def _encode(self, labels: ArrayLike, n: int) -> Ints:
         """Return the position of each label in ``classes_``, or len(classes_) for an unknown label."""
-        array = np.asarray(labels)
+        array = as_values("labels", labels)
         if array.shape != (n,):
             raise ValueError(f"labels must have shape ({n},), one label per query, got {array.shape}")
-        assert_all_finite(array, input_name="labels")
-        known, listed = self.classes_.tolist(), array.tolist()
-        kind = str if isinstance(known[0], str) else Real
+        assert_all_finite(np.asarray(labels), input_name="labels")
+        fitted_kinds = set(map(type, as_values("classes_", self.classes_[:1]).tolist()))
+        types, words = next(kind for kind in _KINDS.items() if fitted_kinds <= kind[0])
         # Texts for numbers ("1" for 1) would all be unknown, and a search would return samples of the query's class.
-        if not all(isinstance(label, kind) for label in listed):
-            raise TypeError(f"labels must be {'strings' if kind is str else 'numbers'} as in fit, got {listed[:8]}")
-        codes = {label: code for code, label in enumerate(known)}
-        return np.array([codes.get(label, len(codes)) for label in listed], dtype=np.int64)
+        if not set(map(type, array.tolist())) <= types:
+            raise TypeError(f"labels must be {words} as in fit, got {array.tolist()[:8]}")
+        fitted, asked = group_numbers(("classes_", self.classes_, len(self.classes_)), ("labels", array, n))
+        codes = np.full(n + len(fitted), len(fitted))
+        codes[fitted] = np.arange(len(fitted))
+        return codes[asked]
 
-    def _within(self, X: Any, labels: ArrayLike | None, radius: float | None) -> tuple[Ints, Floats, Ints]:
+    def _within(self, X: Any, labels: ArrayLike | None, radius: float | None) -> tuple[Ints, Doubles, Ints]:
         """Return lims, distances and indices of the samples within a distance, as FAISS's range search does."""
         check_is_fitted(self, "index_")
         most = as_number("radius", self.radius if radius is None else radius, self._least_radius, np.inf)
-        threshold = {"cosine": 1 - most - _ROUNDING, "ip": -most, "l2": most}[self.index_.metric]
+        square = most * most * (1 + _ROUNDING)
+        thresholds = {"cosine": 1 - most - _ROUNDING, "euclidean": square, "ip": -most}
+        threshold = thresholds.get(self.metric, most)
         counts, distances, indices, first = [], [], [], 0
         for vectors, codes in self._queries(X, labels):
             with _threads(self.n_jobs):
@@ -512,13 +549,136 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def _least_radius(self) -> float:
         return -np.inf if self.metric == "ip" else 0
 
-    def _distances(self, D: Floats, I: Ints) -> Floats:
-        distances = {"cosine": 1 - D, "ip": 0 - D, "l2": D}[self.index_.metric]
-        return np.where(I < 0, np.float32(np.inf), distances)
+    @property
+    def _index_metric(self) -> Any:
+        return "l2" if self.metric in ("euclidean", "sqeuclidean") else self.metric
 
-    def _graph(self, lims: Ints, distances: Floats, indices: Ints, mode: Mode) -> csr_array:
+    def _distances(self, D: Floats, I: Ints) -> Doubles:
+        distances = {"cosine": 1 - D, "ip": 0 - D, "l2": D}[self._index_metric].astype(np.float64)
+        if self.metric == "euclidean":
+            distances = np.sqrt(distances)
+        return np.where(I < 0, np.inf, distances)
+
+    def _graph(self, lims: Ints, distances: Doubles, indices: Ints, mode: Mode) -> csr_matrix:
         values = distances if mode == "distance" else np.ones_like(distances)
-        return csr_array((values, indices, lims), shape=(len(lims) - 1, self.n_samples_fit_))
+        shape = len(lims) - 1, self.n_samples_fit_
+        index_type = np.int32 if max(*shape, len(indices)) <= np.iinfo(np.int32).max else np.int64
+        return csr_matrix((values, indices.astype(index_type), lims.astype(index_type)), shape=shape)
+
+
+class EvidenceTransformer(EvidenceNeighbors):
+    """Graph of nearest samples, with the interface of ``sklearn.neighbors.KNeighborsTransformer``.
+
+    It computes the neighbours for estimators that take a precomputed graph: ``Isomap``, ``TSNE``, ``DBSCAN`` or
+    ``SpectralClustering`` in a pipeline, and the ``transformer=`` of ``scanpy.pp.neighbors``.
+
+    Parameters
+    ----------
+    n_neighbors
+        Neighbours of each sample, >= 1. With mode "distance" a row has ``n_neighbors + 1`` entries: a fitted sample is
+        the first neighbour of itself, which estimators that take the graph leave out.
+    mode
+        ``"distance"``: entries are distances. ``"connectivity"``: entries are 1, and a row has ``n_neighbors`` of them.
+    index, nprobe, recall, exact, memory, metric, n_jobs
+        As in :class:`EvidenceNeighbors`.
+    neighbors
+        ``"any"`` for all samples. ``"other"`` for samples of other classes than ``y``: a row then has ``n_neighbors``
+        entries, never the sample itself, and :meth:`transform` needs ``labels``.
+
+    Attributes
+    ----------
+    index_, n_features_in_, feature_names_in_, n_samples_fit_
+        As in :class:`EvidenceNeighbors`.
+
+    Examples
+    --------
+    >>> import cfe_faiss as cfe
+    >>> transformer = cfe.EvidenceTransformer(n_neighbors=1)
+    >>> transformer.fit_transform([[0.0], [1.0], [3.0]]).toarray()
+    array([[0., 1., 0.],
+           [1., 0., 0.],
+           [0., 2., 0.]])
+    """
+
+    estimator: Any = None
+    radius: float = 0.1
+
+    def __init__(  # noqa: PLR0913
+        self,
+        n_neighbors: int = 5,
+        *,
+        mode: Mode = "distance",
+        index: str | None = "EvidenceFlat",
+        nprobe: int | None = None,
+        recall: float | None = None,
+        exact: bool = False,
+        memory: int | None = None,
+        neighbors: Literal["other", "any"] = "any",
+        metric: Metric = "euclidean",
+        n_jobs: int | None = None,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.mode = mode
+        self.index = index
+        self.nprobe = nprobe
+        self.recall = recall
+        self.exact = exact
+        self.memory = memory
+        self.neighbors = neighbors
+        self.metric = metric
+        self.n_jobs = n_jobs
+
+    def transform(self, X: Any, labels: ArrayLike | None = None) -> csr_matrix:
+        """Return the graph of the nearest fitted samples.
+
+        Parameters
+        ----------
+        X, labels
+            As in :meth:`EvidenceNeighbors.transform`.
+
+        Returns
+        -------
+        graph
+            As from :meth:`kneighbors_graph`.
+
+        Raises
+        ------
+        NotFittedError
+            If ``fit`` has not been called.
+        TypeError, ValueError
+            If an argument is not as described.
+        """
+        check_is_fitted(self, "index_")
+        if X is None:
+            raise ValueError("X must be given: kneighbors_graph() searches the fitted samples")
+        finds_itself = self.neighbors == "any" and self.mode == "distance"
+        return self.kneighbors_graph(X, self.n_neighbors + finds_itself, self.mode, labels=labels)
+
+    def fit_transform(self, X: Any, y: ArrayLike | None = None, **fit_params: Any) -> csr_matrix:
+        """Fit the samples and return the graph of their nearest samples.
+
+        Parameters
+        ----------
+        X, y, **fit_params
+            As in :meth:`fit`.
+
+        Returns
+        -------
+        graph
+            As from :meth:`transform` for ``X``, with the fitted labels.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument or a parameter of the constructor is not as described.
+        """
+        fitted = self.fit(X, y, **fit_params)
+        return fitted.transform(X) if self.neighbors == "any" else fitted.kneighbors_graph(mode=self.mode)
+
+    @property
+    def _n_features_out(self) -> int:
+        check_is_fitted(self, "index_")
+        return self.n_samples_fit_
 
 
 def _threads(n_jobs: int | None) -> AbstractContextManager[None]:

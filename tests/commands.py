@@ -41,7 +41,7 @@ def records(text: str, style: str) -> list[dict[str, str]]:
 
 
 def assert_similarities(
-    rows: list[dict[str, str]], style: str, index: cfe.IndexEvidenceFlat, v: np.ndarray, u: np.ndarray
+    rows: list[dict[str, str]], style: str, index: cfe.IndexEvidenceIDMap2, v: np.ndarray, u: np.ndarray
 ) -> None:
     """The similarities that were written are the cosines of the stored vectors, in float64."""
     left, right = (index.reconstruct_batch(ids).astype(np.float64) for ids in (v, u))
@@ -53,7 +53,7 @@ def column(rows: list[dict[str, str]], name: str, dtype: type) -> np.ndarray:
     return np.array([row[name] for row in rows]).astype(dtype)
 
 
-def assert_same(path: Path, index: cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF) -> None:
+def assert_same(path: Path, index: cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF) -> None:
     read = cfe.read_index(path)
     assert type(read) is type(index)
     np.testing.assert_array_equal(read.members().ids, index.members().ids)

@@ -4,6 +4,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -162,6 +165,104 @@ def test_texts_are_classes() -> None:
     for one in (names, names.tolist(), names.astype(object)):
         assert_array_equal(mining.tomek_links(X, one), mining.tomek_links(X, y))
         assert_array_equal(mining.trust_scores(X, one, X[:5], names[-5:]), mining.trust_scores(X, y, X[:5], y[-5:]))
+
+
+@given(rows(), st.sampled_from(METRICS))
+def test_trust_scores_of_training_rows_leave_each_row_out(case: Any, metric: Any) -> None:
+    X, y = case
+    predicted = np.random.default_rng(len(X)).choice(y, len(X))
+    full = distances(X, X, metric)
+    np.fill_diagonal(full, np.inf)
+    own = np.where(predicted[:, None] == y, full, np.inf).min(axis=1)
+    other = np.where(predicted[:, None] != y, full, np.inf).min(axis=1)
+    with np.errstate(invalid="ignore"):
+        expected = np.where(np.isinf(own), 0, other / (own + 1e-12))
+    for queries in (X, X.copy(), X.tolist()):
+        scores = mining.trust_scores(X, y, queries, predicted, metric=metric)
+        if metric == "l2":
+            assert_allclose(scores, expected, rtol=1e-9)
+        else:
+            sure = own > 1e-3
+            assert_allclose(scores[sure], expected[sure], rtol=2e-3, atol=1e-5)
+            assert (scores[np.isinf(own)] == 0).all()
+    assert len(X) < 2 or not np.isnan(scores).any()
+
+
+def test_trust_scores_of_training_rows_are_no_rounding_errors() -> None:
+    X, y = load_iris(return_X_y=True)
+    X = np.unique(X, axis=0)
+    y = X[:, 2] > 2.5
+    scores = mining.trust_scores(X, y, X, y)
+    assert np.isfinite(scores).all()
+    assert 1 < np.median(scores) < 1e3
+    part = np.arange(len(X)) % 2 == 0  # other queries are compared with all rows
+    assert (mining.trust_scores(X, y, X[part], y[part]) > 1e6).all()
+
+
+def test_no_corpus_row_is_a_negative_of_itself() -> None:
+    _, C, _ = texts(12, 1)
+    S = C.astype(np.float64) @ C.T.astype(np.float64)
+    np.fill_diagonal(S, -np.inf)
+    groups = np.arange(len(C)) % 4
+    listed_rows = mining.hard_negatives(C, C, [[] for _ in C], 3)[1]
+    assert_array_equal(listed_rows, np.argsort(-S, axis=1, kind="stable")[:, :3])
+    by_group = mining.hard_negatives(C, C, (groups, groups), 3)[1]
+    others = np.where(groups[:, None] != groups, S, -np.inf)
+    assert_array_equal(by_group, np.argsort(-others, axis=1, kind="stable")[:, :3])
+    own = [[i, (i + 1) % len(C)] for i in range(len(C))]  # a row listed as its own positive sets no margin
+    found = mining.hard_negatives(C, C, own, 2, absolute_margin=0.1)
+    expected = mining.hard_negatives(C, C, [rows[1:] for rows in own], 2, absolute_margin=0.1)
+    assert_array_equal(found[1], expected[1])
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+X4 = np.array([[1.0, 0], [1, 0.01], [0, 1], [0.01, 1]])
+CALLS: dict[str, Any] = {
+    "groups": lambda groups: mining.near_duplicates(X4, groups, 0.9),
+    "y": lambda groups: mining.nearest_enemies(X4, groups),
+    "y, of links": lambda groups: mining.tomek_links(X4, groups),
+    "y, of scores": lambda groups: mining.trust_scores(X4, groups, X4 + 1, [1, 1, 1, 1]),
+    "y_pred": lambda groups: mining.trust_scores(X4, ["a", "b", "c", "d"], X4 + 1, groups),
+    "batches": lambda groups: mining.batch_balanced_neighbors(X4, groups, 1),
+    "anchor_groups": lambda groups: mining.hard_negatives(X4, X4, (groups, [1, 2, 3, 4]), 1),
+    "corpus_groups": lambda groups: mining.hard_negatives(X4, X4, ([1, 2, 3, 4], groups), 1),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_missing_groups_are_refused(name: str) -> None:
+    for missing in (None, np.nan, pd.NA, pd.NaT):
+        for form in (list, pd.Series, lambda items: np.array([*items, 0], object)[:-1]):
+            with pytest.raises(TypeError, match=f"^{name.partition(',')[0]} must hold a group.* missing .* position 2"):
+                CALLS[name](form(["a", "b", missing, "c"]))
+    for column in (pa.array([1, 1, None, 2]), pl.Series([1, 1, None, 2]), pd.Series([1, 1, None, 2], dtype="Int64")):
+        with pytest.raises(TypeError, match="missing group at position 2"):
+            CALLS[name](column)
+
+
+def test_groups_of_other_kinds_stay_apart() -> None:
+    X = np.ones((6, 2))
+    groups = np.array([1, "1", True, "True", 0, False], object)
+    for given_groups in (groups, groups.tolist(), pd.Series(groups)):
+        assert len(mining.near_duplicates(X, given_groups, 0.9)) == 15
+        assert mining.nearest_enemies(X, given_groups)[1].tolist() == [1, 0, 0, 0, 0, 0]
+        assert mining.batch_balanced_neighbors(X, given_groups, 1)[1].shape == (6, 6)
+    big = np.array([2**63, 2**63 + 1], np.uint64)
+    anchors, corpus = np.eye(2), np.eye(2) + 0.1
+    assert mining.hard_negatives(anchors, corpus, (big, [1, -1]), 2)[1].tolist() == [[0, 1], [1, 0]]
+    assert mining.hard_negatives(anchors, corpus, (big, big), 2)[1].tolist() == [[1, -1], [0, -1]]
+    with pytest.raises(ValueError, match="y_pred must hold classes of y, got '1' at position 1"):
+        mining.trust_scores(X, groups == 1, X[:2] + 1, [True, "1"])
+
+
+def test_positives_of_every_library() -> None:
+    A, C, own = texts(8, 2)
+    expected = mining.hard_negatives(A, C, own, 2)[1]
+    for positives in (own.tolist(), pd.Series(list(own)), pa.array(own.tolist()), [set(rows) for rows in own.tolist()]):
+        assert_array_equal(mining.hard_negatives(A, C, positives, 2)[1], expected)
+    with pytest.raises(TypeError, match="positives must be integers, got None"):
+        mining.hard_negatives(A, C, [[None]] * 8, 2)
 
 
 # --- near duplicates --------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from reference import Stored, clustered, evidence, stored_vectors
-from scipy.sparse import csr_array, random_array
+from scipy.sparse import csr_array, csr_matrix, random_array
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.cluster import KMeans
@@ -80,17 +80,17 @@ def fit(stored: Stored, **parameters: Any) -> cfe.EvidenceNeighbors:
     return cfe.EvidenceNeighbors(stored.k, **parameters).fit(stored.X, stored.labels)
 
 
-def expected(stored: Stored) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def expected(stored: Stored) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     similarity, indices = evidence(stored)
-    return np.where(indices < 0, np.float32(np.inf), np.clip(1 - similarity, 0, 2)), indices
+    return np.where(indices < 0, np.float32(np.inf), np.clip(1 - similarity, 0, 2)).astype(np.float64), indices
 
 
 @given(stored_vectors(least=1, arbitrary_ids=False), st.sampled_from([str, float, int]))
 def test_kneighbors_equals_brute_force(stored: Stored, kind: type) -> None:
     assume(len(stored.xq) > 0)
     neighbors = cfe.EvidenceNeighbors(stored.k).fit(stored.X, stored.labels.astype(kind))
-    distances, indices = neighbors.kneighbors(stored.xq, stored.labels_q.astype(kind))
-    assert (distances.dtype, indices.dtype) == (np.float32, np.int64)
+    distances, indices = neighbors.kneighbors(stored.xq, labels=stored.labels_q.astype(kind))
+    assert (distances.dtype, indices.dtype) == (np.float64, np.int64)
     assert_array_equal(distances, expected(stored)[0])
     assert_array_equal(indices, expected(stored)[1])
 
@@ -99,7 +99,7 @@ def test_kneighbors_equals_brute_force(stored: Stored, kind: type) -> None:
 def test_fitted_rows_are_searched_as_queries(stored: Stored) -> None:
     neighbors = fit(stored)
     distances, indices = neighbors.kneighbors()
-    asked_distances, asked_indices = neighbors.kneighbors(stored.X, stored.labels)
+    asked_distances, asked_indices = neighbors.kneighbors(stored.X, labels=stored.labels)
     assert_array_equal(distances, asked_distances)
     assert_array_equal(indices, asked_indices)
     found = indices >= 0
@@ -112,8 +112,8 @@ def test_order_of_samples_does_not_matter(stored: Stored) -> None:
     order = np.random.default_rng(len(stored.X)).permutation(len(stored.X))
     neighbors = fit(stored)
     shuffled = fit(stored._replace(X=stored.X[order], labels=stored.labels[order]))
-    distances, indices = neighbors.kneighbors(stored.xq, stored.labels_q)
-    other_distances, other_indices = shuffled.kneighbors(stored.xq, stored.labels_q)
+    distances, indices = neighbors.kneighbors(stored.xq, labels=stored.labels_q)
+    other_distances, other_indices = shuffled.kneighbors(stored.xq, labels=stored.labels_q)
     assert_array_equal(distances, other_distances)
     # Ties go to the smaller index, which is another sample after shuffling; the last distance may tie with more.
     inner = distances < distances[:, -1:]
@@ -144,7 +144,7 @@ def test_any_neighbors_take_no_labels() -> None:
     assert_array_equal(neighbors.kneighbors([[1, 0.1]], return_distance=False), [[0, 1]])
     for X in (None, SAMPLES):
         with pytest.raises(ValueError, match="labels must be given with"):
-            neighbors.kneighbors(X, NAMES)
+            neighbors.kneighbors(X, labels=NAMES)
     with pytest.raises(ValueError, match="neighbors must be"):
         cfe.EvidenceNeighbors(neighbors="all").fit(SAMPLES, NAMES)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="estimator must be None"):
@@ -153,13 +153,13 @@ def test_any_neighbors_take_no_labels() -> None:
 
 def test_n_jobs_is_the_number_of_threads_of_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
     seen, before = [], faiss.omp_get_max_threads()
-    search = cfe.IndexEvidenceFlat.search_stored
+    search = cfe.IndexEvidenceIDMap2.search_stored
 
     def watched(*args: Any, **options: Any) -> Any:
         seen.append(faiss.omp_get_max_threads())
         return search(*args, **options)
 
-    monkeypatch.setattr(cfe.IndexEvidenceFlat, "search_stored", watched)
+    monkeypatch.setattr(cfe.IndexEvidenceIDMap2, "search_stored", watched)
     for n_jobs in (None, 1, 3):
         cfe.EvidenceNeighbors(2, n_jobs=n_jobs).fit(SAMPLES, NAMES).kneighbors()
     assert seen == [before, 1, 3]
@@ -169,7 +169,9 @@ def test_n_jobs_is_the_number_of_threads_of_a_search(monkeypatch: pytest.MonkeyP
 @given(stored_vectors(least=6, arbitrary_ids=False))
 def test_inverted_file_probed_fully_is_exact(stored: Stored) -> None:
     assume(len(stored.xq) > 0)
-    distances, indices = fit(stored, index="EvidenceIVF6x2,Flat", nprobe=12).kneighbors(stored.xq, stored.labels_q)
+    distances, indices = fit(stored, index="EvidenceIVF6x2,Flat", nprobe=12).kneighbors(
+        stored.xq, labels=stored.labels_q
+    )
     assert_array_equal(distances, expected(stored)[0])
     assert_array_equal(indices, expected(stored)[1])
 
@@ -185,8 +187,8 @@ def test_distances_are_scikit_learns_cosine_distances() -> None:
 
 def test_distances_stay_in_their_range() -> None:
     X = np.random.default_rng(0).normal(size=(300, 40))
-    same = cfe.EvidenceNeighbors(1).fit(X, np.arange(300) % 3).kneighbors(X, np.full(300, 3))[0]
-    opposite = cfe.EvidenceNeighbors(300).fit(X, np.arange(300) % 3).kneighbors(-X, np.full(300, 3))[0]
+    same = cfe.EvidenceNeighbors(1).fit(X, np.arange(300) % 3).kneighbors(X, labels=np.full(300, 3))[0]
+    opposite = cfe.EvidenceNeighbors(300).fit(X, np.arange(300) % 3).kneighbors(-X, labels=np.full(300, 3))[0]
     assert_allclose(same, 0, atol=1e-6)
     assert same.min() == 0
     assert_allclose(opposite[:, -1], 2, atol=1e-6)
@@ -203,7 +205,7 @@ def test_short_rows_are_padded_with_infinity(fitted: cfe.EvidenceNeighbors) -> N
 
 
 def test_new_label_leaves_nothing_out(fitted: cfe.EvidenceNeighbors) -> None:
-    assert_array_equal(fitted.kneighbors([[1, 0]], ["never seen"], 4, False), [[0, 1, 2, 3]])
+    assert_array_equal(fitted.kneighbors([[1, 0]], 4, False, labels=["never seen"]), [[0, 1, 2, 3]])
 
 
 @pytest.mark.parametrize(
@@ -213,7 +215,7 @@ def test_labels_of_any_kind(labels: Any) -> None:
     neighbors = cfe.EvidenceNeighbors(4).fit(SAMPLES, labels)
     values = np.asarray(labels)
     assert_array_equal(neighbors.classes_, np.unique(values))
-    _, indices = neighbors.kneighbors(SAMPLES, labels)
+    _, indices = neighbors.kneighbors(SAMPLES, labels=labels)
     for row, label in zip(indices, values, strict=True):
         assert set(row[row >= 0]) == set(np.flatnonzero(values != label))
 
@@ -221,7 +223,7 @@ def test_labels_of_any_kind(labels: Any) -> None:
 def test_attributes(fitted: cfe.EvidenceNeighbors) -> None:
     assert list(fitted.classes_) == ["bad", "good"]
     assert (fitted.n_features_in_, fitted.n_samples_fit_) == (2, 4)
-    assert isinstance(fitted.index_, cfe.IndexEvidenceFlat)
+    assert isinstance(fitted.index_, cfe.IndexEvidenceIDMap2)
     assert not hasattr(fitted, "feature_names_in_")
     assert isinstance(clone(PROBED_FULLY).fit(*clustered(50, 4, 2)).index_, cfe.IndexEvidenceIVF)
 
@@ -230,12 +232,12 @@ def test_query_parameters_are_read_at_query_time() -> None:
     X, labels = clustered(2000, 16, 3)
     neighbors = cfe.EvidenceNeighbors(5, index="EvidenceIVF64,Flat", nprobe=1).fit(X, labels)
     exact = cfe.EvidenceNeighbors(5).fit(X, labels)
-    few = neighbors.kneighbors(X[:300], labels[:300])[0]
-    full = neighbors.set_params(nprobe=64).kneighbors(X[:300], labels[:300])[0]
-    truth = exact.kneighbors(X[:300], labels[:300])[0]
+    few = neighbors.kneighbors(X[:300], labels=labels[:300])[0]
+    full = neighbors.set_params(nprobe=64).kneighbors(X[:300], labels=labels[:300])[0]
+    truth = exact.kneighbors(X[:300], labels=labels[:300])[0]
     assert_array_equal(full, truth)
     assert few.mean() > truth.mean()
-    assert neighbors.set_params(n_neighbors=2).kneighbors(X[:3], labels[:3])[1].shape == (3, 2)
+    assert neighbors.set_params(n_neighbors=2).kneighbors(X[:3], labels=labels[:3])[1].shape == (3, 2)
 
 
 @pytest.mark.parametrize("estimator", [cfe.EvidenceNeighbors(5), PROBED_FULLY])
@@ -243,7 +245,7 @@ def test_pickles(estimator: cfe.EvidenceNeighbors) -> None:
     X, labels = clustered(80, 6, 3)
     neighbors = clone(estimator).fit(X, labels)
     copied = pickle.loads(pickle.dumps(neighbors))
-    for one, two in zip(neighbors.kneighbors(X, labels), copied.kneighbors(X, labels), strict=True):
+    for one, two in zip(neighbors.kneighbors(X, labels=labels), copied.kneighbors(X, labels=labels), strict=True):
         assert_array_equal(one, two)
     assert copied.get_params() == estimator.get_params()
 
@@ -252,16 +254,16 @@ def test_pandas() -> None:
     frame = pd.DataFrame(SAMPLES, columns=["age", "income"])
     neighbors = cfe.EvidenceNeighbors(2).fit(frame, pd.Series(NAMES, dtype="category"))
     assert list(neighbors.feature_names_in_) == ["age", "income"]
-    assert_array_equal(neighbors.kneighbors(frame, pd.Series(NAMES))[1], neighbors.kneighbors()[1])
+    assert_array_equal(neighbors.kneighbors(frame, labels=pd.Series(NAMES))[1], neighbors.kneighbors()[1])
     with pytest.raises(ValueError, match="feature names should match"):
-        neighbors.kneighbors(frame.rename(columns={"age": "height"}), NAMES)
+        neighbors.kneighbors(frame.rename(columns={"age": "height"}), labels=NAMES)
 
 
 def test_evidence_of_a_classifier_in_a_pipeline() -> None:
     data = load_breast_cancer()
     model = make_pipeline(StandardScaler(), LogisticRegression()).fit(data.data, data.target)
     scaled, predicted = model[0].transform(data.data), model.predict(data.data)
-    distances, indices = cfe.EvidenceNeighbors(3).fit(scaled, predicted).kneighbors(scaled, predicted)
+    distances, indices = cfe.EvidenceNeighbors(3).fit(scaled, predicted).kneighbors(scaled, labels=predicted)
     assert (predicted[indices] != predicted[:, None]).all()
     assert (np.diff(distances, axis=1) >= 0).all()
 
@@ -269,7 +271,7 @@ def test_evidence_of_a_classifier_in_a_pipeline() -> None:
 def test_samples_are_unchanged() -> None:
     X = np.array([[3, 4], [4, 3]], np.float32)
     neighbors = cfe.EvidenceNeighbors(1).fit(X, [0, 1])
-    neighbors.kneighbors(X, [0, 1])
+    neighbors.kneighbors(X, labels=[0, 1])
     assert_array_equal(X, [[3, 4], [4, 3]])
 
 
@@ -296,15 +298,16 @@ def test_samples_are_unchanged() -> None:
 def test_wrong_queries(
     fitted: cfe.EvidenceNeighbors, arguments: tuple[Any, ...], error: type[Exception], message: str
 ) -> None:
+    X, labels, n_neighbors = (*arguments, None, None)[:3]
     with pytest.raises(error, match=message):
-        fitted.kneighbors(*arguments)
+        fitted.kneighbors(X, n_neighbors, labels=labels)
 
 
 def test_strings_are_no_numbers() -> None:
     neighbors = cfe.EvidenceNeighbors(1).fit(SAMPLES, [0, 0, 1, 1])
     for wrong in (["1"], [None]):
         with pytest.raises(TypeError, match="labels must be numbers as in fit"):
-            neighbors.kneighbors([[1, 0]], wrong)
+            neighbors.kneighbors([[1, 0]], labels=wrong)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +320,7 @@ def test_strings_are_no_numbers() -> None:
         ({"estimator": LogisticRegression()}, None, ValueError, "requires y to be passed"),
         ({"estimator": LinearRegression()}, [0, 0, 1, 1], TypeError, "estimator must be a classifier"),
         ({"index": "Flat"}, NAMES, ValueError, "description must begin with"),
-        ({"index": cfe.IndexEvidenceFlat(2)}, NAMES, TypeError, "index must be a description or None"),
+        ({"index": cfe.IndexEvidenceIDMap2(2)}, NAMES, TypeError, "index must be a description or None"),
         ({"index": "EvidenceIVF9,Flat"}, NAMES, ValueError, "a sample per list, 9, got n_samples = 4"),
         ({}, None, ValueError, "requires y to be passed"),
         ({}, NAMES[:3], ValueError, "inconsistent numbers of samples"),
@@ -343,13 +346,13 @@ def test_radius_neighbors_equal_brute_force(stored: Stored, radius: float) -> No
     near[indices < 0] = False
     neighbors = fit(stored)
     for found, truth in zip(
-        neighbors.radius_neighbors(stored.xq, stored.labels_q, radius), (distances, indices), strict=True
+        neighbors.radius_neighbors(stored.xq, radius, labels=stored.labels_q), (distances, indices), strict=True
     ):
         assert found.shape == (len(stored.xq),)
         for row, wanted, within in zip(found, truth, near, strict=True):
             assert row.dtype == truth.dtype
             assert_array_equal(row, wanted[within])
-    graph = neighbors.radius_neighbors_graph(stored.xq, stored.labels_q, radius, mode="distance")
+    graph = neighbors.radius_neighbors_graph(stored.xq, radius, mode="distance", labels=stored.labels_q)
     assert_array_equal(np.diff(graph.indptr), near.sum(axis=1))
     assert_array_equal(graph.data, distances[near])
 
@@ -375,10 +378,10 @@ def test_fitted_rows_within_a_radius_match_queries(index: str) -> None:
     X, labels = clustered(300, 8, 3)
     neighbors = cfe.EvidenceNeighbors(radius=0.4, index=index).fit(X, labels)
     stored = neighbors.index_.reconstruct_batch(np.arange(300))
-    for one, two in zip(neighbors.radius_neighbors(), neighbors.radius_neighbors(stored, labels), strict=True):
+    for one, two in zip(neighbors.radius_neighbors(), neighbors.radius_neighbors(stored, labels=labels), strict=True):
         for own, asked, label in zip(one, two, labels, strict=True):
             assert_array_equal(own, asked)
-            assert own.dtype == np.float32 or (labels[own] != label).all()
+            assert own.dtype == np.float64 or (labels[own] != label).all()
 
 
 @pytest.mark.parametrize("method", ["kneighbors_graph", "radius_neighbors_graph"])
@@ -388,7 +391,9 @@ def test_graphs(method: str) -> None:
     near, far = getattr(neighbors, method)(mode="connectivity"), getattr(neighbors, method)(mode="distance")
     assert near.shape == far.shape == (60, 60)
     assert near.format == far.format == "csr"
-    assert near.dtype == far.dtype == np.float32
+    assert near.dtype == far.dtype == np.float64
+    assert isinstance(near, csr_matrix)
+    assert near.indices.dtype == near.indptr.dtype == np.int32
     assert_array_equal(near.toarray(), labels[:, None] != labels)
     assert_allclose(far.toarray(), np.where(labels[:, None] != labels, cosine_distances(X), 0), atol=1e-6)
     for start, stop in zip(far.indptr, far.indptr[1:], strict=False):
@@ -419,14 +424,14 @@ def test_sparse_samples_are_as_dense_ones(layout: str, index: str, monkeypatch: 
     monkeypatch.setattr("cfe_faiss.neighbors._BLOCK", 7 * 40)
     for one, two in [
         (sparse.kneighbors(), dense.kneighbors()),
-        (sparse.kneighbors(xq.asformat(layout), labels_q), dense.kneighbors(xq.toarray(), labels_q)),
+        (sparse.kneighbors(xq.asformat(layout), labels=labels_q), dense.kneighbors(xq.toarray(), labels=labels_q)),
     ]:
         assert_array_equal(one[0], two[0])
         assert_array_equal(one[1], two[1])
     for arguments in ((None, None), (xq, labels_q)):
-        one = sparse.radius_neighbors_graph(*arguments, mode="distance")
+        one = sparse.radius_neighbors_graph(arguments[0], mode="distance", labels=arguments[1])
         two = dense.radius_neighbors_graph(
-            None if arguments[0] is None else xq.toarray(), arguments[1], mode="distance"
+            None if arguments[0] is None else xq.toarray(), mode="distance", labels=arguments[1]
         )
         assert_array_equal(one.toarray(), two.toarray())
         assert one.nnz == two.nnz
@@ -451,7 +456,7 @@ def alone() -> list[str]:
         "y = np.arange(n) % 2\n"
         "neighbors = cfe.EvidenceNeighbors(1).fit(X[:10], y[:10])\n"
         "before = most()\n"
-        "neighbors.fit(X, y).kneighbors(X[:100], y[:100])\n"
+        "neighbors.fit(X, y).kneighbors(X[:100], labels=y[:100])\n"
         "print((most() - before) / (4 * n * d))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -484,8 +489,8 @@ def test_estimator_predicts_the_labels() -> None:
         assert_array_equal(neighbors.estimator_.predict(X), classifier.predict(X))
         for one, two in [
             (neighbors.kneighbors(), given.kneighbors()),
-            (neighbors.kneighbors(X[300:]), given.kneighbors(X[300:], classifier.predict(X[300:]))),
-            (neighbors.kneighbors(X[300:], 1 - y[300:]), given.kneighbors(X[300:], 1 - y[300:])),
+            (neighbors.kneighbors(X[300:]), given.kneighbors(X[300:], labels=classifier.predict(X[300:]))),
+            (neighbors.kneighbors(X[300:], labels=1 - y[300:]), given.kneighbors(X[300:], labels=1 - y[300:])),
         ]:
             assert_array_equal(one[0], two[0])
             assert_array_equal(one[1], two[1])
@@ -524,7 +529,7 @@ def test_predictions_are_fitted_as_y_by_a_pipeline() -> None:
     data = load_breast_cancer()
     predicted = make_pipeline(StandardScaler(), LogisticRegression()).fit(data.data, data.target).predict(data.data)
     pipeline = make_pipeline(StandardScaler(), cfe.EvidenceNeighbors(3)).fit(data.data, predicted)
-    distances, indices = pipeline[-1].kneighbors(pipeline[:-1].transform(data.data), predicted)
+    distances, indices = pipeline[-1].kneighbors(pipeline[:-1].transform(data.data), labels=predicted)
     assert_array_equal(distances, pipeline.fit_transform(data.data, predicted))
     assert (predicted[indices] != predicted[:, None]).all()
 
@@ -601,6 +606,6 @@ def test_distances_follow_the_metric(metric: Any, index: str) -> None:
     for own, found, all_of_it in zip(rows, within, distances, strict=True):
         assert sorted(own.tolist()) == np.flatnonzero(all_of_it <= radius).tolist()
         assert (np.diff(found) >= 0).all()
-    np.testing.assert_array_equal(neighbors.kneighbors(X[:3], y[:3])[0], D[:3])
+    np.testing.assert_array_equal(neighbors.kneighbors(X[:3], labels=y[:3])[0], D[:3])
     with pytest.raises(ValueError, match="metric must be"):
-        cfe.EvidenceNeighbors(metric="euclidean").fit(X, y)  # type: ignore[arg-type]
+        cfe.EvidenceNeighbors(metric="manhattan").fit(X, y)  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ def test_import_is_light_and_first_use_compiles_nothing() -> None:
 def test_public_names_are_there_and_documented() -> None:
     for name in cfe.__all__:
         assert getattr(cfe, name) is not None
-        if name not in ("__version__", "InputWarning", "metrics", "show_versions"):
+        if name not in ("__version__", "InputWarning", "metrics", "register", "show_versions", "unregister"):
             assert "Parameters" in getattr(cfe, name).__doc__ or "Attributes" in getattr(cfe, name).__doc__
 
 

@@ -16,8 +16,8 @@ from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import exact, join, tiles
 
 
-def both_indexes(stored: Stored) -> list[cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF]:
-    flat = cfe.IndexEvidenceFlat(stored.X.shape[1])
+def both_indexes(stored: Stored) -> list[cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF]:
+    flat = cfe.IndexEvidenceIDMap2(stored.X.shape[1])
     ivf = cfe.IndexEvidenceIVF(stored.X.shape[1], 4, 2)
     ivf.train(stored.X)
     for index in (flat, ivf):
@@ -59,7 +59,7 @@ def test_joined_pairs_equal_brute_force(stored: Stored) -> None:
 def test_joined_pairs_of_clusters(d: int) -> None:
     X, labels = clustered(500, d, 4, seed=d)
     X[100:140], X[200:260], X[300:310] = X[0], 0, -X[0]
-    index = cfe.IndexEvidenceFlat(d)
+    index = cfe.IndexEvidenceIDMap2(d)
     index.add_with_labels(X, labels)
     for k in (1, 30, 2000):
         expected = cfe.global_evidence(index, k)
@@ -70,7 +70,7 @@ def test_joined_pairs_of_clusters(d: int) -> None:
 def test_apart_classes_have_no_pair_in_a_block() -> None:
     X, _ = clustered(800, 8, 1)
     X[:400, 0] += 9
-    index = cfe.IndexEvidenceFlat(8)
+    index = cfe.IndexEvidenceIDMap2(8)
     index.add_with_labels(X, np.arange(800) // 400)
     expected = cfe.global_evidence(index, 50)
     with joined():
@@ -79,7 +79,7 @@ def test_apart_classes_have_no_pair_in_a_block() -> None:
 
 def test_all_is_compared_where_that_is_cheaper(monkeypatch: pytest.MonkeyPatch) -> None:
     X, labels = clustered(500, 6, 3)
-    index = cfe.IndexEvidenceFlat(6)
+    index = cfe.IndexEvidenceIDMap2(6)
     index.add_with_labels(X, labels)
     expected = cfe.global_evidence(index, 20), list(cfe.evidence_pairs(index, 0.5))
     with joined():
@@ -104,7 +104,7 @@ def test_pairs_above_a_threshold(stored: Stored, threshold: float) -> None:
 
 def test_pairs_above_a_threshold_come_while_others_are_still_to_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     X, labels = clustered(2000, 10, 4)
-    index = cfe.IndexEvidenceFlat(10)
+    index = cfe.IndexEvidenceIDMap2(10)
     index.add_with_labels(X, labels)
     monkeypatch.setattr(tiles, "CHUNK", 64)
     monkeypatch.setattr(tiles, "TILE", 64 * 64)
@@ -123,7 +123,7 @@ def test_pairs_above_a_threshold_come_while_others_are_still_to_be_found(monkeyp
 
 def test_an_index_must_not_change_while_its_pairs_are_iterated_over() -> None:
     X, labels = clustered(300, 5, 4)
-    index = cfe.IndexEvidenceFlat(5)
+    index = cfe.IndexEvidenceIDMap2(5)
     index.add_with_labels(X, labels)
     blocks = cfe.evidence_pairs(index, 0.0, block=10)
     next(blocks)
@@ -169,7 +169,7 @@ def test_many_chunks_and_a_small_buffer(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_pairs_have_a_length() -> None:
-    index = cfe.IndexEvidenceFlat(2)
+    index = cfe.IndexEvidenceIDMap2(2)
     index.add_with_labels(np.eye(2), [0, 1])
     assert len(cfe.global_evidence(index, 5)) == 1
 
@@ -177,12 +177,12 @@ def test_pairs_have_a_length() -> None:
 @pytest.mark.parametrize(("k", "error"), [(0, ValueError), (1.5, TypeError), (-3, ValueError)])
 def test_bad_k(k: object, error: type[Exception]) -> None:
     with pytest.raises(error, match="k must be"):
-        cfe.global_evidence(cfe.IndexEvidenceFlat(2), k)  # type: ignore[arg-type]
+        cfe.global_evidence(cfe.IndexEvidenceIDMap2(2), k)  # type: ignore[arg-type]
 
 
 def test_bad_nprobe() -> None:
     with pytest.raises(ValueError, match="nprobe must be at least 1, got 0"):
-        cfe.global_evidence(cfe.IndexEvidenceFlat(2), 3, exact=False, nprobe=0)
+        cfe.global_evidence(cfe.IndexEvidenceIDMap2(2), 3, exact=False, nprobe=0)
 
 
 @pytest.mark.parametrize(
@@ -195,13 +195,13 @@ def test_bad_nprobe() -> None:
 )
 def test_bad_arguments_of_evidence_pairs_at_once(arguments: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        cfe.evidence_pairs(cfe.IndexEvidenceFlat(2), **arguments)  # type: ignore[arg-type]
+        cfe.evidence_pairs(cfe.IndexEvidenceIDMap2(2), **arguments)  # type: ignore[arg-type]
 
 
 def test_nothing_stored_gives_no_pairs() -> None:
     for exactly in (True, False):
-        assert_array_equal(cfe.global_evidence(cfe.IndexEvidenceFlat(2), 3, exact=exactly).source, [])
-    assert list(cfe.evidence_pairs(cfe.IndexEvidenceFlat(2), 0.0)) == []
+        assert_array_equal(cfe.global_evidence(cfe.IndexEvidenceIDMap2(2), 3, exact=exactly).source, [])
+    assert list(cfe.evidence_pairs(cfe.IndexEvidenceIDMap2(2), 0.0)) == []
 
 
 @pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF3,Flat", "EvidenceIVF3x2,SQ8"])

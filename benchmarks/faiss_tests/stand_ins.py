@@ -77,10 +77,10 @@ def flat(*args: Any) -> Any:
 
 
 def id_map(stock: Any, index: Any) -> Any:
-    """Return an exact evidence index unchanged, because it takes ids itself."""
+    """Return an exact evidence index with ids in place of an id map over one."""
     if isinstance(index, cfe.IndexEvidenceFlat):
         made.add("IndexIDMap")
-        return index
+        return cfe.IndexEvidenceIDMap2(index.d, metric=index.metric)
     return stock(index)
 
 

@@ -168,11 +168,13 @@ def state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
-def flat_index(bench: Bench, name: str, run: Trained, nodes: NDArray[np.int64] | None = None) -> cfe.IndexEvidenceFlat:
+def flat_index(
+    bench: Bench, name: str, run: Trained, nodes: NDArray[np.int64] | None = None
+) -> cfe.IndexEvidenceIDMap2:
     """Return the exact index (LocalCE-B) over the test nodes, or over the given ones."""
     nodes = run.test if nodes is None else nodes
     X = vectors(bench, name)
-    index = cfe.IndexEvidenceFlat(X.shape[1])
+    index = cfe.IndexEvidenceIDMap2(X.shape[1])
     index.add_with_labels(X[nodes], run.labels[nodes], ids=nodes)
     return index
 
@@ -181,7 +183,7 @@ def empty_indexes(d: int, n: int, seed: int) -> dict[str, Any]:
     """Return the indexes that are compared, untrained: the paper's two, its two ablations, and ours."""
     settings = {"partitions": PARTITIONS, "clusters": CLUSTERS, "theta": THETA}
     indexes = {
-        "LocalCE-B": cfe.IndexEvidenceFlat(d),
+        "LocalCE-B": cfe.IndexEvidenceIDMap2(d),
         "LocalCE-I": cfe.IndexEvidenceIVF.paper(d, **settings),
         "w/o WC": cfe.IndexEvidenceIVF.paper(d, **settings, weighted=False),
         "w/o SP": cfe.IndexEvidenceIVF.paper(d, **settings, supplementary=False),

@@ -101,7 +101,7 @@ def score_lines(model: Any, X: Any) -> list[dict[str, Any]]:
 
 
 def finder_of(model: Any, X: Any) -> cfe.EvidenceFinder:
-    index = cfe.IndexEvidenceFlat(X.shape[1])
+    index = cfe.IndexEvidenceIDMap2(X.shape[1])
     index.add_with_labels(X[model.test], model.labels[model.test], ids=model.test)
     return cfe.EvidenceFinder.from_index(index, features=model.data)
 

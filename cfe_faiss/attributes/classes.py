@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import as_array, as_ids, as_labels, check_distinct, is_missing
+from cfe_faiss.base.checks import as_array, as_labels, check_distinct, is_missing
+from cfe_faiss.base.values import as_ids
 
 _TEXTS = "OSTU"
 """Kinds of arrays that may hold texts."""

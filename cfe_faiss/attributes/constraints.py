@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from cfe_faiss.base.checks import as_count, as_number, check_distinct
+from cfe_faiss.base.values import as_labels, as_values, distinct
 
 Range: TypeAlias = tuple[float, float]
 Permitted: TypeAlias = Range | frozenset[Any]
@@ -255,16 +256,12 @@ def _values(argument: str, values: Any) -> Permitted:
 def _classes(value: Any) -> tuple[int | str, ...] | None:
     if value is None:
         return None
-    listed = value.tolist() if hasattr(value, "tolist") else value
-    classes = list(listed) if isinstance(listed, Iterable) and not isinstance(listed, str) else [listed]
-    if not classes:
+    single = isinstance(value, str) or not isinstance(value, Iterable)
+    classes = as_values("target", [value] if single else value).reshape(-1)
+    labels = as_labels("target", classes, len(classes))
+    if not len(labels):
         raise ValueError(f"target must hold at least one class, got {value!r}")
-    names = {label for label in classes if isinstance(label, str)}
-    numbers = {as_count("target", label, 0) for label in classes if not isinstance(label, str)}
-    for label in numbers:
-        if label >= 1 << 63:
-            raise ValueError(f"target must be classes in 0..2**63-1, got {label}")
-    return *sorted(numbers), *sorted(names)
+    return tuple(labels[distinct(labels)[0]].tolist())
 
 
 def _flag(argument: str, value: Any) -> bool:

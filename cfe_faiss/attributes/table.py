@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_ids, check_distinct, check_known, is_missing
+from cfe_faiss.base.checks import UNKNOWN, as_array, check_distinct, check_known, is_missing
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.extras import extra
+from cfe_faiss.base.values import as_ids
 
 if TYPE_CHECKING:
     import pandas as pd

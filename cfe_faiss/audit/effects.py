@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss.audit import direct_test
 from cfe_faiss.audit.direct_test import ScoreTest
-from cfe_faiss.audit.evidence import attributes_of, drop_self, known_rows, sensitive_of
+from cfe_faiss.audit.evidence import attributes_of, check_finder, drop_self, known_rows, sensitive_of
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, groupings
 from cfe_faiss.audit.sample import ANY_LABEL, Sample, Samples, question
 from cfe_faiss.audit.tables import Bools, Floats, Frame, TableResult, data_frame, limits_of, share
@@ -151,6 +151,7 @@ def direction_test(
     >>> direction_test(finder, attribute="sex", value="f", unfavourable=0).verdict
     'disadvantaged'
     """
+    check_finder(finder)
     alpha = as_number("alpha", alpha, 0, 1)
     people, carries, fields = question(finder, attribute, ("value", value), unfavourable, nodes, bins)
     refused, granted, similarity = people.pairs
@@ -273,6 +274,7 @@ def situation_test(  # noqa: PLR0913
     >>> situation_test(finder, attribute="sex", protected="f", unfavourable=0).verdict
     'disadvantaged'
     """
+    check_finder(finder)
     k, alpha = as_count("k", k), as_number("alpha", alpha, 0, 1)
     threshold = as_number("threshold", threshold, 0, 1)
     people, carries, fields = question(finder, attribute, ("protected", protected), unfavourable, nodes, bins)
@@ -482,6 +484,7 @@ def direct_effects(  # noqa: PLR0913
     2     m  situation     advantaged
     3     m  direction     advantaged
     """
+    check_finder(finder)
     k, fdr = as_count("k", k), as_number("fdr", fdr, 0, 1)
     names = sensitive_of(finder, sensitive)
     bad = finder.class_numbers("unfavourable", unfavourable)

@@ -11,6 +11,13 @@ from cfe_faiss.base.checks import UNKNOWN, as_names
 from cfe_faiss.finder import EvidenceFinder
 
 
+def check_finder(finder: Any) -> None:
+    """Raise TypeError for another object than a finder, such as an index."""
+    if not isinstance(finder, EvidenceFinder):
+        hint = "; make one by EvidenceFinder.from_index(index, ...)" if hasattr(finder, "search_evidence") else ""
+        raise TypeError(f"finder must be an EvidenceFinder, got {type(finder).__name__}{hint}")
+
+
 def drop_self(D: NDArray[np.float32], I: Ints, ids: Ints) -> tuple[NDArray[np.float32], Ints]:
     """Return k of k + 1 results: without the query itself, or without the last where it is not found."""
     order = np.argsort(ids[:, None] == I, axis=1, kind="stable")[:, :-1]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attributes
-from cfe_faiss.audit.evidence import attributes_of, known_rows
+from cfe_faiss.audit.evidence import attributes_of, check_finder, known_rows
 from cfe_faiss.audit.intervals import clustered_wilson
 from cfe_faiss.audit.tables import Floats, Ints, TableResult, data_frame, limits_of
 from cfe_faiss.base.checks import as_count, as_names
@@ -224,6 +224,7 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
        source  target  source_label  target_label source sex target sex
     0       0       1             0             1          f          m
     """
+    check_finder(finder)
     attributes, ids = attributes_of(finder), known_rows(finder, None)
     attributes = attributes if len(ids) == len(attributes.ids) else attributes.take(ids)
     labels = finder.labels[ids]

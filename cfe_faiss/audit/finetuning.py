@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from cfe_faiss.audit.evidence import check_finder
 from cfe_faiss.audit.intervals import bootstrap_mean
 from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame, share
-from cfe_faiss.base.checks import UNKNOWN, as_count, as_ids, as_labels
+from cfe_faiss.base.checks import UNKNOWN, as_count, as_labels
 from cfe_faiss.base.extras import extra
+from cfe_faiss.base.values import as_ids
 from cfe_faiss.finder import EvidenceFinder
 
 
@@ -109,6 +111,7 @@ def fine_tune(  # noqa: PLR0913
     >>> bool(result.runs.loc[0, "nodes"] + result.runs.loc[0, "tuned"] == data.test_mask.sum())
     True
     """
+    check_finder(finder)
     with extra("gnn"):
         import torch
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from cfe_faiss.attributes.table import as_attributes, feature_names
-from cfe_faiss.audit.evidence import attributes_of
+from cfe_faiss.audit.evidence import attributes_of, check_finder
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, wilson
 from cfe_faiss.audit.reach import adjacency, independent_batches, measure_hops
@@ -173,6 +173,7 @@ def flip(  # noqa: PLR0913
     1     1    1.0      0.0       0      0    False
     2     2    1.0      0.0       1      1    False
     """
+    check_finder(finder)
     normal_quantile(confidence)  # checks it
     data = finder.data
     if finder.model is None:

@@ -9,13 +9,13 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.audit.evidence import drop_self
+from cfe_faiss.audit.evidence import check_finder, drop_self
 from cfe_faiss.audit.intervals import bootstrap_mean, normal_quantile
 from cfe_faiss.audit.tables import Floats, Ints, TableResult, data_frame, limits_of, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
 from cfe_faiss.base.text import summary
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.index.flat import IndexEvidenceFlat
+from cfe_faiss.index.flat import IndexEvidenceIDMap2
 
 _Csr: TypeAlias = scipy.sparse.csr_array
 
@@ -139,6 +139,8 @@ def similarity_graph(source: Any, k: int = 10, *, progress: bool = False) -> _Cs
            [0.5, 0. ]])
     """
     k = as_count("k", k)
+    if hasattr(source, "search_evidence"):
+        check_finder(source)
     if isinstance(source, EvidenceFinder):
         return _nearest_by_ks(source, k, progress)
     given: Any = source if scipy.sparse.issparse(source) else as_array("similarity", source)
@@ -375,7 +377,7 @@ def _dcg(scores: Floats, gains: Floats, discounts: Floats) -> Floats:
 
 def _nearest_by_ks(finder: EvidenceFinder, k: int, progress: bool) -> _Csr:
     ids, n = finder.index.members().ids, len(finder.labels)
-    index = IndexEvidenceFlat(finder.vectors.shape[1])
+    index = IndexEvidenceIDMap2(finder.vectors.shape[1])
     index.add_with_labels(finder.vectors[ids], np.zeros(len(ids), np.int32), ids=ids)
     ones = np.ones(len(ids), np.int32)
     D, I = drop_self(*index.search_evidence(finder.vectors[ids], ones, k + 1, progress=progress), ids)

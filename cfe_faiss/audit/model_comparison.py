@@ -13,7 +13,7 @@ from cfe_faiss.attributes.classes import as_predictions
 from cfe_faiss.audit import direct_test
 from cfe_faiss.audit.direct_test import ScoreTest
 from cfe_faiss.audit.effects import adjusted_p_values
-from cfe_faiss.audit.evidence import attributes_of, known_rows, sensitive_of
+from cfe_faiss.audit.evidence import attributes_of, check_finder, known_rows, sensitive_of
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, paired_difference, share_columns
 from cfe_faiss.audit.sample import Sample, Samples
@@ -22,7 +22,7 @@ from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.table import classes_of_table
-from cfe_faiss.index.flat import IndexEvidenceFlat
+from cfe_faiss.index.flat import IndexEvidenceIDMap2
 from cfe_faiss.pairs import evidence_pairs
 
 Models: TypeAlias = Mapping[str, NDArray[np.int32]]
@@ -75,7 +75,7 @@ def changes_of_neighbours(finder: EvidenceFinder, rows: Ints, models: Models, k:
 
     One exact index is relabelled for each model. The finder's own index is left alone: others may be searching it.
     """
-    n, index = len(finder.labels), IndexEvidenceFlat(finder.vectors.shape[1])
+    n, index = len(finder.labels), IndexEvidenceIDMap2(finder.vectors.shape[1])
 
     def search() -> tuple[Ints, NDArray[np.float32]]:
         D, I = index.search_stored(None, k)
@@ -103,7 +103,7 @@ def changes_above(
     """
     table = np.stack(list(models.values()))
     combined = np.unique(table[:, rows], axis=1, return_inverse=True)[1].ravel()
-    index = IndexEvidenceFlat(finder.vectors.shape[1])
+    index = IndexEvidenceIDMap2(finder.vectors.shape[1])
     index.add_with_labels(finder.vectors[rows], combined.astype(np.int32), ids=rows)
     for pairs in evidence_pairs(index, threshold):
         differ = table[:, pairs.source] != table[:, pairs.target]
@@ -290,6 +290,7 @@ def compare_models(  # noqa: PLR0913
       before after  count
     0    yes    no      1
     """
+    check_finder(finder)
     k, pairs = as_count("k", k), as_count("pairs", pairs)
     fdr, _ = as_number("fdr", fdr, 0, 1), normal_quantile(confidence)
     models = as_models(finder, predictions, "predictions", baseline)

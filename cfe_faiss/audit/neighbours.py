@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from cfe_faiss.audit.evidence import attributes_of, canonical_order, drop_self, sensitive_of
+from cfe_faiss.audit.evidence import attributes_of, canonical_order, check_finder, drop_self, sensitive_of
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
 from cfe_faiss.audit.intervals import clustered_wilson, expect_by_exchange, near_cells, share_columns, wilson
 from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame, share, stack
@@ -95,6 +95,7 @@ def discrimination_scores(  # noqa: PLR0913
     2    city     A    0.0      0.67       -0.67      2
     3    city     B    0.0      0.67       -0.67      2
     """
+    check_finder(finder)
     k, effort = as_count("k", k), finder.index.as_effort(nprobe, recall, exact, memory)
     groups = groupings(attributes_of(finder), finder.index.members().ids, columns, bins, intersections)
     marked = _find_sensitive(finder, sensitive, groups)
@@ -208,6 +209,7 @@ def consistency(  # noqa: PLR0913
       feature  share  nodes  closer
     0     all    0.4      5       2
     """
+    check_finder(finder)
     index = finder.index
     effort = index.as_effort(nprobe, recall, exact, memory)
     members, places, D, I = _find_evidence(finder, nodes, 1, effort, progress)
@@ -361,6 +363,7 @@ def error_rate_by_evidence(  # noqa: PLR0913
     0  1      2       1  0.500000     0.75
     1  2      3       1  0.666667     0.75
     """
+    check_finder(finder)
     points = np.unique([as_count("ks", k) for k in ks]).astype(np.int64)
     if finder.truth is None:
         raise ValueError("finder must know true classes, got none: make it with truth= or data.y")

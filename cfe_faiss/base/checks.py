@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss import _native
-from cfe_faiss.base.arrays import Array, Floats, Int32s, Ints
+from cfe_faiss.base.arrays import Array, Floats, Int32s
 
 UNKNOWN = -1
 """Label of a stored vector without a class. It is never evidence."""
 
 _MAX_LABEL = np.iinfo(np.int32).max
-# In the running top k, 2**63 - 1 means "no id yet".
-_MAX_ID = np.iinfo(np.int64).max - 1
 
 
 def to_host(values: Any) -> Any:
@@ -127,57 +125,6 @@ def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> Int32
     return array.astype(np.int32)
 
 
-def as_ids(name: str, values: Any, n: int | None = None) -> Ints:
-    """Return ids, shape (n,), int64; with ``n``, numbers of n nodes.
-
-    Raises
-    ------
-    TypeError
-        If the ids are not integers.
-    ValueError
-        If the array is not one-dimensional or an id is negative (-1 is FAISS's padding) or above 2**63-2, or n-1.
-    """
-    array = as_array(name, values)
-    if array.dtype.kind not in "iu" and array.size > 0:
-        raise TypeError(f"{name} must be integers, got dtype {array.dtype}")
-    if array.ndim != 1:
-        raise ValueError(f"{name} must have shape (n,), got {array.shape}")
-    if array.size and (array.min() < 0 or array.max() > (_MAX_ID if n is None else n - 1)):
-        limit = "2**63-2" if n is None else n - 1
-        raise ValueError(f"{name} must lie in 0..{limit}, got {array.min() if array.min() < 0 else array.max()}")
-    return np.ascontiguousarray(array, dtype=np.int64)
-
-
-def as_lists(name: str, values: Any, n: int) -> tuple[Any, Ints]:
-    """Return the items of n sequences, or of the rows of an array (n, m), and the length of each, (n,).
-
-    Raises
-    ------
-    TypeError
-        If the values are not sequences.
-    ValueError
-        If there are not n of them.
-    """
-    expected = f"{name} must hold one sequence for each of {n} queries"
-    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
-        raise TypeError(f"{expected}, got {values!r}")
-    if len(values) != n:
-        raise ValueError(f"{expected}, got {len(values)}")
-    if isinstance(values, np.ndarray) and values.ndim == 2:
-        return values.reshape(-1), np.full(n, values.shape[1], np.int64)
-    for one in values:
-        if isinstance(one, str | bytes) or not hasattr(one, "__len__"):
-            raise TypeError(f"{expected}, got {one!r} among them")
-    return [item for one in values for item in one], np.array([len(one) for one in values], np.int64)
-
-
-def padded(values: Array, lengths: Ints) -> Ints:
-    """Return sequences that follow one another as the rows of an array, (n, m), padded with -1."""
-    rows = np.full((len(lengths), int(lengths.max(initial=0))), -1, np.int64)
-    rows[np.arange(rows.shape[1]) < lengths[:, None]] = values
-    return rows
-
-
 def as_names(name: str, values: Any) -> tuple[str, ...]:
     """Return names as texts without repetitions; TypeError if ``values`` is no sequence, or a single text."""
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
@@ -219,26 +166,6 @@ def check_known(expectation: str, value: Any, known: Collection[Any]) -> None:
     if value not in known:
         texts = [str(one) for one in known]
         raise ValueError(f"{expectation} ({', '.join(texts[:20])}), got {value!r}{did_you_mean(str(value), texts)}")
-
-
-def as_nodes(name: str, values: Any, n: int) -> Ints:
-    """Return distinct node numbers in 0..n-1, ascending, from numbers or a mask; all n for None.
-
-    Raises
-    ------
-    TypeError
-        If the values are neither integers nor booleans.
-    ValueError
-        If a mask has not shape (n,), or a number is not in 0..n-1.
-    """
-    if values is None:
-        return np.arange(n)
-    array = as_array(name, values)
-    if array.dtype == bool:
-        if array.shape != (n,):
-            raise ValueError(f"{name} must have shape ({n},) as a mask, got {array.shape}")
-        return np.flatnonzero(array)
-    return np.unique(as_ids(name, array, n))
 
 
 def as_count(name: str, value: Any, lowest: int = 1) -> int:

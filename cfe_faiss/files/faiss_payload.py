@@ -56,7 +56,7 @@ def read_payload(kind: str, file: BinaryIO, size: int, metric: Metric) -> Payloa
     Reads O(d * nlist) bytes at most; vectors and ids are skipped.
     """
     bytes_ = _Bytes(file, size, faiss_metric(metric))
-    payload = _read_flat(bytes_) if kind == "EvidenceFlat" else _read_ivf(bytes_, *_CODES[kind])
+    payload = _read_ivf(bytes_, *_CODES[kind]) if kind in _CODES else _read_flat(bytes_, kind)
     if bytes_.place != size:
         raise DamageError(f"its vectors end at byte {bytes_.place}, not {size}")
     return payload
@@ -125,18 +125,19 @@ class _Bytes:
         self.same("Q", d * ntotal, f"the number of values in {what}")
 
 
-def _read_flat(bytes_: _Bytes) -> Payload:
-    kind = bytes_.take(4)
-    if kind not in (bytes_.flat, b"IxM2"):
-        raise DamageError(f"the index is {kind!r}, not {bytes_.flat!r} or b'IxM2'")
+def _read_flat(bytes_: _Bytes, kind: str) -> Payload:
+    fourcc = bytes_.take(4)
+    with_ids = fourcc == b"IxM2"  # also of the kind "EvidenceFlat" in files of earlier versions
+    if not with_ids and (kind == "EvidenceIDMap2" or fourcc != bytes_.flat):
+        raise DamageError(f"the index is {fourcc!r}, not {bytes_.flat!r} or b'IxM2'")
     d, ntotal, _ = bytes_.index_header("the index")
-    if kind == b"IxM2":
+    if with_ids:
         bytes_.flat_header(d, ntotal, "the index of the vectors")
     else:
         bytes_.same("Q", d * ntotal, "the number of values in the index")
     start = bytes_.place
     bytes_.skip(4 * d * ntotal)
-    if kind == b"IxM2":
+    if with_ids:
         bytes_.same("Q", ntotal, "the number of ids")
         bytes_.skip(8 * ntotal)
     return Payload(d, np.array([ntotal], np.int64), start)

@@ -28,23 +28,26 @@ from cfe_faiss.base.arrays import Array
 from cfe_faiss.files import validate
 from cfe_faiss.files.faiss_payload import DamageError, Payload, read_payload
 from cfe_faiss.files.regular import checksum
-from cfe_faiss.index.flat import IndexEvidenceFlat
+from cfe_faiss.index.flat import IndexEvidenceFlat, IndexEvidenceIDMap2, has_positions
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.protocol import EvidenceIndex
-from cfe_faiss.rows.faiss_functions import adopt
+from cfe_faiss.rows.faiss_functions import write_stock
 
-_MAGIC = b"CFE1"
+MAGIC = b"CFE1"
+"""Last bytes of a file of an evidence index."""
 _FORMAT = "cfe_faiss"
-_VERSION = 6
+_VERSION, _KINDS_VERSION = 6, 7  # the second one for labels that are booleans or of several kinds
 _FIRST_VERSION = 2
 """Oldest readable version. Its files have no checksum per list; files before version 4 keep nothing of `prepare`, and
-files before version 5 hold integer labels below 2**31 - 1; before version 6 all indexes compare by cosine."""
+files before version 5 hold integer labels below 2**31 - 1; before version 6 all indexes compare by cosine; before
+version 7 labels are integers or texts."""
 _TRAILER = struct.Struct("<QQI4s")
 _MAX_HEADER = 1 << 20
 KINDS: dict[str, Any] = {
     "EvidenceFlat": IndexEvidenceFlat,
+    "EvidenceIDMap2": IndexEvidenceIDMap2,
     "EvidenceIVF": IndexEvidenceIVF,
     "EvidenceIVFScalarQuantizer": IndexEvidenceIVFScalarQuantizer,
     "EvidenceIVFPQ": IndexEvidenceIVFPQ,
@@ -59,7 +62,7 @@ def write(index: EvidenceIndex, file: BinaryIO, source: Source) -> None:
         stock, parameters, arrays = index.parts()
         if "centroids" in arrays:
             arrays["list_checksums"] = snapshot.native.checksums().reshape(-1, 2)
-        faiss.write_index(stock, faiss.PyCallbackIOWriter(file.write))  # FAISS's own writer ignores a full disk
+        write_stock(stock, faiss.PyCallbackIOWriter(file.write))  # FAISS's own writer ignores a full disk
         try:
             _append_footer(file, kind_of(index), parameters, arrays)
             read_structure(file, source)
@@ -84,8 +87,10 @@ def read(
         validate.check_label_keys(arrays)
         validate.check_lists(payload, arrays)
         validate.check_calibrations(arrays, len(payload.sizes) * (1 + len(arrays.get("centroids", ()))))
-        index = _from_faiss(file, KINDS[header["kind"]], read_stock)
-    index.restore(header["parameters"], arrays, _row_check(header, payload, arrays, source))
+        stock = _from_faiss(file, KINDS[header["kind"]], read_stock)
+    cls = _class_of(header["kind"], stock)
+    index = cls.__new__(cls)
+    index.restore(stock, header["parameters"], arrays, _row_check(header, payload, arrays, source))
     if mapped and "list_checksums" in arrays:
         checks = ListChecks(str(source), arrays["list_checksums"].reshape(-1))
         index.checks = [checks], np.zeros(len(payload.sizes), np.int64)
@@ -123,7 +128,7 @@ def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _TRAILER.size))
     tail = file.read(_TRAILER.size)
-    if len(tail) < _TRAILER.size or tail[-4:] != _MAGIC:
+    if len(tail) < _TRAILER.size or tail[-4:] != MAGIC:
         raise ValueError(
             f"{source} is not an evidence index, or was cut short: its footer is missing. A stock FAISS index has "
             "none; adopt it by IndexEvidenceIVF.from_stock(faiss.read_index(path), labels), or from_stock of the class "
@@ -142,8 +147,8 @@ def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
         raise DamageError(f"its header is not JSON: {error}") from error
     if not isinstance(header, dict) or header.get("format") != _FORMAT or type(header.get("version")) is not int:
         raise DamageError("its header does not name the format and its version")
-    if not _FIRST_VERSION <= header["version"] <= _VERSION:
-        known = f"this cfe_faiss reads versions {_FIRST_VERSION} to {_VERSION}"
+    if not _FIRST_VERSION <= header["version"] <= _KINDS_VERSION:
+        known = f"this cfe_faiss reads versions {_FIRST_VERSION} to {_KINDS_VERSION}"
         raise ValueError(f"{source} has format version {header['version']}, {known}")
     validate.check_header(header, start)
     return header
@@ -212,10 +217,15 @@ def _row_check(
 def _from_faiss(file: BinaryIO, cls: Any, read_stock: Callable[[BinaryIO, Any], Any]) -> Any:
     file.seek(0)
     try:
-        stock = read_stock(file, cls)
+        return read_stock(file, cls)
     except RuntimeError as error:
         raise DamageError(f"FAISS does not read it: {error}") from error
-    return adopt(stock, cls.__new__(cls))
+
+
+def _class_of(kind: str, stock: Any) -> Any:
+    """Return the class of an index. The exact indexes of earlier versions were of one kind, with or without ids."""
+    cls = KINDS[kind]
+    return IndexEvidenceIDMap2 if cls is IndexEvidenceFlat and not has_positions(stock) else cls
 
 
 def check_payload(file: BinaryIO, header: dict[str, Any]) -> None:
@@ -256,7 +266,7 @@ def _append_footer(file: BinaryIO, kind: str, parameters: dict[str, Any], arrays
         file.write(little)
     header = {
         "format": _FORMAT,
-        "version": _VERSION,
+        "version": _KINDS_VERSION if "label_kinds" in arrays else _VERSION,
         "kind": kind,
         "parameters": parameters,
         "payload": {"size": size, **checksums},
@@ -265,4 +275,4 @@ def _append_footer(file: BinaryIO, kind: str, parameters: dict[str, Any], arrays
     encoded = json.dumps(header).encode()
     start = file.tell()
     file.write(encoded)
-    file.write(_TRAILER.pack(start, len(encoded), zlib.crc32(encoded), _MAGIC))
+    file.write(_TRAILER.pack(start, len(encoded), zlib.crc32(encoded), MAGIC))

@@ -15,6 +15,7 @@ from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.files.regular import open_regular
 from cfe_faiss.files.serialize import is_stream, read_all, read_bytes, serialize_index, write_all
 from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.rows.faiss_functions import read_stock
 
 _WITHOUT_EFFECT = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE | faiss.IO_FLAG_PQ_SKIP_SDC_TABLE
 
@@ -113,7 +114,7 @@ def read_index(path: Any, io_flags: int = 0) -> EvidenceIndex:
         index = read_bytes(read_all(path), repr(path))
     else:
         with open_regular(Path(path)) as file:
-            index = footer.read(file, Path(path), partial(_read_stock, mapped=mapped), mapped=mapped)
+            index = footer.read(file, Path(path), partial(_read_part, mapped=mapped), mapped=mapped)
         index.origins = (Path(path).resolve(),)
     if mapped or read_only:
         how = "mapped" if mapped else "read with IO_FLAG_READ_ONLY"
@@ -185,8 +186,10 @@ def _parse_flags(io_flags: int) -> tuple[bool, bool]:
     return by_lists or bool(rest & faiss.IO_FLAG_MMAP_IFC), bool(rest & faiss.IO_FLAG_READ_ONLY)
 
 
-def _read_stock(file: BinaryIO, cls: Any, mapped: bool) -> Any:
+def _read_part(file: BinaryIO, cls: Any, mapped: bool) -> Any:
     # Open by descriptor: FAISS reads the file that was checked, even if the path was replaced since.
     by_lists = issubclass(cls, faiss.IndexIVF)
-    flags = 0 if not mapped else faiss.IO_FLAG_MMAP if by_lists else faiss.IO_FLAG_MMAP_IFC
-    return faiss.read_index(f"/dev/fd/{file.fileno()}", flags)
+    flags = faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE  # our index computes its own
+    if mapped:
+        flags |= faiss.IO_FLAG_MMAP if by_lists else faiss.IO_FLAG_MMAP_IFC
+    return read_stock(f"/dev/fd/{file.fileno()}", flags)

@@ -12,7 +12,7 @@ import numpy as np
 from cfe_faiss.base.arrays import Bytes
 from cfe_faiss.files import footer
 from cfe_faiss.index.protocol import EvidenceIndex
-from cfe_faiss.rows.faiss_functions import adopt
+from cfe_faiss.rows.faiss_functions import clone_stock, read_stock, stock_bytes, stock_from
 
 _SOURCE = "data"
 _BLOCK = 1 << 20  # bytes that are read from a stream at once
@@ -83,13 +83,13 @@ def deserialize_index(data: Bytes | bytes | bytearray | memoryview) -> EvidenceI
 
 def read_bytes(data: bytes, source: str) -> EvidenceIndex:
     """Return an evidence index from the bytes of a file; ``source`` is their name in errors."""
-    return footer.read(io.BytesIO(data), source, lambda file, _: faiss.read_index(faiss.PyCallbackIOReader(file.read)))
+    return footer.read(io.BytesIO(data), source, lambda file, _: read_stock(faiss.PyCallbackIOReader(file.read)))
 
 
 def clone_index(index: EvidenceIndex) -> EvidenceIndex:
     """Return a copy of an evidence index, including labels and partitions.
 
-    ``faiss.clone_index`` returns the stock index without these.
+    ``faiss.clone_index`` returns the stock index without these, unless :func:`cfe_faiss.register` is in force.
 
     Parameters
     ----------
@@ -121,10 +121,10 @@ def clone_index(index: EvidenceIndex) -> EvidenceIndex:
     with index.holding():
         stock, parameters, arrays = index.parts()
         # FAISS's clone of a mapped index would stay mapped.
-        clone = faiss.deserialize_index(faiss.serialize_index(stock)) if index.refusal else faiss.clone_index(stock)
+        clone = stock_from(stock_bytes(stock)) if index.refusal else clone_stock(stock)
         arrays = {name: array.copy() for name, array in arrays.items()}
     copy = cls.__new__(cls)
-    adopt(clone, copy).restore(parameters, arrays)
+    copy.restore(clone, parameters, arrays)
     return cast(EvidenceIndex, copy)
 
 

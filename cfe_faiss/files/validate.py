@@ -17,8 +17,8 @@ from cfe_faiss.rows.snapshot import Snapshot, check_references
 ALIGNMENT = 64
 _MAX_LABEL = np.iinfo(np.int32).max
 
-_FLAT = "EvidenceFlat"
-_KEYS = {"label_keys": "|u1", "label_ends": "<i8", "label_codes": "<i4"}
+_FLAT = "EvidenceFlat", "EvidenceIDMap2"
+_KEYS = {"label_keys": "|u1", "label_ends": "<i8", "label_codes": "<i4", "label_kinds": "|u1"}
 _CALIBRATIONS = {"calibrations": "<f8", "calibration_starts": "<i8", "calibration_classes": "<f8"}
 _LISTS = {"labels": "<i4", **_KEYS, "list_checksums": "<u4", **_CALIBRATIONS}
 _LISTS |= dict.fromkeys(("centroids", "route_means", "route_entry_means", "region_means"), "<f4")
@@ -29,7 +29,7 @@ _METRIC: dict[str, type] = {"metric": str, "longest": float}
 _SEARCH = _METRIC | {"theta": float, "weighted": bool, "complete": bool, "routing": str, "choice": str}
 _CHOICES = ("", *(f"{batch}/{single}" for batch in ("float", "byte") for single in ("float", "byte", "mixed")))
 _KINDS: dict[str, tuple[dict[str, str], dict[str, type]]] = {
-    _FLAT: ({"labels": "<i4", **_KEYS}, _METRIC),
+    **dict.fromkeys(_FLAT, ({"labels": "<i4", **_KEYS}, _METRIC)),
     "EvidenceIVF": (_LISTS, _SEARCH),
     "EvidenceIVFScalarQuantizer": (_LISTS, _SEARCH),
     "EvidenceIVFPQ": (_LISTS | {"vectors": "<f4"}, _SEARCH | {"k_factor": float}),
@@ -40,6 +40,7 @@ SINCE_VERSION = {
     **dict.fromkeys(("choice", *_CALIBRATIONS), 4),
     **dict.fromkeys(_KEYS, 5),
     **dict.fromkeys(_METRIC, 6),
+    "label_kinds": 7,
 }
 """Sections and parameters that files of earlier versions do not have."""
 ON_OPENING = (*_KEYS, "centroids", "reference_starts", "list_checksums", *_CALIBRATIONS)
@@ -128,9 +129,10 @@ def check_shapes(kind: str, payload: Payload, header: dict[str, Any]) -> None:
     n, d, nlist = payload.ntotal, payload.d, len(payload.sizes)
     codes, ends = sizes.get("label_codes", 0), sizes.get("label_ends", 0)
     wanted: dict[str, tuple[int, ...]] = {"labels": (n,), "vectors": (n, d), "list_checksums": (nlist, 2)}
-    wanted["label_codes"], wanted["label_ends"] = (codes,), (codes if ends else 0,)
+    wanted["label_codes"] = (codes,)
+    wanted["label_ends"] = wanted["label_kinds"] = (codes if ends else 0,)
     wanted["label_keys"] = (sizes.get("label_keys", 0) if ends else 8 * codes,)
-    if kind != _FLAT:
+    if kind not in _FLAT:
         more, lists, classes = sizes["centroids"], sizes["route_means"], sizes["route_labels"]
         entries, clusters = sizes["route_lists"], sizes["region_means"]
         wanted["centroids"], wanted["references"] = (more, nlist, d), (more, n)

@@ -19,6 +19,7 @@ from cfe_faiss.finder.table import classes_of_table, predictions_of_table
 from cfe_faiss.graph.edges import is_torch_sparse, parts_for_the_model
 from cfe_faiss.graph.metapath import is_heterogeneous
 from cfe_faiss.graph.updates import KSVectors, as_edges, features_of_nodes
+from cfe_faiss.index.factory import check_ids_stay
 from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 from cfe_faiss.rows.faiss_functions import Step
 
@@ -116,6 +117,8 @@ class _Rows:
 def update(finder: EvidenceFinder, changes: Changes, predictions: Any, features: Any) -> Ints:
     """Change a finder in place and return the rows whose vector or class changed, ascending."""
     rows = _check(finder, changes)
+    if len(rows.removed):
+        check_ids_stay(finder.index)
     attributes = _attributes_after(finder, rows, features)
     graph, vectors, moved, steps = _vectors_after(finder, rows)
     data = finder.data if rows.is_empty else data_after(finder.data, rows, finder)

@@ -15,8 +15,9 @@ from cfe_faiss.attributes.columns import Removed, kept_columns, leave_out
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
 from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names, as_nodes, as_number, as_unit_rows
+from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names, as_number, as_unit_rows
 from cfe_faiss.base.extras import extra
+from cfe_faiss.base.values import as_nodes
 from cfe_faiss.finder import inputs
 from cfe_faiss.finder.case import Case, case_of
 from cfe_faiss.finder.changes import Changes, Source, update
@@ -504,7 +505,7 @@ class EvidenceFinder:
         Parameters
         ----------
         index
-            An evidence index whose ids are row numbers and whose labels are predicted classes. Not copied.
+            An evidence index whose ids are row numbers and whose labels are predicted classes by number. Not copied.
         features, truth, ids, sensitive, class_names
             As in :meth:`from_vectors`, of rows 0..n-1, where n is their largest length; without any, the largest id of
             the index plus one. ``truth`` holds numbers, or with ``class_names`` texts.
@@ -516,14 +517,15 @@ class EvidenceFinder:
 
         Examples
         --------
-        >>> from cfe_faiss import IndexEvidenceFlat
-        >>> index = IndexEvidenceFlat(2)
+        >>> from cfe_faiss import IndexEvidenceIDMap2
+        >>> index = IndexEvidenceIDMap2(2)
         >>> index.add_with_labels([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]], [0, 1, 0])
         >>> finder = EvidenceFinder.from_index(index, ids=["ann", "ben", "cem"])
         >>> finder.names(finder.local("ann", k=1).evidence)
         array([['ben']], dtype=object)
         """
         inputs.check_cosine(index)
+        inputs.check_numbers(index)
         members = index.members()
         known = None if features is None else as_attributes(features)
         lengths = [len(values) for values in (truth, ids) if values is not None]

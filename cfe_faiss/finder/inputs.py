@@ -15,7 +15,7 @@ from cfe_faiss.base.arrays import Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_array, as_count, as_labels, as_number
 from cfe_faiss.finder.suspicious import InputWarning
 from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, metapath_graph
-from cfe_faiss.index.factory import evidence_factory
+from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.protocol import EvidenceIndex, check_index
 from cfe_faiss.rows.metric import Metric
 from cfe_faiss.search.query import Rules
@@ -130,12 +130,13 @@ def empty_index(index: str | EvidenceIndex | None, n: int, d: int, metric: Metri
         as_count("the number of nodes", n)
         index = "EvidenceFlat" if n <= EXACT_UP_TO else f"EvidenceIVF{2 * math.isqrt(n)},Flat"
     if isinstance(index, str):
-        return evidence_factory(d, index, metric)
+        return factory_with_ids(d, index, metric)
     if not isinstance(index, EvidenceIndex):
         raise TypeError(f"index must be an evidence index or its description, got {type(index).__name__}")
     if index.ntotal or index.d != d:
         raise ValueError(f"index must be empty and of {d} dimensions, got {index!r}")
     check_cosine(index)
+    check_ids_stay(index)
     return index
 
 
@@ -144,6 +145,14 @@ def check_cosine(index: EvidenceIndex) -> None:
     check_index(index)
     if index.metric != "cosine":
         raise ValueError(f"index must have metric 'cosine' in a finder, got {index!r}")
+
+
+def check_numbers(index: EvidenceIndex) -> None:
+    """Raise TypeError unless the labels of an index are integers, as the classes of a finder are."""
+    names = index.label_names
+    if names.dtype.kind != "i":
+        remedy = "give it integers by relabel, and the finder their names by class_names="
+        raise TypeError(f"index must have integers as labels in a finder, got {names.tolist()[0]!r}; {remedy}")
 
 
 def as_scores(values: Any, n: int) -> Doubles:

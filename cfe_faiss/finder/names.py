@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss.base.arrays import Array, Int32s, Ints
-from cfe_faiss.base.checks import as_ids, as_nodes, check_distinct, check_known, did_you_mean, is_missing, to_host
+from cfe_faiss.base.checks import check_distinct, check_known, did_you_mean, is_missing
+from cfe_faiss.base.values import as_ids, as_list, as_nodes
 
 
 def as_row_ids(argument: str, values: Any, n: int) -> Array:
@@ -17,7 +18,7 @@ def as_row_ids(argument: str, values: Any, n: int) -> Array:
     ValueError
         If there are not n ids, one is missing, or two rows have the same one.
     """
-    listed = values.tolist() if hasattr(values, "tolist") else list(values)
+    listed = as_list(argument, values)
     if len(listed) != n:
         raise ValueError(f"{argument} must hold one id for each of {n:,} rows, got {len(listed):,}")
     missing = [row for row, value in enumerate(listed) if is_missing(value)]
@@ -37,14 +38,15 @@ def row_numbers(argument: str, given: Any, ids: Array | None, n: int) -> Ints:
     TypeError, ValueError
         If an id is unknown, or a mask has another length.
     """
-    listed = [given] if isinstance(given, str | bytes) or not hasattr(given, "__len__") else given
-    values = np.asarray(to_host(listed))
-    if values.dtype == bool:
+    is_scalar = not hasattr(given, "__len__") or getattr(given, "shape", None) == ()
+    single = is_scalar or isinstance(given, str | bytes)
+    values = [given] if single else as_list(argument, given)
+    if values and all(isinstance(value, bool | np.bool_) for value in values):
         return as_nodes(argument, values, n)
     if ids is None:
         return as_ids(argument, values, n)
     places = {value: row for row, value in enumerate(ids.tolist())}
-    keys = [_key(value, ids) for value in values.tolist()]
+    keys = [_key(value, ids) for value in values]
     for key in keys:
         check_known(f"{argument} must name rows by their ids", key, places)
     return np.array([places[key] for key in keys], np.int64)

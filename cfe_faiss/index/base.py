@@ -15,15 +15,15 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss._native import Change, FaissLists, Reading, ReadWriteLock, Table, Writing, call_steps, commit
 from cfe_faiss.base.arrays import Array, Floats, Int32s, Ints
-from cfe_faiss.base.checks import as_array, as_count, as_ids
+from cfe_faiss.base.checks import as_array, as_count
 from cfe_faiss.base.threads import num_threads
+from cfe_faiss.base.values import LabelKeys, as_ids, as_labels
 from cfe_faiss.index.searching import SearchingMixin
 from cfe_faiss.index.stock import as_numeric, written
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import codecs, id_map
-from cfe_faiss.rows.faiss_functions import Step, adopt, emptying, setting
-from cfe_faiss.rows.label_keys import LabelEncoder, LabelKeys, as_labels
-from cfe_faiss.rows.layout import in_memory
+from cfe_faiss.rows.faiss_functions import Step, emptying, setting, stock_bytes, stock_from
+from cfe_faiss.rows.label_keys import LabelEncoder
 from cfe_faiss.rows.metric import METRICS, Metric, as_rows, faiss_metric, lengths
 from cfe_faiss.rows.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError, read_only
 from cfe_faiss.search.derived import Derived
@@ -94,8 +94,13 @@ class EvidenceMixin(SearchingMixin):
         """Return the index for FAISS to write, and the parameters and arrays that FAISS does not store."""
         raise NotImplementedError
 
-    def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
-        """Restore the parameters and arrays of :meth:`parts`, after FAISS has read its own part."""
+    def restore(
+        self, stock: Any, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None
+    ) -> None:
+        """Take over a stock index that FAISS has made, and restore the parameters and arrays of :meth:`parts`.
+
+        The stock index keeps its memory; this object, made by ``__new__``, calls FAISS's constructor here.
+        """
         raise NotImplementedError
 
     # --- metric -----------------------------------------------------------------------------------------------------
@@ -185,7 +190,7 @@ class EvidenceMixin(SearchingMixin):
 
     @property
     def label_names(self) -> Array:
-        """Known labels of the stored vectors in ascending order, (c,): int64, or objects if they are texts."""
+        """Known labels of the stored vectors in ascending order, (c,): int64, booleans, or objects."""
         with self.holding() as snapshot:
             return snapshot.label_names
 
@@ -198,6 +203,10 @@ class EvidenceMixin(SearchingMixin):
         return [] if encoder.table is self.label_keys else [setting(self, "label_keys", encoder.table)]
 
     # --- changes ----------------------------------------------------------------------------------------------------
+
+    def new_ids(self, lists: FaissLists, ids: ArrayLike | None, n: int) -> Ints:
+        """Return n new ids, checked to be distinct and not in the index; by default those after the largest id."""
+        return id_map.new_ids(self._table, lists, ids, n)
 
     def changing(self) -> Writing[Transaction]:
         """Return a context manager that holds the write lock and returns a :class:`Transaction`.
@@ -236,7 +245,8 @@ class EvidenceMixin(SearchingMixin):
         x
             Vectors, (n, d); L2-normalised on the way in, in a copy. A zero vector stays zero.
         labels
-            Predicted class of each, (n,): integers in 0..2**63-1, or texts. An index has labels of one kind.
+            Predicted class of each, (n,): integers in 0..2**63-1, texts or booleans, in a sequence, array, tensor or
+            column of a table. An index keeps the kinds of its first labels.
         ids
             Id of each, (n,) distinct integers >= 0 that are not in the index yet; by default the integers after the
             largest stored id, or from 0.
@@ -276,7 +286,8 @@ class EvidenceMixin(SearchingMixin):
         Parameters
         ----------
         labels
-            New classes, one for each of ``ids``, (n,), as in :meth:`add_with_labels`; -1 or None for "unknown".
+            New classes, one for each of ``ids``, (n,), as in :meth:`add_with_labels`; -1 or a missing value for
+            "unknown".
         ids
             Stored ids, (n,); by default all of them, in ascending order.
 
@@ -384,12 +395,16 @@ class EvidenceMixin(SearchingMixin):
             else:
                 X, ids = id_map.stock_contents(otherIndex)
                 labels, emptied = id_map.unknown_labels(len(X)), emptying(otherIndex)
-            shifted = as_ids("ids", ids + as_count("add_id", add_id, 0))
+            shifted = self._merged_ids(ids, as_count("add_id", add_id, 0))
             # Decoding and encoding keeps the code of a row; normalising in between might change it.
             rows = X if self._has_codec_of(otherIndex) else as_rows("otherIndex's vectors", X, self.d, self.metric)
             encoder = self.label_encoder()
             codes = encoder("otherIndex's labels", labels, len(X), unknown=True)
             Transaction(self).insert(rows, codes, shifted, [*self._keeping(encoder), *emptied])
+
+    def _merged_ids(self, ids: Ints, add_id: int) -> Ints:
+        """Return the ids in this index of merged vectors with these ids."""
+        return as_ids("ids", ids + add_id)
 
     def check_compatible_for_merge(self, otherIndex: Any) -> None:
         """Raise the error of :meth:`merge_from` unless ``otherIndex`` can be merged."""
@@ -441,7 +456,11 @@ class EvidenceMixin(SearchingMixin):
         """Return a plain FAISS index: a copy without labels and supplementary partitions."""
         with self._lock.reading():
             self._check_mapped()
-            return faiss.deserialize_index(faiss.serialize_index(in_memory(self)))
+            return stock_from(stock_bytes(self._in_memory()))
+
+    def _in_memory(self) -> Any:
+        """Return an index that FAISS can write: this one, or a copy if FAISS would write the name of a mapped file."""
+        return self
 
     def class_index(self, label: int | str) -> Any:
         """Return a plain FAISS index of the same kind, with copies of the vectors and ids of one class.
@@ -464,8 +483,7 @@ class EvidenceMixin(SearchingMixin):
 
     def _stock_of(self, snapshot: Snapshot, label: int) -> Any:
         """Return a plain FAISS index with the rows of a class; for callers that hold the read lock."""
-        self._check_mapped()
-        stock = faiss.deserialize_index(faiss.serialize_index(in_memory(self)))
+        stock = self.to_stock()
         stock.remove_ids(snapshot.ids()[snapshot.labels != label])
         return stock
 
@@ -473,12 +491,12 @@ class EvidenceMixin(SearchingMixin):
         """Return the state for ``pickle`` and ``copy``: FAISS's bytes, and the data that FAISS does not store."""
         with self._lock.reading():
             stock, parameters, arrays = self.parts()
-            return {"this": faiss.serialize_index(stock).tobytes(), "parameters": parameters, "arrays": arrays}
+            return {"this": stock_bytes(stock).tobytes(), "parameters": parameters, "arrays": arrays}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the state of :meth:`__getstate__`; raise ValueError if it is not valid."""
-        adopt(faiss.deserialize_index(np.frombuffer(state["this"], np.uint8)), self)
-        self.restore(state["parameters"], {name: array.copy() for name, array in state["arrays"].items()})
+        stock = stock_from(np.frombuffer(state["this"], np.uint8))
+        self.restore(stock, state["parameters"], {name: array.copy() for name, array in state["arrays"].items()})
         self.snapshot().check()
 
     def add_sa_codes(self, codes: ArrayLike, ids: ArrayLike | None = None) -> None:

@@ -8,17 +8,21 @@ from typing import Any, cast
 import faiss
 
 from cfe_faiss.base.checks import as_count
-from cfe_faiss.index.flat import IndexEvidenceFlat
+from cfe_faiss.index.flat import IndexEvidenceFlat, IndexEvidenceIDMap2
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
 from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.pre_transform import IndexEvidencePreTransform
 from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.rows.faiss_functions import stock_factory
 from cfe_faiss.rows.metric import Metric, as_metric, faiss_metric
 
+_WITH_IDS = "IDMap2,EvidenceFlat"
+_TRANSFORMED = re.compile(r"(?P<transforms>.+,)(?P<evidence>(?<!IDMap2,)(IDMap2,)?Evidence.*)")
 _IVF = re.compile(r"EvidenceIVF(?P<nlist>\d+|auto)(x(?P<partitions>\d+))?(_HNSW(?P<links>\d*))?")
 _PQ = re.compile(r"PQ(?P<M>\d+)(x(?P<nbits>\d+))?")
 _SCALAR = {"SQ8": faiss.ScalarQuantizer.QT_8bit, "SQfp16": faiss.ScalarQuantizer.QT_fp16}
+_EXACT = {"EvidenceFlat": IndexEvidenceFlat, _WITH_IDS: IndexEvidenceIDMap2}
 _LINKS = 32  # FAISS's default
 _REFINE = ("RFlat", "Refine(Flat)")
 
@@ -31,9 +35,10 @@ def index_factory(d: int, description: str, metric: Metric | int = "cosine") -> 
     d
         Dimension of the vectors.
     description
-        ``"EvidenceFlat"`` for the exact index. ``"EvidenceIVF<nlist>"`` for an inverted file or, with several
-        partitions, ``"EvidenceIVF<nlist>x<partitions>"``; ``"EvidenceIVFauto"`` chooses the number of lists in
-        training. The codec follows:
+        ``"EvidenceFlat"`` for the exact index, ``"IDMap2,EvidenceFlat"`` for the exact index with ids of the user.
+        ``"EvidenceIVF<nlist>"`` for an inverted file or, with several partitions,
+        ``"EvidenceIVF<nlist>x<partitions>"``; ``"EvidenceIVFauto"`` chooses the number of lists in training. The codec
+        follows:
 
         ``",Flat"``
             float32, 4 * d bytes per vector.
@@ -64,15 +69,20 @@ def index_factory(d: int, description: str, metric: Metric | int = "cosine") -> 
     IndexEvidenceIVF(d=64, nlist=1024, partitions=2, nprobe=16, ntotal=0)
     >>> index_factory(64, "EvidenceIVF1024,PQ16,RFlat")
     IndexEvidenceIVFPQ(d=64, nlist=1024, M=16, partitions=1, k_factor=8, nprobe=16, ntotal=0)
+    >>> index_factory(64, "IDMap2,EvidenceFlat")
+    IndexEvidenceIDMap2(d=64, ntotal=0)
     >>> index_factory(64, "PCA32,L2norm,EvidenceFlat").transforms[0].d_out
     32
     """
-    if not isinstance(description, str) or description.startswith("Evidence") or "Evidence" not in description:
+    if not isinstance(description, str):
+        raise TypeError(f"description must be a string, got {description!r}")
+    match = _TRANSFORMED.fullmatch(description)
+    if match is None:
         return evidence_factory(d, description, metric)
-    transforms, found, rest = description.partition("Evidence")
+    transforms = match["transforms"]
     try:
         constant = faiss_metric(as_metric("metric", metric))
-        chain = faiss.index_factory(as_count("d", d), f"{transforms}Flat", constant)
+        chain = stock_factory(as_count("d", d), f"{transforms}Flat", constant)
     except RuntimeError as error:
         raise ValueError(f"description must begin with transforms of FAISS, got {transforms!r}: {error}") from error
     if not isinstance(chain, faiss.IndexPreTransform):
@@ -80,7 +90,21 @@ def index_factory(d: int, description: str, metric: Metric | int = "cosine") -> 
     parts = [faiss.downcast_VectorTransform(chain.chain.at(number)) for number in range(chain.chain.size())]
     for part in parts:
         part.referenced_objects = [chain]  # it owns the transforms
-    return IndexEvidencePreTransform(parts, evidence_factory(chain.index.d, found + rest, metric))
+    return IndexEvidencePreTransform(parts, evidence_factory(chain.index.d, match["evidence"], metric))
+
+
+def factory_with_ids(d: int, description: str, metric: Metric | int = "cosine") -> EvidenceIndex:
+    """Return a new, empty index whose ids stay after a removal: "EvidenceFlat" stands for "IDMap2,EvidenceFlat"."""
+    return evidence_factory(d, _WITH_IDS if description == "EvidenceFlat" else description, metric)
+
+
+def check_ids_stay(index: Any) -> None:
+    """Raise TypeError for an index whose ids change when others are removed."""
+    if isinstance(index, IndexEvidenceFlat):
+        raise TypeError(
+            f"index must have ids that stay when others are removed, got {index!r}, whose ids are positions: give "
+            'cfe_faiss.IndexEvidenceIDMap2(d), or the description "IDMap2,EvidenceFlat"'
+        )
 
 
 def evidence_factory(d: int, description: str, metric: Metric | int = "cosine") -> EvidenceIndex:
@@ -88,16 +112,18 @@ def evidence_factory(d: int, description: str, metric: Metric | int = "cosine") 
     d, metric = as_count("d", d), as_metric("metric", metric)
     if not isinstance(description, str):
         raise TypeError(f"description must be a string, got {description!r}")
+    for exact, cls in _EXACT.items():
+        if description == exact:
+            return cast(EvidenceIndex, cls(d, metric))
+        if description.startswith(f"{exact},"):
+            further = description.removeprefix(f"{exact},")
+            raise ValueError(f"description {exact!r} takes no further part, got {further!r}")
     head, *codec = description.split(",")
-    if head == "EvidenceFlat":
-        if codec:
-            raise ValueError(f"description 'EvidenceFlat' takes no further part, got {','.join(codec)!r}")
-        return IndexEvidenceFlat(d, metric)
     match = _IVF.fullmatch(head)
     if match is None:
         raise ValueError(
-            "description must begin with EvidenceFlat, EvidenceIVF<nlist>, EvidenceIVF<nlist>x<partitions> or "
-            f"EvidenceIVFauto, got {head!r}"
+            "description must begin with EvidenceFlat, IDMap2,EvidenceFlat, EvidenceIVF<nlist>, "
+            f"EvidenceIVF<nlist>x<partitions> or EvidenceIVFauto, got {head!r}"
         )
     nlist = match["nlist"] if match["nlist"] == "auto" else int(match["nlist"])
     index: Any = _inverted_file(d, nlist, int(match["partitions"] or 1), head, codec, metric)

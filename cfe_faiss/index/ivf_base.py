@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from cfe_faiss._native import Change, FaissLists, PqCodes, Table, call_steps
 from cfe_faiss.base.arrays import Bytes, Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.values import LabelKeys
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.coarse.drift import drift
 from cfe_faiss.coarse.partitions import assign, train_partitions
@@ -28,8 +29,8 @@ from cfe_faiss.index.stock import as_numeric
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows import faiss_functions as steps_of
 from cfe_faiss.rows.faiss_functions import Step, direct_map, inverted_lists, list_sizes, setting, total
-from cfe_faiss.rows.label_keys import LabelKeys, arrays_of, table_from
-from cfe_faiss.rows.layout import codes_of, in_memory, is_mapped, stock_codes
+from cfe_faiss.rows.label_keys import arrays_of, table_from
+from cfe_faiss.rows.layout import codes_of, is_mapped, stock_codes
 from cfe_faiss.rows.metric import LONGEST, Metric, as_rows
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, center_of, read_only
 from cfe_faiss.search import answer as answers
@@ -45,6 +46,8 @@ _DERIVED_AHEAD = 1 << 18
 _SHORTEST = 0.9
 """Length that a vector of a stock index may have been left with where a codec moved components into its range."""
 _KEPT = ("theta", "weighted", "complete", "routing", "metric")  # settings in files
+_OF_STOCK = "nprobe", "is_trained", "ntotal", "direct_map", "cp", "parallel_mode", "max_codes", "verbose"
+"""Attributes of FAISS that a new index takes over from a stock index."""
 _NO_CENTROIDS = np.empty((0, 0, 0), np.float32)
 
 
@@ -62,7 +65,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     _from_file: Routes | None = None  # class centroids read from the index file
     _calibrations: Calibrations | None = None  # read from the index file
     _pinned: Choice | None = None  # element types of the blocks
-    _shared: Any = None  # quantizer shared with other indexes
+    _lists: Any = None  # FAISS's lists, if another object than the index owns them
+    _source: Any = None  # stock index that owns the lists and the quantizer
 
     # Attributes of the FAISS base class.
     nlist: int
@@ -262,11 +266,13 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         return known
 
     def share_centroids(self, quantizer: Any, centroids: Floats) -> None:
-        """Replace the quantizer and centroids by equal ones that are shared with other indexes, to save memory."""
-        own = self.quantizer
-        self.own_fields = False  # FAISS must not free a shared quantizer
-        self._shared, self._centroids, self.quantizer = quantizer, centroids, quantizer
-        steps_of.free(own)
+        """Replace the flat quantizer and the centroids by equal ones that other indexes share, to save memory."""
+        replaced = faiss.downcast_index(self.quantizer)
+        self.quantizer = quantizer
+        self._centroids = centroids
+        self.referenced_objects = [quantizer]
+        empty = steps_of.flat_index(self.d, self.metric_type)
+        call_steps(steps_of.swapping_vectors(replaced, empty), [])
 
     def routes(self) -> Routes:
         """Return the class centroids of the lists, which rank lists for a query; valid until the index changes."""
@@ -278,7 +284,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
 
     def _set_up(self, table: Table) -> None:
         super()._set_up(table)
-        self._carried = self._from_file = self._calibrations = self._pinned = self._single = None
+        self._carried = self._from_file = self._calibrations = self._pinned = self._single = self._lists = None
 
     def _forgetting(self) -> list[Step]:
         names = "_carried", "_from_file", "_calibrations", "_single"
@@ -524,11 +530,36 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         arrays |= (Derived.of(snapshot).class_means if routed else Routes.none(self.d)).arrays()
         known = Derived.of(snapshot).calibrations if self._pinned else {}
         arrays |= calibration_arrays(known, self.default_effort())
-        return in_memory(self), parameters, arrays
+        return self._in_memory(), parameters, arrays
 
-    def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
-        """Restore the parameters and arrays of :meth:`parts`."""
+    def _in_memory(self) -> Any:
+        if not is_mapped(self):
+            return self
+        copy = type(self).__new__(type(self))
+        copy._construct(self)
+        faiss.IndexIVF.copy_subset_to(self, copy, faiss.InvertedLists.SUBSET_TYPE_INVLIST, 0, self.nlist)
+        for name in ("nprobe", "is_trained", "ntotal"):
+            setattr(copy, name, getattr(self, name))
+        return copy
+
+    def _construct(self, stock: Any) -> None:
+        """Call FAISS's constructor with the quantizer and the settings of a stock index, and take over its codec."""
+        raise NotImplementedError
+
+    def _take_over(self, stock: Any) -> None:
+        """Construct FAISS's part over the lists and the quantizer of a stock index, which keeps owning them."""
+        self._construct(stock)
+        self._source = stock
+        for name in _OF_STOCK:
+            setattr(self, name, getattr(stock, name))
+        call_steps(steps_of.using_lists(self, stock.invlists), [])
+
+    def restore(
+        self, stock: Any, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None
+    ) -> None:
+        """Take over a stock index, and restore the parameters and arrays of :meth:`parts`."""
         vars(self).update({name: parameters[name] for name in _KEPT[:-1]}, _metric=parameters.get("metric", "cosine"))
+        self._take_over(stock)
         self._supplementary, self._centroids = arrays["centroids"], None
         if not self.is_trained:
             self._supplementary = np.full_like(arrays["centroids"], np.nan)

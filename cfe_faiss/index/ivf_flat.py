@@ -142,3 +142,6 @@ class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[mi
         index = cls(ivf.d, ivf.nlist, metric=id_map.metric_of("ivf", ivf, metric))
         rows = as_rows("ivf's vectors", id_map.stock_contents(ivf)[0], index.d, index.metric)
         return index._adopt(ivf, labels, nprobe, rows.view(np.uint8), rows)
+
+    def _construct(self, stock: Any) -> None:
+        faiss.IndexIVFFlat.__init__(self, stock.quantizer, stock.d, stock.nlist, stock.metric_type)

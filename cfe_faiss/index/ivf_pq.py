@@ -4,36 +4,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, Self
 
 import faiss
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss._native import PqCodes
-from cfe_faiss.base.arrays import Floats
+from cfe_faiss._native import PqCodes, row_scores
+from cfe_faiss.base.arrays import Floats, Ints
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.base import Arrays
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
+from cfe_faiss.index.stock import like, part_of, written
 from cfe_faiss.rows.faiss_functions import Step, flat_index, swapping_numbers
 from cfe_faiss.rows.id_map import metric_of
 from cfe_faiss.rows.layout import stock_codes
-from cfe_faiss.rows.metric import Metric, as_metric, faiss_metric
+from cfe_faiss.rows.metric import METRICS, PADDING, Metric, as_metric, faiss_metric, flipped
+from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.query import Effort
 
 _BITS = 8
 CODEWORDS = 256
 _MOST = 1e9
+_BLOCK = 1 << 24  # numbers in vectors that are compared at once
 
 
 class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[misc]
     """Inverted-file index of counterfactual evidence with product-quantizer codes and exact re-ranking.
 
     A subclass of ``faiss.IndexIVFPQ``, whose lists store M bytes per vector. The index also stores the float32 vectors.
-    A search ranks the vectors of the probed lists by their codes and re-ranks the best ``k_factor * k`` by the vectors,
-    so similarities are exact. A search of all lists, including a widened search, ignores the codes and is exact.
+    A search, also a plain ``search``, ranks the vectors of the probed lists by their codes and re-ranks the best
+    ``k_factor * k`` by the vectors, as ``faiss.IndexRefineFlat`` does, so similarities are exact. A plain
+    ``range_search`` compares the vectors whose codes are within a wider threshold: ``k_factor`` times as far for "l2",
+    and the threshold divided by ``k_factor`` else. A search for evidence in all lists, including a widened search,
+    ignores the codes and is exact.
 
     The codes save memory if the index is mapped from its file, ``cfe.read_index(path, faiss.IO_FLAG_MMAP)``: only
     scored vectors are read. An index in memory also holds all vectors, 4 * d bytes each.
@@ -141,12 +148,10 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         if len(X) < CODEWORDS:
             raise ValueError(f"x must hold at least {CODEWORDS} training vectors, got {len(X)}")
         X = ivf_base.sample(X, self.train_encoder_num_vectors(), self.cp.seed)
-        lists = assign(X, centroids[:1], self.metric)[0].astype(np.int64)
-        quantizer = flat_index(self.d, self.metric_type)
-        quantizer.add(centroids[0])
-        aside = faiss.IndexIVFPQ(quantizer, self.d, len(centroids[0]), self.pq.M, _BITS, self.metric_type)
+        lists = assign(X, centroids[:1], self.metric)[0]
+        aside = faiss.IndexPQ(self.d, self.pq.M, _BITS)
         aside.pq = self.pq
-        aside.train_encoder(len(X), faiss.swig_ptr(X), faiss.swig_ptr(lists))
+        aside.pq.train(X - centroids[0][lists])
         return swapping_numbers(self.pq.centroids, aside.pq.centroids, aside)
 
     def _pq_codes(self) -> PqCodes:
@@ -157,6 +162,70 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
     def default_effort(self) -> Effort:
         """Return the default effort of the index."""
         return super().default_effort()._replace(k_factor=_checked(self.k_factor))
+
+    # --- FAISS's searches, refined ----------------------------------------------------------------------------------
+
+    def _of_stock(
+        self, name: str, about: tuple[Any, ...], params: Any, further: dict[str, Any], refine: Any = None
+    ) -> Any:
+        x, many = about
+        k_factor = _checked(self.k_factor)
+        if isinstance(params, faiss.IndexRefineSearchParameters):
+            k_factor = params.k_factor
+            params = part_of(params, "base_index_params")
+        if name == "range_search":
+            radius = many * k_factor if (self.metric == "l2") == (many > 0) else many / k_factor
+            return super()._of_stock(name, (x, radius), params, further, partial(self._refine_range, many))
+        k = as_count("k", many)
+        out = {part: further.pop(part) for part in ("D", "I", "R") if part in further}
+        refine = partial(self._refine, k, "R" in out)
+        results = super()._of_stock("search", (x, max(k, int(k * k_factor))), params, further, refine)
+        named = zip(out.items(), results, strict=True)
+        return tuple(like(x, written(part, result, given)) for (part, given), result in named)
+
+    def _refine(self, k: int, reconstruct: bool, snapshot: Snapshot, x: Any, candidates: Any) -> tuple[Any, ...]:
+        """Return D and I of the k best candidates of each query by their vectors, and these vectors if asked."""
+        I = np.asarray(candidates[1])
+        query, place = np.nonzero(I >= 0)
+        scores = np.full(I.shape, PADDING, np.float32)
+        scores[query, place] = self._scores(snapshot, x, query, I[query, place])
+        order = np.lexsort((I, -scores))[:, :k]
+        I = np.take_along_axis(I, order, axis=1)
+        D = flipped(np.take_along_axis(scores, order, axis=1), self.metric)
+        if not reconstruct:
+            return D, I
+        vectors = np.full((*I.shape, self.d), np.nan, np.float32)
+        vectors[I >= 0] = snapshot.copied(snapshot.find(I[I >= 0]))[0]
+        return D, I, vectors
+
+    def _refine_range(self, threshold: float, snapshot: Snapshot, x: Any, candidates: Any) -> tuple[Any, ...]:
+        """Return lims, D and I of the candidates that are within a threshold by their vectors."""
+        lims, _, I = (np.asarray(part) for part in candidates)
+        starts = lims.astype(np.int64)
+        query = np.repeat(np.arange(len(starts) - 1), starts[1:] - starts[:-1])
+        scores = self._scores(snapshot, x, query, I)
+        D = flipped(scores, self.metric)
+        limit = np.float32(threshold)
+        is_within = limit > D if self.metric == "l2" else limit < D
+        lims = np.append(0, np.cumsum(is_within))[starts].astype(lims.dtype)
+        return tuple(like(x, part) for part in (lims, D[is_within], I[is_within]))
+
+    def _scores(self, snapshot: Snapshot, x: Any, query: Ints, ids: Ints) -> Floats:
+        """Return the score of each pair of a query, (m,), and a stored vector, (m,), as FAISS compares them."""
+        X = np.ascontiguousarray(x, np.float32)
+        rows = snapshot.find(ids)
+        metric = METRICS.index("l2" if self.metric == "l2" else "ip")  # FAISS does not normalise queries
+        scores = np.empty(len(ids), np.float32)
+        size = max(1, _BLOCK // self.d)
+        for start in range(0, len(ids), size):
+            block = slice(start, start + size)
+            Y = snapshot.copied(rows[block])[0]
+            row_scores(metric, X, Y, np.ascontiguousarray(query[block]), np.arange(len(Y)), scores[block])
+        return scores
+
+    def assign(self, x: Any, k: int, labels: Any = None) -> Any:
+        """Return the ids of the k nearest vectors, (nq, k)."""
+        return self.search(x, k, I=labels)[1]
 
     def add_sa_codes(self, *_: Any, **__: Any) -> None:
         """Not supported: codes cannot be decoded exactly; use add_with_labels."""
@@ -170,10 +239,17 @@ class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[mi
         vectors = self._table.vectors().reshape(-1, self.d)
         return stock, parameters | {"k_factor": _checked(self.k_factor)}, arrays | {"vectors": vectors}
 
-    def restore(self, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None) -> None:
-        """Restore the parameters and arrays of :meth:`parts`."""
+    def _construct(self, stock: Any) -> None:
+        faiss.IndexIVFPQ.__init__(self, stock.quantizer, stock.d, stock.nlist, stock.pq.M, _BITS, stock.metric_type)
+        self.pq = stock.pq
+        self.precompute_table()
+
+    def restore(
+        self, stock: Any, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None
+    ) -> None:
+        """Take over a stock index, and restore the parameters and arrays of :meth:`parts`."""
         self.k_factor = parameters["k_factor"]
-        super().restore(parameters, arrays, check)
+        super().restore(stock, parameters, arrays, check)
 
 
 def _checked(k_factor: float) -> float:

@@ -116,6 +116,11 @@ class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuan
     def _settings(self) -> str:
         return f"partitions={self.partitions}, qtype={_NAMES[self.sq.qtype]}"
 
+    def _construct(self, stock: Any) -> None:
+        given = stock.d, stock.nlist, stock.sq.qtype, stock.metric_type, False
+        faiss.IndexIVFScalarQuantizer.__init__(self, stock.quantizer, *given)
+        self.sq = stock.sq
+
     # --- codes ------------------------------------------------------------------------------------------------------
 
     def _codec(self) -> tuple[int, Floats]:

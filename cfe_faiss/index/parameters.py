@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.base.arrays import Floats, Ints
 from cfe_faiss.base.text import summary
-from cfe_faiss.index.wrappers import search_by_parts
-from cfe_faiss.rows.label_keys import as_labels
+from cfe_faiss.base.values import as_labels
 from cfe_faiss.search.query import Effort, Query, Rules
 from cfe_faiss.search.selection import selector_of
 
@@ -19,9 +18,6 @@ from cfe_faiss.search.selection import selector_of
 @dataclass(frozen=True)
 class EvidenceParameters:
     """Parameters that turn ``index.search(x, k, params=...)`` into a search for evidence.
-
-    ``faiss.IndexShards``, ``IndexReplicas``, ``IndexRefine`` and ``IndexPreTransform`` that hold evidence indexes take
-    them, too.
 
     Attributes
     ----------
@@ -96,10 +92,6 @@ class EvidenceParameters:
 
     __repr__ = summary
 
-    def uses(self, name: str) -> bool:
-        """Return whether an option is given."""
-        return getattr(self, name) is not None
-
     def check_range(self) -> None:
         """Raise ValueError if an option has no effect in a range search."""
         self._refuse(("nprobe", "recall", "memory"), "in a range search (it is exact)")
@@ -132,9 +124,6 @@ class EvidenceParameters:
         return Effort.of(self.nprobe, self.recall, self.exact, self.memory)
 
 
-search_by_parts(EvidenceParameters)
-
-
 class Excluding:
     """A view of an evidence index whose ``search`` leaves one class out; made by ``index.excluding(label)``.
 
@@ -155,7 +144,7 @@ class Excluding:
         return result
 
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None) -> Any:
-        """Return all vectors of other classes with similarity > ``thresh``, as FAISS: lims, D, I."""
+        """Return all vectors of other classes nearer than ``thresh``, as ``faiss.Index.range_search``: lims, D, I."""
         return self.index.range_search(x, thresh, params=replace(self._parameters(params), nprobe=None))
 
     def _parameters(self, params: Any) -> EvidenceParameters:

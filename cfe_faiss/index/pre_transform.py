@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike
 from cfe_faiss.base.arrays import Floats
 from cfe_faiss.base.checks import as_matrix
 from cfe_faiss.index.protocol import EvidenceIndex
-from cfe_faiss.index.stock import like, written
-from cfe_faiss.index.wrappers import transformed
+from cfe_faiss.index.stock import like, part_of, written
 from cfe_faiss.rows.faiss_functions import total
 from cfe_faiss.search.query import Ranges, Results
 
@@ -207,14 +206,17 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
     def _transform(self, name: str, x: ArrayLike) -> Floats:
         if not self.is_trained:
             raise ValueError("the index must be trained before it is used: call train(x) first")
-        return transformed(self, as_matrix(name, x, self.d))
+        X: Floats = as_matrix(name, x, self.d)
+        for transform in self.transforms:
+            X = transform.apply(X)
+        return X
 
 
 def _inner(params: Any) -> Any:
     """Return the parameters of the index behind the transforms."""
     if not isinstance(params, faiss.SearchParametersPreTransform):
         return params
-    return getattr(params, "_sp_field_refs", {}).get("index_params", params.index_params)
+    return part_of(params, "index_params")
 
 
 def _bytes_of(transform: Any) -> bytes:

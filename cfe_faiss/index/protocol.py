@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike
 from cfe_faiss._native import Reading, Writing
 from cfe_faiss.base.arrays import Array, Bools, Floats, Ints
 from cfe_faiss.base.checks import as_count, as_number
+from cfe_faiss.base.values import as_labels
 from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows.id_map import unknown_labels
-from cfe_faiss.rows.label_keys import as_labels
 from cfe_faiss.rows.metric import Metric, as_rows
 from cfe_faiss.rows.snapshot import Members, Snapshot
 from cfe_faiss.search.query import Certified, Effort, Queries, Query, Ranges, Results, Rules
@@ -44,7 +44,7 @@ class EvidenceSearcher(Protocol):
 
     @property
     def label_names(self) -> Array:
-        """Known labels of the stored vectors in ascending order, (c,): int64, or objects if they are texts."""
+        """Known labels of the stored vectors in ascending order, (c,): int64, booleans, or objects."""
 
     def search_evidence(  # noqa: PLR0913
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +12,9 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss._native import ListChecks, Reading, ReadWriteLock, SingleSearch, is_single
 from cfe_faiss.base.arrays import Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number
+from cfe_faiss.base.checks import as_array, as_count, as_number
 from cfe_faiss.base.threads import product
+from cfe_faiss.base.values import NOT_STORED
 from cfe_faiss.index.parameters import EvidenceParameters, Excluding
 from cfe_faiss.index.protocol import EvidenceSearcher
 from cfe_faiss.index.stock import like, lock_method, written
@@ -274,9 +276,9 @@ class SearchingMixin:
     def range_search(self, x: ArrayLike, thresh: float, *, params: Any = None, **stock: Any) -> Ranges:
         """Return all vectors nearer than a threshold, as ``faiss.Index.range_search``; with parameters, all evidence.
 
-        As in FAISS, results have similarity > ``thresh``, or squared distance < ``thresh``, and those of a plain search
-        come in undefined order; with ``EvidenceParameters`` the best come first. :meth:`range_search_evidence` returns
-        results at the threshold, too.
+        As in FAISS, results have similarity > ``thresh``, or squared distance < ``thresh``. Those of a plain search
+        come in undefined order, those of ``EvidenceParameters`` best first. :meth:`range_search_evidence` includes
+        results at the threshold.
         """
         if not isinstance(params, EvidenceParameters):
             stock_results: Ranges = self._of_stock("range_search", (x, thresh), params, stock)
@@ -294,8 +296,15 @@ class SearchingMixin:
             raise TypeError(f"{method} takes no {next(iter(stock))} together with EvidenceParameters")
         return params.query(as_rows("x", x, self.d, self.metric), **many)
 
-    def _of_stock(self, name: str, about: tuple[Any, ...], params: Any, further: dict[str, Any]) -> Any:
-        """Call FAISS's search method under the read lock.
+    def _of_stock(
+        self,
+        name: str,
+        about: tuple[Any, ...],
+        params: Any,
+        further: dict[str, Any],
+        refine: Callable[[Snapshot, Any, Any], Any] | None = None,
+    ) -> Any:
+        """Call FAISS's search method under the read lock, and ``refine`` with the snapshot, the queries and the result.
 
         ``faiss.contrib.torch_utils`` replaces these methods by versions that accept tensors but no parameters.
         """
@@ -311,7 +320,8 @@ class SearchingMixin:
             self._check_probed(about[0], params)
             if params is not None:
                 further = {**further, "params": self._copy_parameters(params)}
-            return method(self, *about, **further)
+            results = method(self, *about, **further)
+            return results if refine is None else refine(self.snapshot(), about[0], results)
 
     def _check_mapped(self, lists: Ints | None = None) -> None:
         """Compare mapped lists (by default all) with their checksums before FAISS reads them."""
@@ -366,12 +376,10 @@ def _encode_single(snapshot: Snapshot, labels: Any) -> Int32s | None:
     table = snapshot.label_keys
     if table is None or type(labels) is not np.ndarray or labels.shape != (1,):
         return None
-    label, kind = labels[0], labels.dtype.kind
-    if kind != ("U" if table.are_texts else "i") or label in ("", UNKNOWN):
+    code = table.code_of(labels.item())  # `encode` takes ten times as long
+    if code is None or labels.item() == "":
         return None
-    place = int(table.keys.searchsorted(label))  # `encode` takes ten times as long
-    is_stored = place < len(table.keys) and table.keys[place] == label
-    return np.array([table.codes[place] if is_stored else snapshot.absent_label], np.int32)
+    return np.array([snapshot.absent_label if code == NOT_STORED else code], np.int32)
 
 
 def _choose_title(progress: bool) -> str | None:

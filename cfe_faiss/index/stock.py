@@ -8,6 +8,7 @@ import numpy as np
 
 from cfe_faiss.base.arrays import Array
 from cfe_faiss.base.checks import as_array
+from cfe_faiss.rows.faiss_functions import is_same
 
 T = TypeVar("T", bound=Array)
 
@@ -27,6 +28,13 @@ def lock_method(name: str) -> Callable[..., Any]:
     of_faiss = getattr(faiss.IndexIVFFlat, name)
     method.__name__, method.__qualname__, method.__doc__ = name, name, of_faiss.__doc__
     return method
+
+
+def part_of(params: Any, name: str) -> Any:
+    """Return the parameters inside of others, as the Python object that was given, if FAISS keeps it."""
+    part = getattr(params, name)
+    given = (*getattr(params, "_sp_field_refs", {}).values(), *getattr(params, "referenced_objects", ()))
+    return next((one for one in given if part is not None and is_same(one, part)), part)
 
 
 def as_numeric(x: Any, numeric_type: int) -> Any:

@@ -36,7 +36,8 @@ class Transaction:
         """Return n new ids, checked to be distinct and not in the index; by default those after the largest id."""
         table = self._index._table
         id_map.check_unchanged(self._index.ntotal, len(table))
-        return id_map.new_ids(table, self._lists, ids, n)
+        new: Ints = self._index.new_ids(self._lists, ids, n)
+        return new
 
     def insert(self, X: Floats, labels: Int32s, ids: ArrayLike | None, also: list[Step] | None = None) -> None:
         """Add vectors as the index stores them."""

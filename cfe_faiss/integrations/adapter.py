@@ -11,8 +11,12 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.store import EvidenceStore, Hits, Rows
+from cfe_faiss.store.values import DEEPEST
 
 R = TypeVar("R")
+
+MOST_NESTED = DEEPEST // 4
+"""Depth of nested filters of a framework. The store's own filter of one of them may be four times as deep."""
 
 Row = tuple[str, dict[str, Any], str | None]
 """Id, metadata with the predicted class, and text of a document."""

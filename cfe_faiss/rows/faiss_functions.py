@@ -6,21 +6,69 @@ of steps (function, arguments) with the compiled functions. The core runs it wit
 
 import ctypes
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any
 
 import faiss
 import numpy as np
 
-from cfe_faiss._native import FaissLists, take_at_fork
-from cfe_faiss.base.arrays import Floats, Ints
+from cfe_faiss._native import FaissLists, call_steps, take_at_fork
+from cfe_faiss.base.arrays import Bytes, Floats, Ints
 
 Step = tuple[Callable[..., Any], tuple[Any, ...]]
 
-_module = sys.modules[faiss.IndexIVF.__module__]
-raw: Any = getattr(_module, "_" + _module.__name__.rpartition(".")[2])
+SUPPORTED = "faiss-cpu>=1.13,<1.16"
+_NAMES = """
+    DirectMap_add_single_id Float32Vector_swap IndexFlatCodes_code_size_get IndexFlatCodes_codes_get
+    IndexFlatCodes_codes_set IndexFlatCodes_permute_entries IndexFlat_get_xb
+    IndexIDMap2_add_with_ids IndexIDMap2_construct_rev_map IndexIVFInterface_nprobe_get
+    IndexIVF_replace_invlists IndexIVF_set_direct_map_type Index_add Index_is_trained_set
+    Index_ntotal_get Index_ntotal_set Index_remove_ids Index_reset Int64Vector_data
+    Int64Vector_resize Int64Vector_size Int64Vector_swap InvertedLists_get_codes
+    InvertedLists_get_ids InvertedLists_list_size InvertedLists_resize Level1Quantizer_nlist_set
+    MaybeOwnedVectorUInt8_resize UInt8Vector_swap
+"""
+
+
+def compiled_functions(names: Sequence[str]) -> Any:
+    """Return a namespace of functions of FAISS's compiled module; raise ImportError if one is missing."""
+    module = sys.modules[faiss.IndexIVF.__module__]
+    compiled: Any = getattr(module, "_" + module.__name__.rpartition(".")[2], None)
+    missing = [name for name in names if not hasattr(compiled, name)]
+    if missing:
+        raise ImportError(
+            f"cfe_faiss needs {missing[0]} of FAISS's compiled module, which FAISS {faiss.__version__} does not have: "
+            f"install {SUPPORTED}"
+        )
+    return SimpleNamespace(**{name: getattr(compiled, name) for name in (*names, "__file__")})
+
+
+raw = compiled_functions(_NAMES.split())
+
+
+# FAISS's functions, which `cfe_faiss.register` replaces in `faiss`.
+clone_stock = faiss.clone_index
+read_stock = faiss.read_index
+write_stock = faiss.write_index
+stock_factory = faiss.index_factory
+
+
+def stock_bytes(index: Any) -> Bytes:
+    """Return the bytes of a stock index, or of FAISS's part of an evidence index."""
+    writer = faiss.VectorIOWriter()
+    write_stock(index, writer)
+    data: Bytes = faiss.vector_to_array(writer.data)
+    return data
+
+
+def stock_from(data: Bytes) -> Any:
+    """Return the stock index of the bytes of :func:`stock_bytes`."""
+    reader = faiss.VectorIOReader()
+    faiss.copy_array_to_vector(data, reader.data)
+    return read_stock(reader)
 
 
 def interrupt_lock() -> int:
@@ -46,6 +94,11 @@ def inverted_lists(ivf: Any) -> FaissLists:
 pointer_to = attrgetter("this")
 """Returns the pointer inside SWIG's proxy of a FAISS object; calls with it take a fifth of the time."""
 
+def is_same(one: Any, other: Any) -> bool:
+    """Return whether two Python objects stand for the same object of FAISS."""
+    return int(pointer_to(one)) == int(pointer_to(other))
+
+
 get_nprobe, get_ntotal = raw.IndexIVFInterface_nprobe_get, raw.Index_ntotal_get
 get_list_functions = raw.InvertedLists_list_size, raw.InvertedLists_get_codes, raw.InvertedLists_get_ids
 
@@ -66,12 +119,6 @@ def setting(owner: Any, name: str, value: Any) -> Step:
 def total(index: Any, n: int) -> Step:
     """Return the step that sets ``ntotal`` of an index."""
     return raw.Index_ntotal_set, (index, n)
-
-
-def adopt(stock: Any, target: Any) -> Any:
-    """Make a Python object a proxy of an index, which both objects then own, and return it."""
-    target.this = pointer_to(stock)
-    return target
 
 
 def list_sizes(ivf: Any) -> Ints:
@@ -95,13 +142,17 @@ def trained(*indexes: Any) -> list[Step]:
     return [(raw.Index_is_trained_set, (index, True)) for index in indexes]
 
 
-def replacing_lists(ivf: Any, lists: Any) -> list[Step]:
-    """Return the steps that give an inverted file other lists, which it then owns."""
+def using_lists(ivf: Any, lists: Any) -> list[Step]:
+    """Return the steps that give an inverted file the lists of another owner."""
     return [
         (raw.Level1Quantizer_nlist_set, (ivf, lists.nlist)),
-        (pointer_to(lists).disown, ()),
-        (raw.IndexIVF_replace_invlists, (ivf, lists, True)),
+        (raw.IndexIVF_replace_invlists, (ivf, lists, False)),
     ]
+
+
+def replacing_lists(ivf: Any, lists: Any) -> list[Step]:
+    """Return the steps that give an inverted file other lists; its attribute ``_lists`` keeps them alive."""
+    return [*using_lists(ivf, lists), setting(ivf, "_lists", lists)]
 
 
 def swapping_numbers(one: Any, two: Any, owner: Any) -> list[Step]:
@@ -110,19 +161,16 @@ def swapping_numbers(one: Any, two: Any, owner: Any) -> list[Step]:
 
 
 def swapping_vectors(flat: Any, fresh: Any) -> list[Step]:
-    """Return the steps that move the vectors of an ``IndexFlat`` to another."""
+    """Return the steps that exchange the vectors of two ``IndexFlat``, which own them."""
+    sizes = flat.codes.size(), fresh.codes.size()
     return [
         (raw.UInt8Vector_swap, (flat.codes.owned_data, fresh.codes.owned_data)),
         # The wrapper caches size and address; this resize updates them and moves no data.
-        (raw.MaybeOwnedVectorUInt8_resize, (flat.codes, fresh.codes.size())),
+        (raw.MaybeOwnedVectorUInt8_resize, (flat.codes, sizes[1])),
+        (raw.MaybeOwnedVectorUInt8_resize, (fresh.codes, sizes[0])),
         total(flat, fresh.ntotal),
-        total(fresh, 0),  # keeps `fresh` alive until this step
+        total(fresh, flat.ntotal),
     ]
-
-
-def free(index: Any) -> None:
-    """Free an index that no Python object owns."""
-    raw.delete_Index(index)
 
 
 def mapping(direct: Any, ids: list[int]) -> list[Step]:
@@ -140,20 +188,7 @@ def direct_map(ivf: Any, kind: int) -> Step:
     return raw.IndexIVF_set_direct_map_type, (ivf, kind)
 
 
-# --- the exact index: an IndexFlat, with or without an id map over it -------------------------------------------------
-
-
-VirtualMethods: Any = type(
-    "VirtualMethods",
-    (),
-    {"__module__": faiss.Index.__module__}
-    | {
-        name: method
-        for name, method in vars(faiss.Index).items()
-        if getattr(method, "__module__", "") == faiss.Index.__module__ and not name.startswith("__")
-    },
-)
-"""FAISS's compiled methods of ``faiss.Index``, which accept any index: those of subclasses accept their class only."""
+# --- the exact indexes: an IndexFlat, given by its pointer, and the ids of its rows -----------------------------------
 
 
 def flat_index(d: int, metric_type: int) -> Any:
@@ -161,42 +196,20 @@ def flat_index(d: int, metric_type: int) -> Any:
     return faiss.IndexFlatL2(d) if metric_type == faiss.METRIC_L2 else faiss.IndexFlatIP(d)
 
 
-def flat_parts(index: Any) -> tuple[Any, Any]:
-    """Return the ``IndexFlat`` of an index, and the ``IndexIDMap`` over it or None; both keep FAISS's objects alive."""
-    stock = adopt(index, faiss.downcast_index(index))
-    if isinstance(stock, faiss.IndexIDMap):
-        return faiss.downcast_index(stock.index), stock
-    return stock, None
+def take_vectors(flat: Any, source: Any) -> None:
+    """Move the vectors of an ``IndexFlat`` into an empty one. Mapped vectors stay where they are."""
+    if source.codes.is_owned:
+        call_steps(swapping_vectors(flat, source), [])
+    else:
+        raw.IndexFlatCodes_codes_set(flat, source.codes)
+        flat.ntotal = source.ntotal
 
 
-def stored_ids(index: Any) -> Ints | None:
-    """Return the ids in the id map of an index; None if it has none."""
-    id_map = flat_parts(index)[1]
-    ids: Ints | None = None if id_map is None else faiss.vector_to_array(id_map.id_map)
-    return ids
-
-
-def unwrap(index: Any, order: Ints) -> bool:
-    """Put the rows of an ``IndexIDMap`` in order and make the index its ``IndexFlat``, unless the rows are mapped."""
-    flat, id_map = flat_parts(index)
-    if not flat.codes.is_owned:
-        return False
-    flat.permute_entries(order)
-    id_map.own_fields = False
-    flat.this.acquire()
-    adopt(flat, index)
-    return True
-
-
-def id_map_over(flat: Any, ids: Any) -> Any:
-    """Return a new ``IndexIDMap2`` over a filled ``IndexFlat``, which must outlive it."""
-    id_map = faiss.IndexIDMap2(flat_index(flat.d, flat.metric_type))
-    id_map.index = flat
-    raw.Int64Vector_resize(id_map.id_map, ids.size())
-    id_map.ntotal = ids.size()
-    faiss.copy_array_to_vector(faiss.vector_to_array(ids), id_map.id_map)
+def take_ids(id_map: Any, ids: Any) -> None:
+    """Give a filled ``IndexIDMap2`` the ids in a vector of FAISS, which gets those of the ``IndexIDMap2``."""
+    raw.Int64Vector_swap(id_map.id_map, ids)
+    id_map.ntotal = id_map.id_map.size()
     id_map.construct_rev_map()
-    return id_map
 
 
 def numbers(n: int) -> Any:
@@ -208,7 +221,7 @@ def numbers(n: int) -> Any:
 
 def address_of(flat: Any) -> int:
     """Return the address of the vectors of an ``IndexFlat``; 0 if there are none."""
-    return int(raw.IndexFlat_get_xb(flat.this) or 0)
+    return int(raw.IndexFlat_get_xb(flat) or 0)
 
 
 def adding(flat: Any, ids: Any, X: Floats) -> list[Step]:
@@ -222,41 +235,27 @@ def adding_with_ids(id_map: Any, X: Floats, ids: Ints) -> list[Step]:
     return [(raw.IndexIDMap2_add_with_ids, (id_map, len(X), faiss.swig_ptr(X), faiss.swig_ptr(ids)))]
 
 
-def truncating(flat: Any, ids: Any, id_map: Any, n: int) -> list[Step]:
+def truncating(flat: Any, ids: Any, n: int) -> list[Step]:
     """Return the steps that truncate an ``IndexFlat`` and its ids to n rows; the number of ids must not grow."""
-    steps = [(raw.MaybeOwnedVectorUInt8_resize, (flat.codes, n * flat.code_size)), resizing(ids, n), total(flat, n)]
-    return steps if id_map is None else [*steps, total(id_map, n), (raw.IndexIDMap2_construct_rev_map, (id_map,))]
+    codes, size = raw.IndexFlatCodes_codes_get(flat), raw.IndexFlatCodes_code_size_get(flat)
+    return [(raw.MaybeOwnedVectorUInt8_resize, (codes, n * size)), resizing(ids, n), total(flat, n)]
+
+
+def truncating_map(id_map: Any, n: int) -> list[Step]:
+    """Return the steps that follow :func:`truncating` for the ``IndexIDMap2`` over the ``IndexFlat``."""
+    return [total(id_map, n), (raw.IndexIDMap2_construct_rev_map, (id_map,))]
+
+
+def removing(flat: Any, ids: Any, rows: Ints) -> list[Step]:
+    """Return the steps that remove rows of an ``IndexFlat`` and number the others anew."""
+    n = ids.size()
+    removed = np.zeros(n, bool)
+    removed[rows] = True
+    selector = faiss.IDSelectorBitmap(np.packbits(removed, bitorder="little"))
+    rest = numbers(n - len(rows))
+    return [(raw.Index_remove_ids, (flat, selector)), (raw.Int64Vector_swap, (ids, rest))]
 
 
 def permuting(flat: Any, order: Ints) -> list[Step]:
     """Return the step that puts the rows of an ``IndexFlat`` in order."""
     return [(raw.IndexFlatCodes_permute_entries, (flat, faiss.swig_ptr(order)))]
-
-
-# --- constructors -----------------------------------------------------------------------------------------------------
-
-
-_KEEP_IDS = (faiss.IndexIDMap, faiss.IndexPreTransform, faiss.IndexReplicas, faiss.IndexShards)
-_guarded: set[type] = set()
-
-
-def check_constructors(check: Callable[[type, Any], None]) -> None:
-    """Make the constructors of FAISS's indexes that read other indexes by position call ``check(class, argument)``.
-
-    FAISS's C++ code would take ids for positions, or abort the process.
-    """
-
-    def checked(cls: type, construct: Callable[..., None]) -> Callable[..., None]:
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            for argument in args:
-                check(cls, argument)
-            construct(self, *args, **kwargs)
-
-        return __init__
-
-    for cls in vars(faiss).values():
-        if not isinstance(cls, type) or not issubclass(cls, faiss.Index) or issubclass(cls, _KEEP_IDS):
-            continue
-        if cls not in _guarded and "__init__" in vars(cls):
-            _guarded.add(cls)
-            cls.__init__ = checked(cls, cls.__init__)  # type: ignore[misc]

@@ -13,11 +13,11 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss._native import PqCodes, Rows
 from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_ids, is_label
+from cfe_faiss.base.checks import UNKNOWN, is_label
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.text import summary
+from cfe_faiss.base.values import NOT_STORED, LabelKeys, as_ids, order_of
 from cfe_faiss.rows import codecs
-from cfe_faiss.rows.label_keys import NOT_STORED, LabelKeys
 from cfe_faiss.rows.layout import stable_order
 from cfe_faiss.rows.metric import METRICS, Metric, lengths, relative_error, tile_margin
 
@@ -40,8 +40,8 @@ class Members:
     Attributes
     ----------
     ids, rows, labels
-        Ids and the row and label of each: (n,) int64, int64 and int32. ``index.members()`` has labels as int64 or
-        objects if they are large integers or texts.
+        Ids and the row and label of each: (n,) int64, int64 and int32. ``index.members()`` has labels as int64 if they
+        are large integers, as booleans, or as objects.
     places
         Position of each row's id in ``ids``, (n,) int64.
     """
@@ -168,7 +168,7 @@ class Snapshot:
     # --- labels -----------------------------------------------------------------------------------------------------
 
     def encode(self, name: str, labels: Array) -> Int32s:
-        """Return the codes of labels of :func:`label_keys.as_labels`; :attr:`absent_label` for labels without a row."""
+        """Return the codes of labels of :func:`values.as_labels`; :attr:`absent_label` for labels without a row."""
         if self.label_keys is None and labels.dtype == np.int32:
             return labels
         table = LabelKeys.of_codes(self.class_counts[0]) if self.label_keys is None else self.label_keys
@@ -183,9 +183,9 @@ class Snapshot:
 
     @derived
     def label_names(self) -> Array:
-        """Known labels of the rows in ascending order, (c,): int64, or objects if they are texts."""
-        names = np.sort(self.decode(self.class_counts[0]))
-        return read_only(names if names.dtype.kind == "O" else names.astype(np.int64))[0]
+        """Known labels of the rows in ascending order, (c,): int64, booleans, or objects if some are texts."""
+        names = self.decode(self.class_counts[0])
+        return read_only((names.astype(np.int64) if names.dtype.kind == "i" else names)[order_of(names)])[0]
 
     # --- rows -------------------------------------------------------------------------------------------------------
 

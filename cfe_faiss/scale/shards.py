@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 
 from cfe_faiss._native import ListChecks
 from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.values import LabelKeys
 from cfe_faiss.files import records
 from cfe_faiss.files.format import read_header, read_index, write_file
 from cfe_faiss.files.outputs import check_not_mapped, check_owner, is_one_of, is_ours, path_within
 from cfe_faiss.files.regular import alone_in
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.rows.faiss_functions import flat_index
-from cfe_faiss.rows.label_keys import LabelKeys
 from cfe_faiss.rows.metric import METRICS
 from cfe_faiss.scale.manifest import Manifest
 
@@ -178,13 +178,14 @@ def open_shards(folder: Path, manifest: dict[str, Any], known: Shards | None = N
     else:
         quantizer = flat_index(indexes[0].d, indexes[0].metric_type)
         quantizer.add(centroids[0])
+        centroids = centroids.view()
     for index in indexes:
         for name, value in manifest["parameters"].items():
             if getattr(index, name) != value:
                 raise _damage(folder, f"{name} is {getattr(index, name)} in a shard and {value} in {MANIFEST}")
-        if index.centroids() is not centroids and not np.array_equal(index.centroids(), centroids):
-            raise _damage(folder, "its shards have different centroids")
-        if index.own_fields:  # opened just now, and still with separate centroids
+        if index.centroids() is not centroids:  # opened just now
+            if not np.array_equal(index.centroids(), centroids):
+                raise _damage(folder, "its shards have different centroids")
             index.share_centroids(quantizer, centroids)
     sizes = np.array([np.diff(shard.storage().starts) for shard in indexes])
     holders = np.count_nonzero(sizes, axis=0)

@@ -212,10 +212,10 @@ def make_conditions(
     for name, values in where.permitted.items():
         evidence &= _mask_permitted(named[name], values)
     if where.target is not None:
-        texts = [label for label in where.target if isinstance(label, str)]  # type: ignore[union-attr]
-        if texts:
+        names = [label for label in where.target if type(label) is not int]  # type: ignore[union-attr]
+        if names:
             raise ValueError(
-                f"target must be predicted classes by number, as they have no names here, got {texts[0]!r}"
+                f"target must be predicted classes by number, as they have no names here, got {names[0]!r}"
             )
         evidence[:n] &= _mask_target(where.target, labels)
     usable = np.ones(total, bool)

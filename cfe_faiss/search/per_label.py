@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from cfe_faiss.base.values import order_of
 from cfe_faiss.rows.metric import make_results
 from cfe_faiss.search.query import Effort, Queries, Results, Rules
 
@@ -23,5 +24,5 @@ def search_per_label(queries: Queries, effort: Effort, search: Callable[[Queries
         chosen = np.flatnonzero(queries.labels != label)
         of_class = replace(queries, labels=np.full(nq, label, np.int32), rules=rules).subset(chosen)
         D[chosen, place], I[chosen, place] = search(of_class, effort)
-    order = np.argsort(snapshot.decode(labels), kind="stable")  # codes need not be in the order of the labels
+    order = order_of(snapshot.decode(labels))  # codes need not be in the order of the labels
     return D.take(order, axis=1), I.take(order, axis=1)

@@ -14,10 +14,10 @@ from cfe_faiss._native import Filter
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_ids, as_lists, as_number, padded
+from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
+from cfe_faiss.base.values import as_ids, as_labels, as_lists, padded
 from cfe_faiss.coarse.class_centroids import NEIGHBORS
 from cfe_faiss.coarse.partitions import assign
-from cfe_faiss.rows.label_keys import as_labels
 from cfe_faiss.rows.metric import PADDING, score_at
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.search.conditions import Conditions, Side, make_conditions
@@ -201,9 +201,7 @@ class Rules(NamedTuple):
             labels = _excluded_codes(f"{name}exclude_labels", labels, nq, snapshot)
         if ids is not None:
             values, lengths = as_lists(f"{name}exclude", ids, nq)
-            numbers = as_array(f"{name}exclude", values)
-            as_ids(f"{name}exclude", numbers[numbers != UNKNOWN])
-            ids = padded(numbers, lengths)
+            ids = padded(as_ids(f"{name}exclude", values, lowest=UNKNOWN), lengths)
         if len(rows) and self.neighbors != "other":
             query_ids = snapshot.row_ids[rows][:, None]
             ids = query_ids if ids is None else np.column_stack([query_ids, ids])
@@ -384,7 +382,7 @@ class Query:
     threshold
         Lowest similarity, or largest squared distance, for a range search (instead of k).
     X, labels
-        Vectors, (nq, d), normalised for "cosine", and their classes, (nq,), in the form of ``label_keys.as_labels``.
+        Vectors, (nq, d), normalised for "cosine", and their classes, (nq,), in the form of ``values.as_labels``.
     ids
         Stored ids, if X and labels are None; None for all ids, in ascending order.
     sel, targets
@@ -467,10 +465,10 @@ def encoded(where: Constraints, snapshot: Snapshot) -> Constraints:
     """Return the constraints with codes in place of the labels of ``target``."""
     if where.target is None or snapshot.label_keys is None:
         return where
-    names: list[Any] = snapshot.label_names.tolist()
     target: Any = where.target
-    for label in target:
-        if label not in names:
-            raise ValueError(f"where.target must be labels of the index ({names[:20]}), got {label!r}")
     codes = snapshot.encode("where.target", as_labels("where.target", list(target), len(target)))
+    absent = ~np.isin(codes, snapshot.class_counts[0])
+    if absent.any():
+        names, wrong = snapshot.label_names.tolist()[:20], target[int(np.argmax(absent))]
+        raise ValueError(f"where.target must be labels of the index ({names}), got {wrong!r}")
     return replace(where, target=codes.tolist())

@@ -1,13 +1,12 @@
 """Selection of stored vectors by a FAISS selector, a mask or ids."""
 
-from collections.abc import Set as AbstractSet
 from typing import Any
 
 import faiss
 import numpy as np
 
 from cfe_faiss.base.arrays import Array, Bools, Ints
-from cfe_faiss.base.checks import as_array
+from cfe_faiss.base.values import as_integers, as_values
 from cfe_faiss.rows.snapshot import Snapshot
 
 _NATIVE = (
@@ -104,14 +103,14 @@ def _as_values(sel: Any, name: str) -> Array:
     expected = f"{name} must be a faiss.IDSelector, a mask or ids"
     if isinstance(sel, bool | np.bool_ | str | bytes) or sel is None:
         raise TypeError(f"{expected}, got {sel!r}")
-    if isinstance(sel, AbstractSet | range):
-        sel = list(sel) if isinstance(sel, AbstractSet) else np.arange(sel.start, sel.stop, sel.step)
     try:
-        values = as_array(name, sel)
+        values = as_values(name, sel, floats=False)
+        if values.dtype.kind != "b":
+            values = as_integers(name, values)
+        if values.dtype.kind == "O" and max(values.flat) >= 1 << 64:
+            raise TypeError(f"{name} must be below 2**64, got {max(values.flat)}")
     except TypeError as error:
         raise TypeError(f"{expected}, got {type(sel).__name__}: {error}") from error
-    if values.dtype.kind == "f" and values.size:
-        raise TypeError(f"{expected}, got numbers of type {values.dtype}")
     return values.reshape(1) if values.ndim == 0 else values
 
 

@@ -6,7 +6,8 @@ Layout::
     index-<version>.cfe      the evidence index, as cfe_faiss.write_index writes it; its ids are the keys
     rows-<version>.parquet   the rows in order: key, id, label (class number, -1 for none), document, metadata (JSON)
 
-Dates, NaN and other values without a JSON type make the format version 2, which writers before it do not read.
+Dates, NaN and other values without a JSON type make the format version 2, and booleans or several kinds of classes
+make it version 3. Versions of cfe_faiss before them refuse these stores.
 
 The files of a new version have new names. They are complete and synced before their manifest replaces the old one, and
 the files of the old version are removed afterwards. So the manifest names complete files even if a writer is killed.
@@ -18,7 +19,7 @@ import math
 import os
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +33,17 @@ from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import MARK, check_not_mapped, check_owner, is_one_of, is_ours, path_within
 from cfe_faiss.files.records import ANY_LIST, CHECKSUM, Record, integer, text
 from cfe_faiss.files.regular import alone_in, checksum, open_regular
+from cfe_faiss.index.flat import IndexEvidenceFlat, with_ids
 from cfe_faiss.store.contents import Contents
 from cfe_faiss.store.table import Classes, Table
-from cfe_faiss.store.values import DEEPEST, PREFIX, check_labels, check_metadata, from_json, to_json
+from cfe_faiss.store.values import DEEPEST, PREFIX, check_metadata, from_json, to_json
 
 with extra("store"):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
 _MANIFEST = "manifest.json"
-_VERSION, _TYPED_VERSION = 1, 2
+_VERSION, _TYPED_VERSION, _KINDS_VERSION = 1, 2, 3
 _INDEX, _ROWS_FILE = r"index-[0-9a-f]{16}\.cfe", r"rows-[0-9a-f]{16}\.parquet"
 _FILES = re.compile(f"({_INDEX}|{_ROWS_FILE})")
 _TEMPORARY = re.compile(rf"\.{_FILES.pattern}\.[0-9a-f]{{16}}\.tmp")  # left by killed writers, on some file systems
@@ -59,7 +61,7 @@ _FORM = {
         "rows": {"name": text(_ROWS_FILE, "the name of a file of rows"), "size": _NUMBER, "crc32": CHECKSUM},
     },
 }
-_RECORD = Record(_MANIFEST, "cfe_faiss.EvidenceStore", dict.fromkeys((_VERSION, _TYPED_VERSION), _FORM))
+_RECORD = Record(_MANIFEST, "cfe_faiss.EvidenceStore", dict.fromkeys((_VERSION, _TYPED_VERSION, _KINDS_VERSION), _FORM))
 _SCHEMA = pa.schema(
     {
         "key": pa.int64(),
@@ -91,15 +93,17 @@ def write(path: str | os.PathLike[str], contents: Contents, *, overwrite: bool, 
         names = {"index": f"index-{token}.cfe", "rows": f"rows-{token}.parquet"}
         try:
             write_file(contents.index, folder / names["index"], like=folder / _MANIFEST)
+            class_names = contents.table.classes.names
             is_typed = _write_rows(contents.table, folder / names["rows"])
             manifest = {
                 "d": contents.d,
                 "rows": len(contents.table),
-                "class_names": list(contents.table.classes.names),
+                "class_names": list(class_names),
                 "next_key": contents.next_key,
                 "files": {part: {"name": name, **_sums(folder / name, part)} for part, name in names.items()},
             }
-            _RECORD.write(folder, _TYPED_VERSION if is_typed else _VERSION, manifest)
+            version = _TYPED_VERSION if is_typed else _VERSION
+            _RECORD.write(folder, version if _are_of_one_kind(class_names) else _KINDS_VERSION, manifest)
         finally:
             kept = _read_file_names(folder)
             parts = old | {entry.name for entry in folder.iterdir() if _is_part(entry)}
@@ -128,6 +132,8 @@ def _read_parts(folder: Path, manifest: dict[str, Any], mmap: bool) -> tuple[Any
         if {"name": file["name"], **_sums(paths[part], part)} != file:
             raise _damage(folder, f"the checksum of {file['name']} does not match")
     index: Any = read_index(paths["index"], faiss.IO_FLAG_MMAP if mmap else 0)
+    if isinstance(index, IndexEvidenceFlat):  # of an earlier version, which had one class for both
+        index = with_ids(index)
     if index.d != manifest["d"] or index.ntotal < manifest["rows"]:  # checked first: it bounds the number of rows
         raise _damage(folder, f"its index is of {index.ntotal} vectors of {index.d} dimensions")
     table = _read_rows(folder, paths["rows"], manifest)
@@ -255,17 +261,25 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if not os.path.lexists(folder / _MANIFEST):
         raise ValueError(f"{folder} is not the directory of a store: it has no {_MANIFEST}")
     manifest = _RECORD.read(folder)
-    if not _are_classes(manifest["class_names"]):
+    names = manifest["class_names"]
+    if not _are_classes(names) or not (manifest["version"] == _KINDS_VERSION or _are_of_one_kind(names)):
         raise _damage(folder, f"class_names of {_MANIFEST} must be distinct labels, all numbers or all texts")
     return manifest
 
 
+def _are_of_one_kind(names: Sequence[Any]) -> bool:
+    """Return whether classes are texts or integers, as those of version 2."""
+    return set(map(type, names)) in ({int}, {str}, set())
+
+
 def _are_classes(names: list[Any]) -> bool:
-    try:
-        known = Classes().extend(check_labels("class_names", names, len(names))).names
-    except (TypeError, ValueError):
+    """Return whether classes are distinct labels, and texts are valid Unicode."""
+    if not set(map(type, names)) <= {bool, int, str}:
         return False
-    return list(known) == names and bool not in set(map(type, names))
+    with contextlib.suppress(UnicodeEncodeError):
+        "".join(name for name in names if type(name) is str).encode()
+        return len(Classes().extend(names).names) == len(names)
+    return False
 
 
 def _sums(path: Path, part: str) -> dict[str, int]:

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cfe_faiss.base.values import as_list
 from cfe_faiss.store.columns import GONE, KINDS, ORDERED, Column, Kind, float_holds, key_of, kind_of
 from cfe_faiss.store.table import DOCUMENT, ID, LABEL, Table
-from cfe_faiss.store.values import as_list, copy_metadata, plain_value
+from cfe_faiss.store.values import DEEPEST, copy_metadata, plain_value
 
 Mask = NDArray[np.bool_]
 _FIELDS = (ID, LABEL, DOCUMENT)
@@ -52,6 +53,7 @@ def mask_of(where: Any, table: Table, rows_of: Callable[[list[str]], NDArray[np.
     if isinstance(where, Mapping):
         if not where:
             return None
+        check_depth(where)
         found = _all_of(where, table)
         return found & (table.labels != GONE) if table.gone else found
     mask = np.zeros(len(table.keys), bool)
@@ -60,6 +62,17 @@ def mask_of(where: Any, table: Table, rows_of: Callable[[list[str]], NDArray[np.
     else:
         _choose(where, mask, table, rows_of)
     return mask
+
+
+def check_depth(where: Mapping[Any, Any]) -> None:
+    """Raise ValueError if conditions are nested too deep for a recursive function."""
+    level: list[Any] = [where]
+    for _ in range(DEEPEST):
+        inner = [one.values() if isinstance(one, Mapping) else one for one in level]
+        level = [item for items in inner for item in items if isinstance(item, Mapping | list | tuple)]
+        if not level:
+            return
+    raise ValueError(f"where must be nested {DEEPEST} deep at most, got deeper conditions")
 
 
 def _choose(where: Any, mask: Mask, table: Table, rows_of: Callable[[list[str]], NDArray[np.int64]]) -> None:
@@ -110,7 +123,7 @@ def _condition(key: Any, value: Any, table: Table) -> Mask:
         values = column.dictionary.values
         codes = (code for code in _codes(column.used) if value(deepcopy(values[code]) if code else None))
         return _rows_with(column, codes)
-    several = isinstance(value, list | tuple | set | frozenset | np.ndarray)
+    several = hasattr(value, "__iter__") and not isinstance(value, str | bytes | bytearray | memoryview)
     return _compare(key, "$in" if several else "$eq", value, column)
 
 
@@ -131,7 +144,7 @@ def _compare(key: str, name: Any, value: Any, column: Column) -> Mask:
     elif name in ("$in", "$nin"):
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             raise TypeError(f"{said} must have a list of values, got {value!r}")
-        found = _find_values(said, value.tolist() if isinstance(value, np.ndarray) else list(value), column)
+        found = _find_values(said, as_list(said, value), column)
     elif name == "$exists":
         if not isinstance(value, bool | np.bool_):
             raise TypeError(f"{said} must be True or False, got {value!r}")

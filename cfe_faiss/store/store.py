@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import ReadWriteLock
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_lists, as_number, check_distinct, padded
-from cfe_faiss.index.factory import evidence_factory
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number, check_distinct
+from cfe_faiss.base.values import as_list, as_lists, padded
+from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.protocol import EvidenceIndex, Neighbors
 from cfe_faiss.pairs import Pairs, evidence_pairs
 from cfe_faiss.rows.id_map import unknown_labels
@@ -27,8 +28,6 @@ from cfe_faiss.store.values import (
     Hits,
     Label,
     Rows,
-    as_class,
-    as_list,
     as_vectors,
     check_documents,
     check_ids,
@@ -52,12 +51,12 @@ class EvidenceStore:
     d
         Length of the vectors.
     index
-        Index that searches them: None for the exact :class:`cfe_faiss.IndexEvidenceFlat`; a description for
+        Index that searches them: None for the exact :class:`cfe_faiss.IndexEvidenceIDMap2`; a description for
         :func:`cfe_faiss.index_factory`; or an empty evidence index, trained or not, which the store takes as its own.
         An index with lists is trained by :meth:`train`, or by the first rows added, at least 39 for each list.
     class_names
-        Known classes, texts or integers (one type for all), in the order of their numbers. New classes follow as rows
-        bring them.
+        Known classes, texts, integers or booleans, in the order of their numbers. New classes, of the same kind, follow
+        as rows bring them.
     metric
         ``"cosine"`` (the default), ``"ip"`` or ``"l2"``, as in :class:`cfe_faiss.IndexEvidenceFlat`. With ``"ip"`` and
         ``"l2"``, ``similarity`` is the inner product, or the squared distance, ascending, and so are thresholds.
@@ -94,11 +93,12 @@ class EvidenceStore:
     ) -> None:
         d = as_count("d", d)
         if index is None or isinstance(index, str):
-            index = evidence_factory(d, index or "EvidenceFlat", "cosine" if metric is None else metric)
+            index = factory_with_ids(d, index or "EvidenceFlat", "cosine" if metric is None else metric)
         elif metric is not None:
             raise ValueError(f"metric must be left out with an index, which has its own, got {metric!r}")
         if not isinstance(index, EvidenceIndex):
             raise TypeError(f"index must be an evidence index, a description of one or None, got {index!r}")
+        check_ids_stay(index)
         if index.d != d or index.ntotal:
             raise ValueError(f"index must be an empty evidence index of {d} dimensions, got {index!r}")
         names = as_list("class_names", class_names)
@@ -152,6 +152,9 @@ class EvidenceStore:
 
     def __len__(self) -> int:
         return len(self._contents.table)
+
+    def __bool__(self) -> bool:
+        return True
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.ids)
@@ -209,8 +212,8 @@ class EvidenceStore:
             Vectors, (n, d): an array, a tensor, lists, or a column of lists of Arrow, polars or pandas. For metric
             "cosine" they are L2-normalised in a copy; a vector of zeros stays zero and has similarity 0 to everything.
         labels
-            Predicted class of each row, texts or integers; None for a row that is not classified yet, or in place of
-            all labels. :meth:`search` finds rows without a class, but they are never evidence.
+            Predicted class of each row, texts, integers or booleans; None (or -1) for a row that is not classified yet,
+            or in place of all labels. :meth:`search` finds rows without a class, but they are never evidence.
         metadata
             A mapping for each row, or None. Keys are texts. Values are texts, numbers, decimals, True, False, None,
             dates, times, datetimes and durations (to microseconds), bytes, and lists and mappings of these. Tuples and
@@ -688,7 +691,7 @@ class EvidenceStore:
         from cfe_faiss.store import tables
 
         rows, names = self.get(), self.class_names
-        return tables.to_arrow(rows, str if names and isinstance(names[0], str) else int)
+        return tables.to_arrow(rows, names)
 
     def to_pandas(self) -> Any:
         """Return all rows as a pandas DataFrame, with the columns of :meth:`to_arrow`."""
@@ -772,16 +775,16 @@ def _as_ids(values: Any) -> list[str] | None:
     """Return one text or a sequence of texts as ids, None for other values."""
     if isinstance(values, str):
         return [values]
-    if isinstance(values, list | tuple) and values and isinstance(values[0], str):
-        return check_ids(values)
-    if isinstance(values, np.ndarray) and values.dtype.kind in "UO" and values.ndim == 1:
-        return check_ids(values)
-    return None
+    if not isinstance(values, Iterable) or getattr(values, "shape", None) == ():
+        return None
+    first = next(iter(values), None)
+    is_text = isinstance(getattr(first, "as_py", lambda: first)(), str)
+    return check_ids(values) if is_text else None
 
 
 def _given_labels(label: Any, n: int, single: bool) -> list[Label]:
     if isinstance(label, str) or not hasattr(label, "__iter__"):
-        return [as_class("label", label)] * n
+        return check_labels("label", [label], 1) * n
     if single:
         raise TypeError(f"label must be one class for one query, got {label!r}")
     return check_labels("label", label, n)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.derived import derived
+from cfe_faiss.base.values import NOT_STORED, LabelKeys, distinct
 from cfe_faiss.rows.faiss_functions import Step
 from cfe_faiss.store.columns import GONE, Column, Values, append, objects, values_of
 from cfe_faiss.store.values import Label, Metadata, copy_metadata
@@ -29,28 +30,26 @@ class Classes:
     names: tuple[str | int, ...] = ()
 
     @derived
-    def _numbers(self) -> dict[Label, int]:
-        return {None: UNKNOWN} | {name: number for number, name in enumerate(self.names)}
+    def _keys(self) -> LabelKeys:
+        return LabelKeys.of_names(objects(self.names))
 
     def number(self, label: Label) -> int:
         """Return the number of a class, -1 for None; ValueError lists the known classes if it is not one of them."""
-        if label not in self._numbers:
+        number = UNKNOWN if label is None else self._keys.code_of(label)
+        if number is None or number == NOT_STORED:
             known = ", ".join(map(repr, self.names[:20])) or "there is none yet"
             raise ValueError(f"label must be a known class ({known}), got {label!r}")
-        return self._numbers[label]
+        return number
 
     def numbers(self, labels: list[Label]) -> NDArray[np.int32]:
         """Return the number of each class, -1 for None."""
         return np.array(list(map(self.number, labels)), np.int32)
 
     def extend(self, labels: list[Label]) -> "Classes":
-        """Return these classes followed by the new ones among ``labels``."""
-        new = [name for name in dict.fromkeys(labels) if name is not None and name not in self._numbers]
-        names = self.names + tuple(new)
-        odd = next((name for name in new if type(name) is not type(names[0])), None)
-        if odd is not None:
-            raise TypeError(f"labels must all be texts or all be integers, got {odd!r} where {names[0]!r} is a class")
-        return Classes(names) if new else self
+        """Return these classes followed by the new ones among ``labels``; TypeError for classes of another kind."""
+        given = objects(labels)
+        new = given[self._keys.find("labels", given) == NOT_STORED]
+        return Classes((*self.names, *new[np.sort(distinct(new)[0])])) if len(new) else self
 
 
 Change = tuple["Table", list[Step]]

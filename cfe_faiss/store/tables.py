@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any
@@ -86,12 +86,13 @@ def rows_of(table: Any, **columns: str) -> tuple[Any, Any, Any, list[Metadata], 
     return arrow[named["id"]], arrow[named["vector"]], labels, metadata, documents
 
 
-def to_arrow(rows: Rows, class_kind: type) -> Any:
-    """Return rows as a ``pyarrow.Table``; classes are of type ``class_kind``, ``str`` or ``int``."""
+def to_arrow(rows: Rows, class_names: Sequence[Any]) -> Any:
+    """Return rows as a ``pyarrow.Table``; ``class_names`` are all classes: they decide the type of their column."""
+    labels = _array([*class_names, *rows.labels])[len(class_names) :]
     columns = {
         "id": pa.array(rows.ids, pa.string()),
         "vector": pa.FixedSizeListArray.from_arrays(pa.array(rows.vectors.reshape(-1)), rows.vectors.shape[1]),
-        "label": pa.array(rows.labels, pa.string() if class_kind is str else pa.int64()),
+        "label": labels if class_names else labels.cast(pa.int64()),
         "document": pa.array(rows.documents, pa.large_string()),
     }
     for key in dict.fromkeys(chain.from_iterable(rows.metadata)):

@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain, filterfalse
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import as_array
+from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.text import summary
+from cfe_faiss.base.values import as_list, as_values
 from cfe_faiss.rows.metric import Metric, as_rows
 
 Label = str | int | None
-"""A predicted class; None for a row that is not classified."""
+"""A predicted class: a text, an integer or a boolean; None for a row that is not classified."""
 Metadata = dict[str, Any]
 DEEPEST = 64
 """Depth of nested lists and mappings that metadata may have."""
@@ -184,18 +185,6 @@ def from_json(mapping: dict[str, Any]) -> Any:
     return mapping
 
 
-def as_list(name: str, values: Any) -> list[Any]:
-    """Return a sequence, array, tensor, or column of a table as a list of plain Python values."""
-    if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
-        raise TypeError(f"{name} must be a sequence, got {type(values).__name__}: {str(values)[:60]!r}")
-    if hasattr(values, "detach"):
-        values = as_array(name, values)
-    for method in ("tolist", "to_pylist", "to_list"):  # NumPy and pandas, Arrow, polars
-        if hasattr(values, method):
-            return list(getattr(values, method)())
-    return list(values)
-
-
 def as_vectors(name: str, values: Any, d: int, metric: Metric) -> NDArray[np.float32]:
     """Return n vectors, (n, d), as an index with this metric stores them.
 
@@ -231,22 +220,17 @@ def check_ids(ids: Any) -> list[str]:
 
 
 def check_labels(name: str, labels: Any, n: int) -> list[Label]:
-    """Return n predicted classes as texts, integers, or None (for None and NaN)."""
-    found = _one_each(name, "predicted classes, one for each row", labels, n)
-    if set(map(type, found)) == {int} or _are_plain(found):
+    """Return n predicted classes as texts, integers, booleans, or None (for missing values and -1)."""
+    given = _one_each(name, "predicted classes, one for each row", labels, n)
+    found: list[Any] = as_values(name, given).tolist()
+    if _are_plain(found):
         return found
-    return [as_class(name, value) for value in found]
-
-
-def as_class(name: str, value: Any) -> Label:
-    """Return one predicted class as a text, an integer, or None."""
-    if isinstance(value, str):
-        return _text(value, f"{name} {value!r}")
-    if isinstance(value, Integral | np.bool_):
-        return int(value)
-    if value is None or (isinstance(value, Real) and math.isnan(value)):
-        return None
-    raise TypeError(f"{name} must be texts, integers or None, got {type(value).__name__}: {value!r}")
+    for position, value in enumerate(found):
+        if type(value) is float:
+            raise TypeError(f"{name} must be texts, integers or booleans, got {value} at position {position}")
+        if type(value) is str:
+            _text(value, f"{name} {value!r:.80} at position {position}")
+    return [None if value == UNKNOWN else value for value in found]
 
 
 def check_documents(documents: Any, ids: list[str]) -> list[str | None]:

@@ -130,7 +130,7 @@ def test_texts_come_back(texts: list[str]) -> None:
         (np.where(SHARES > 0.75, np.nan, SHARES), ValueError, "p must not be NaN, got NaN for node 1"),
         (pd.Series(CLASSES, index=[1, 2, 3, 4]), ValueError, r"the index of p must hold the nodes 0\.\.3, each once"),
         (pd.Series(CLASSES, index=[0, 1, 1, 3]), ValueError, r"the index of p must hold the nodes 0\.\.3, each once"),
-        (pd.Series(CLASSES, index=list("wxyz")), TypeError, "the index of p must be an array of real numbers"),
+        (pd.Series(CLASSES, index=list("wxyz")), TypeError, "the index of p must be integers"),
         (pd.DataFrame({"a": TEXTS, "b": TEXTS}), TypeError, "p must be a frame of probabilities or logits"),
         (pl.DataFrame({"a": TEXTS, "b": TEXTS}), TypeError, "p must be a frame of probabilities or logits"),
         (None, TypeError, "p must be an array of real numbers"),

@@ -15,15 +15,15 @@ COLUMNS = [
 ]
 
 
-def filled(stored: Stored) -> cfe.IndexEvidenceFlat:
-    index = cfe.IndexEvidenceFlat(stored.X.shape[1])
+def filled(stored: Stored) -> cfe.IndexEvidenceIDMap2:
+    index = cfe.IndexEvidenceIDMap2(stored.X.shape[1])
     index.add_with_ids(stored.X, stored.ids)
     if len(stored.ids):
         index.relabel(stored.labels, stored.ids)
     return index
 
 
-def scores_of(index: cfe.IndexEvidenceFlat, features: Any, **options: Any) -> pd.DataFrame:
+def scores_of(index: cfe.IndexEvidenceIDMap2, features: Any, **options: Any) -> pd.DataFrame:
     return discrimination_scores(cfe.EvidenceFinder.from_index(index, features=features), **options)
 
 
@@ -118,7 +118,7 @@ def test_options_reach_the_search(graph) -> None:
 def test_a_model_that_decides_by_an_attribute_is_found_out() -> None:
     rng = np.random.default_rng(1)
     frame = pd.DataFrame({"unused": rng.integers(0, 2, 300), "used": rng.integers(0, 2, 300), "rare": np.arange(300)})
-    index = cfe.IndexEvidenceFlat(5)
+    index = cfe.IndexEvidenceIDMap2(5)
     index.add_with_labels(rng.normal(size=(300, 5)), frame["used"])
     found = scores_of(index, frame, bins={"rare": [1]})
     assert found["feature"][:2].tolist() == ["used", "used"]
@@ -140,7 +140,7 @@ def test_sensitive_attributes_stand_first(graph) -> None:
 
 
 def test_values_of_one_node_and_of_all_nodes_score_as_expected() -> None:
-    index = cfe.IndexEvidenceFlat(4)
+    index = cfe.IndexEvidenceIDMap2(4)
     index.add_with_labels(np.eye(4) + 0.1, [0, 1, 0, 1])
     found = scores_of(index, {"one": list("abbb"), "same": list("cccc")}, k=2).set_index("value")
     assert found.loc[["a", "c"], "score"].tolist() == found.loc[["a", "c"], "expected"].tolist() == [1, 0]
@@ -151,7 +151,7 @@ def test_bail_as_in_table_2(data_root) -> None:
 
     data = load("bail", data_root)
     nodes = np.flatnonzero(data.test_mask)[:2000]
-    index = cfe.IndexEvidenceFlat(18)
+    index = cfe.IndexEvidenceIDMap2(18)
     index.add_with_labels(data.x.numpy()[nodes], data.y.numpy()[nodes], nodes)
     found = scores_of(index, data, bins={"TIME": [0, 30], "SCHOOL": [8, 13]})
     names = {f"{row.feature} {row.value}": row.nodes for row in found.itertuples()}

@@ -22,7 +22,7 @@ def test_against_pair_by_pair(stored: Stored, draw: st.DataObject) -> None:
     n = len(stored.ids)
     y = np.array(draw.draw(st.lists(st.integers(-1, 3), min_size=n, max_size=n)), np.int64)
     ks = draw.draw(st.lists(st.integers(1, 40), max_size=4))
-    index = cfe.IndexEvidenceFlat(stored.X.shape[1])
+    index = cfe.IndexEvidenceIDMap2(stored.X.shape[1])
     index.add_with_ids(stored.X, stored.ids)
     if n:
         index.relabel(stored.labels, stored.ids)
@@ -53,7 +53,7 @@ def test_expected_is_the_mean_over_exchanges_of_errors_within_cells() -> None:
     rng = np.random.default_rng(0)
     y = np.where(rng.random(90) < 0.3, (labels + 1) % 3, labels)
     y[:10] = -1
-    index = cfe.IndexEvidenceFlat(4)
+    index = cfe.IndexEvidenceIDMap2(4)
     index.add_with_labels(X, labels)
     found = curve(index, y, ks=[5, 20], confidence=0.8)
     pairs = cfe.global_evidence(index, 20)
@@ -72,7 +72,7 @@ def test_expected_is_the_mean_over_exchanges_of_errors_within_cells() -> None:
 
 def test_errors_at_the_border_are_above_their_range() -> None:
     X = np.random.default_rng(0).normal(size=(600, 3))
-    index = cfe.IndexEvidenceFlat(3)
+    index = cfe.IndexEvidenceIDMap2(3)
     index.add_with_labels(X, (X[:, 0] > 0).astype(int))
     shifted = curve(index, (X[:, 0] > 0.15 * np.linalg.norm(X, axis=1)).astype(int), ks=[100]).loc[0]
     assert shifted["accuracy"] < shifted["overall_low"]
@@ -107,7 +107,7 @@ def test_ways_to_find_the_pairs() -> None:
     ],
 )
 def test_faults(change: dict, error: type[Exception], message: str) -> None:
-    index = cfe.IndexEvidenceFlat(3)
+    index = cfe.IndexEvidenceIDMap2(3)
     index.add_with_labels(np.eye(3), [0, 1, 0])
     with pytest.raises(error, match=message):
         curve(**({"index": index, "y": [0, 1, 1]} | change))

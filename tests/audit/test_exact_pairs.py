@@ -74,7 +74,7 @@ def test_most_similar_pairs_of_a_finder_in_float64() -> None:
     n = 80
     vectors = rng.standard_normal((n, 6)).astype(np.float32)
     labels = rng.integers(0, 2, n).astype(np.int32)
-    index = cfe.IndexEvidenceFlat(6)
+    index = cfe.IndexEvidenceIDMap2(6)
     nodes = np.arange(0, n, 2)
     index.add_with_labels(vectors[nodes], labels[nodes], ids=nodes)
     frame = pd.DataFrame({"sex": rng.choice(["f", "m"], n), "job": rng.integers(0, 3, n)})
@@ -100,7 +100,7 @@ def test_the_most_similar_do_not_depend_on_the_block(monkeypatch: pytest.MonkeyP
     n = 60
     vectors = rng.integers(-1, 2, (n, 3)).astype(np.float32)  # many equal similarities
     labels = rng.integers(0, 3, n).astype(np.int32)
-    index = cfe.IndexEvidenceFlat(3)
+    index = cfe.IndexEvidenceIDMap2(3)
     index.add_with_labels(vectors, labels)
     known = cfe.attributes.table.as_attributes({"sex": rng.integers(0, 2, n), "job": rng.integers(0, 2, n)})
     found = audit.only_in(cfe.EvidenceFinder(vectors, labels, index, attributes=known), ["sex"])
@@ -159,7 +159,7 @@ def test_what_is_refused() -> None:
         only_in(table, [], [0, 1])
     with pytest.raises(ValueError, match="limit must be at least 1"):
         only_in(table, ["sex"], [0, 1]).most_similar(0)
-    index = cfe.IndexEvidenceFlat(2)
+    index = cfe.IndexEvidenceIDMap2(2)
     index.add_with_labels(np.eye(2, dtype=np.float32), [0, 1])
     finder = cfe.EvidenceFinder(np.eye(2, dtype=np.float32), np.array([0, 1], np.int32), index)
     with pytest.raises(ValueError, match="finder must know attributes"):
@@ -175,7 +175,7 @@ def test_without_pairs_there_is_no_share() -> None:
 
 
 def test_rows_without_a_predicted_class_form_no_pairs() -> None:
-    index = cfe.IndexEvidenceFlat(1)
+    index = cfe.IndexEvidenceIDMap2(1)
     index.add_with_labels(np.ones((3, 1)), [0, 1, 1], ids=[1, 2, 3])
     index.add_with_ids(np.ones((1, 1), np.float32), np.array([0]))
     finder = cfe.EvidenceFinder.from_index(index, features={"sex": ["f", "f", "m", "f"]})

@@ -14,9 +14,9 @@ from cfe_faiss.audit.evidence import canonical_order
 from cfe_faiss.audit.intervals import clustered_wilson, exchanges, near_cells
 
 
-def index_of(stored: Stored, nlist: int | None) -> cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF:
+def index_of(stored: Stored, nlist: int | None) -> cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF:
     d = stored.X.shape[1]
-    index = cfe.IndexEvidenceFlat(d) if nlist is None else cfe.IndexEvidenceIVF(d, nlist)
+    index = cfe.IndexEvidenceIDMap2(d) if nlist is None else cfe.IndexEvidenceIVF(d, nlist)
     if nlist is not None:
         index.train(stored.X)
     index.add_with_ids(stored.X, stored.ids)
@@ -111,13 +111,13 @@ def test_expected_is_the_mean_over_exchanges_within_cells() -> None:
 
 def test_without_features_only_the_line_of_all() -> None:
     X, labels = clustered(200, 5, 2)
-    index = cfe.IndexEvidenceFlat(5)
+    index = cfe.IndexEvidenceIDMap2(5)
     index.add_with_labels(X, labels)
     assert shares(index)["feature"].tolist() == ["all"]
 
 
 def test_copies_are_as_close_as_can_be_and_not_closer() -> None:
-    index = cfe.IndexEvidenceFlat(3)
+    index = cfe.IndexEvidenceIDMap2(3)
     index.add_with_labels(np.repeat(np.random.default_rng(0).normal(size=(5, 3)), 4, axis=0), [0, 0, 1, 1] * 5)
     assert shares(index).loc[0, ["nodes", "closer"]].tolist() == [20, 0]
 
@@ -125,7 +125,7 @@ def test_copies_are_as_close_as_can_be_and_not_closer() -> None:
 @pytest.mark.parametrize("copies", [1, 2, 4, 40])
 def test_random_classes_of_copies_are_as_expected(copies: int) -> None:
     rng = np.random.default_rng(2)
-    index = cfe.IndexEvidenceFlat(6)
+    index = cfe.IndexEvidenceIDMap2(6)
     index.add_with_labels(np.repeat(rng.normal(size=(60, 6)), copies, axis=0), rng.permutation(60 * copies) % 3)
     found = shares(index).loc[0]
     assert found["tied"] == (60 * copies if copies > 2 else 0)
@@ -134,7 +134,7 @@ def test_random_classes_of_copies_are_as_expected(copies: int) -> None:
 
 
 def test_equal_rows_have_no_direction() -> None:
-    index = cfe.IndexEvidenceFlat(2)
+    index = cfe.IndexEvidenceIDMap2(2)
     index.add_with_labels(np.ones((50, 2)), np.arange(50) % 2)
     assert shares(index).loc[0, ["share", "expected", "expected_high", "tied"]].tolist() == [0, 0, 0, 50]
 
@@ -144,13 +144,13 @@ def test_level_and_power() -> None:
     above = 0
     for seed in range(30):
         rng = np.random.default_rng(seed)
-        index = cfe.IndexEvidenceFlat(4)
+        index = cfe.IndexEvidenceIDMap2(4)
         index.add_with_labels(rng.normal(size=(200, 4)), rng.choice(3, 200, p=[0.6, 0.3, 0.1]))
         row = shares(index).loc[0]
         above += row["share"] > row["expected_high"]
     assert above <= 4
     X = np.repeat(rng.normal(size=(100, 4)), 2, axis=0)
-    index = cfe.IndexEvidenceFlat(4)
+    index = cfe.IndexEvidenceIDMap2(4)
     index.add_with_labels(X, np.arange(200) % 2)
     row = shares(index).loc[0]
     assert row["share"] == 1
@@ -159,14 +159,14 @@ def test_level_and_power() -> None:
 
 def test_classes_with_a_border_are_consistent() -> None:
     X = np.random.default_rng(0).normal(size=(600, 4))
-    index = cfe.IndexEvidenceFlat(4)
+    index = cfe.IndexEvidenceIDMap2(4)
     index.add_with_labels(X, (X[:, 0] > 0).astype(int))
     row = shares(index).loc[0]
     assert row["share"] < row["expected_low"] < 0.25
 
 
 def test_faults() -> None:
-    index = cfe.IndexEvidenceFlat(3)
+    index = cfe.IndexEvidenceIDMap2(3)
     index.add_with_labels(np.eye(3), [0, 1, 0])
     with pytest.raises(ValueError, match=r"nodes must lie in 0\.\.2, got 3"):
         shares(index, nodes=[3])

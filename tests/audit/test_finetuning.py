@@ -41,7 +41,8 @@ def same(a, b):
 
 def tuned_by(model, data, pairs, **options):
     labels = np.zeros(1, np.int32)
-    finder = cfe.EvidenceFinder(np.zeros((1, 1), np.float32), labels, cfe.IndexEvidenceFlat(1), model=model, data=data)
+    index = cfe.IndexEvidenceIDMap2(1)
+    finder = cfe.EvidenceFinder(np.zeros((1, 1), np.float32), labels, index, model=model, data=data)
     return fine_tune(finder, pairs=pairs, **options)
 
 

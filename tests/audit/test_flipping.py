@@ -41,7 +41,7 @@ def graph(n: int, edges: int, seed: int = 0) -> Data:
 def flip(model: Any, data: Any, name: str, **options: Any) -> audit.FlipTest:
     """Return the test of a finder without KS vectors, which a flip does not need."""
     labels = np.zeros(len(data.x), np.int32)
-    finder = cfe.EvidenceFinder(np.zeros((len(labels), 1), np.float32), labels, cfe.IndexEvidenceFlat(1))
+    finder = cfe.EvidenceFinder(np.zeros((len(labels), 1), np.float32), labels, cfe.IndexEvidenceIDMap2(1))
     return audit.flip(replace(finder, model=model, data=data, attributes=as_attributes(data)), name, **options)
 
 

@@ -16,7 +16,7 @@ Y = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [1.0, 1.0]])
 
 
 def finder_of(vectors: Any, labels: Any, nodes: Any) -> cfe.EvidenceFinder:
-    index = cfe.IndexEvidenceFlat(vectors.shape[1])
+    index = cfe.IndexEvidenceIDMap2(vectors.shape[1])
     index.add_with_labels(vectors[nodes], labels[nodes], ids=nodes)
     return cfe.EvidenceFinder(vectors, labels.astype(np.int32), index)
 

@@ -101,15 +101,6 @@ def test_tensors_lists_and_strided_arrays_do() -> None:
         (lambda: checks.as_labels("y", [-2], 1, unknown=True), ValueError, "y must lie in -1..2147483646, got -2"),
         (lambda: checks.as_labels("y", [1.0], 1), TypeError, "y must be integers, got dtype float64"),
         (lambda: checks.as_labels("y", ["a"], 1), TypeError, "y must be an array of real numbers"),
-        (lambda: checks.as_ids("ids", [[1]]), ValueError, r"ids must have shape \(n,\), got \(1, 1\)"),
-        (lambda: checks.as_ids("ids", np.array([2**63], np.uint64)), ValueError, "ids must lie in 0..2\\*\\*63-2"),
-        (
-            lambda: checks.as_ids("ids", [0, 2**63 - 1]),
-            ValueError,
-            r"ids must lie in 0..2\*\*63-2, got 9223372036854775807",
-        ),
-        (lambda: checks.as_ids("ids", [-1]), ValueError, r"ids must lie in 0..2\*\*63-2, got -1"),
-        (lambda: checks.as_ids("ids", [True]), TypeError, "ids must be integers, got dtype bool"),
         (lambda: checks.as_count("k", True), TypeError, "k must be an integer, got True"),
         (lambda: checks.as_count("k", "3"), TypeError, "k must be an integer, got '3'"),
         (lambda: checks.as_number("alpha", "x", 0, 1), TypeError, "alpha must be a number, got 'x'"),
@@ -126,8 +117,6 @@ def test_numbers_of_any_integer_type_do() -> None:
     assert checks.as_count("k", np.int64(3)) == 3
     assert checks.as_number("alpha", np.float32(0.5), 0, 1) == 0.5
     assert_array_equal(checks.as_labels("y", np.uint8([0, 255]), 2), [0, 255])
-    assert_array_equal(checks.as_ids("ids", []), np.empty(0, np.int64))
-    assert_array_equal(checks.as_ids("ids", np.array([2**63 - 2], np.uint64)), [2**63 - 2])
     assert_array_equal(checks.as_labels("y", [], 0), np.empty(0, np.int32))
 
 
@@ -144,17 +133,6 @@ def test_dense() -> None:
     for values in (dense, dense.tolist(), torch.from_numpy(dense), torch.from_numpy(dense).to_sparse()):
         np.testing.assert_array_equal(checks.as_dense("x", values), dense)
     np.testing.assert_array_equal(checks.as_dense("x", scipy.sparse.csc_matrix(dense)), dense)
-
-
-def test_nodes_by_number_or_mask() -> None:
-    assert checks.as_nodes("nodes", None, 3).tolist() == [0, 1, 2]
-    assert checks.as_nodes("nodes", torch.tensor([True, False, True]), 3).tolist() == [0, 2]
-    assert checks.as_nodes("nodes", [2, 0, 2], 3).tolist() == [0, 2]
-    for wrong, message in (([True], r"nodes must have shape \(3,\) as a mask, got \(1,\)"), ([3], r"in 0..2, got 3")):
-        with pytest.raises(ValueError, match=message):
-            checks.as_nodes("nodes", wrong, 3)
-    with pytest.raises(TypeError, match="nodes must be integers"):
-        checks.as_nodes("nodes", [0.5], 3)
 
 
 def test_a_tensor_of_a_type_that_numpy_lacks_is_named() -> None:

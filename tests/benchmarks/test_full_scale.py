@@ -57,7 +57,7 @@ def test_every_vector_is_added_in_its_block(folder):
     X, labels = read(folder, "X", "labels")
     index = cfe.read_index(folder / "filled.faiss")
     assert index.ntotal == NODES
-    flat = cfe.IndexEvidenceFlat(X.shape[1])
+    flat = cfe.IndexEvidenceIDMap2(X.shape[1])
     flat.add_with_labels(X, labels)
     D, _ = index.search_stored(k=10, nprobe=index.nlist)
     np.testing.assert_allclose(D, flat.search_stored(k=10)[0], atol=1e-6)

@@ -465,7 +465,7 @@ def test_peers_under_constraints_find_what_we_find(script: Any, vectors: Any, mo
     constraints = script("constraints")
     monkeypatch.setattr(constraints, "REPEATS", 1)
     X, labels = vectors
-    index = cfe.IndexEvidenceFlat(X.shape[1])
+    index = cfe.IndexEvidenceIDMap2(X.shape[1])
     index.add_with_labels(X, labels)
     table = as_attributes({"a": labels % 2, "b": np.arange(len(X)) % 5})
     finder = cfe.EvidenceFinder(X, labels.astype(np.int32), index, attributes=table)

@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scipy.sparse.save_npz(folder / "e.npz", scipy.sparse.coo_matrix((np.ones(900), edges), shape=(N, N)).tocsr())
     np.save(folder / "y.npy", labels)
     np.savetxt(folder / "y.txt", labels, fmt="%d")
-    flat = cfe.IndexEvidenceFlat(D)
+    flat = cfe.IndexEvidenceIDMap2(D)
     flat.add_with_labels(x, labels, ids=np.arange(N) * 10)
     cfe.write_index(flat, folder / "flat.cfe")
     ivf = cfe.IndexEvidenceIVF(D, 12, 2)

@@ -10,9 +10,9 @@ from cfe_faiss.datasets import load
 from cfe_faiss.models import gcn, predict, train
 
 
-def graph_index(folder: Path, *, index: cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF | None = None, **options):
+def graph_index(folder: Path, *, index: cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF | None = None, **options):
     X = cfe.ks_vectors(np.load(folder / "x.npy"), np.load(folder / "e.npy"), **options)
-    index = cfe.IndexEvidenceFlat(D) if index is None else index
+    index = cfe.IndexEvidenceIDMap2(D) if index is None else index
     if not index.is_trained:
         index.train(X)
     index.add_with_labels(X, np.load(folder / "y.npy"))
@@ -26,7 +26,7 @@ def test_build_from_a_graph(folder: Path, tmp_path: Path, output, features: str,
     files = ("--features", folder / features, "--edges", folder / edges, "--predictions", folder / classes)
     # A header makes a table, whose numbers are scaled by default.
     files += ("--as-is",) if features == "x.csv" else ()
-    assert output("build", out, *files) == f"{out}: IndexEvidenceFlat(d={D}, ntotal={N}), 4 classes\n"
+    assert output("build", out, *files) == f"{out}: IndexEvidenceIDMap2(d={D}, ntotal={N}), 4 classes\n"
     assert_same(out, graph_index(folder))
 
 
@@ -45,7 +45,7 @@ def test_build_passes_the_options_on(folder: Path, tmp_path: Path, output) -> No
 
 
 def test_build_from_vectors(folder: Path, tmp_path: Path, output) -> None:
-    index = cfe.IndexEvidenceFlat(D)
+    index = cfe.IndexEvidenceIDMap2(D)
     index.add_with_labels(np.load(folder / "x.npy"), np.load(folder / "y.npy"))
     for vectors in ("x.npy", "x.csv"):
         output("build", tmp_path / "out", "--vectors", folder / vectors, "--predictions", folder / "y.npy")

@@ -37,7 +37,7 @@ def test_a_job_is_run_looked_at_and_resumed(
     X = np.concatenate([*job.vectors()])
     features, edges, weights = (np.load(tmp_path / f"{name}.npy") for name in ("features", "edges", "edge-weight"))
     assert_array_equal(X, cfe.ks_vectors(features, edges, edge_weight=weights))
-    flat = cfe.IndexEvidenceFlat(6)
+    flat = cfe.IndexEvidenceIDMap2(6)
     flat.add_with_labels(X, np.load(tmp_path / "labels.npy"))
     assert_array_equal(np.sort(job.evidence().to_table()["evidence"]), np.sort(flat.search_stored(k=3)[1].ravel()))
     assert main(["scale", "status", folder, "--json"]) == 0

@@ -52,7 +52,7 @@ def test_local_notes_missing_evidence(folder: Path, output) -> None:
 
 @pytest.mark.parametrize(("metric", "expected"), [("cosine", [1, 0]), ("ip", [2, 0]), ("l2", [1, 10])])
 def test_similarities_are_those_of_the_metric(tmp_path: Path, output, metric: str, expected: list[float]) -> None:
-    index = cfe.IndexEvidenceFlat(2, metric=metric)
+    index = cfe.IndexEvidenceIDMap2(2, metric=metric)
     index.add_with_labels([[1, 0], [2, 0], [0, 3]], [0, 1, 1])
     cfe.write_index(index, tmp_path / "one")
     rows = records(output("local", tmp_path / "one", "--nodes", 0, "-k", 2, "--csv"), "csv")
@@ -60,7 +60,7 @@ def test_similarities_are_those_of_the_metric(tmp_path: Path, output, metric: st
 
 
 def test_nothing_found_is_an_empty_result(tmp_path: Path, output) -> None:
-    index = cfe.IndexEvidenceFlat(2)
+    index = cfe.IndexEvidenceIDMap2(2)
     index.add_with_labels(np.eye(2), [1, 1])
     cfe.write_index(index, tmp_path / "one")
     local = "cfe-faiss: note: fewer than 10 found for 2 of 2 nodes\n"
@@ -123,13 +123,13 @@ def test_info(folder: Path, output) -> None:
         "classes": {str(label): count for label, count in enumerate(counts)},
     }
     lines = dict(re.split(r" {2,}", line) for line in output("info", folder / "flat.cfe").splitlines())
-    assert lines["kind"] == "EvidenceFlat"
+    assert lines["kind"] == "EvidenceIDMap2"
     assert [lines[f"class {label}"] for label in range(4)] == [str(count) for count in counts]
     assert "nlist" not in lines
 
 
 def test_info_counts_unknown_classes(tmp_path: Path, output) -> None:
-    index = cfe.IndexEvidenceFlat(3, metric="l2")
+    index = cfe.IndexEvidenceIDMap2(3, metric="l2")
     index.add(np.eye(3))
     index.relabel([4], ids=[1])
     cfe.write_index(index, tmp_path / "out")

@@ -14,13 +14,19 @@ from reference import clustered, quick
 import cfe_faiss as cfe
 from cfe_faiss.index.protocol import EvidenceIndex
 
-KINDS = ["EvidenceFlat", "EvidenceIVF9,Flat", "EvidenceIVF9x3,Flat", "EvidenceIVF9x2,SQ8", "EvidenceIVF9,PQ6,RFlat"]
+KINDS = [
+    "IDMap2,EvidenceFlat",
+    "EvidenceIVF9,Flat",
+    "EvidenceIVF9x3,Flat",
+    "EvidenceIVF9x2,SQ8",
+    "EvidenceIVF9,PQ6,RFlat",
+]
 RAW, LABELS = clustered(600, 12, 3)
 
 
 def built(kind: str = "EvidenceIVF9,Flat") -> EvidenceIndex:
     index = quick(cfe.index_factory(12, kind))
-    if kind != "EvidenceFlat":
+    if kind != "IDMap2,EvidenceFlat":
         index.train(RAW)
         index.nprobe = 4
     index.add_with_labels(RAW[:400], LABELS[:400], np.arange(400) * 3 + 1000)
@@ -32,7 +38,7 @@ def answers(index: EvidenceIndex) -> list[Any]:
     members = index.members()
     found = [members.ids, members.labels, *index.search_stored(k=4), *index.search_evidence(RAW[:1], [0], 5)]
     found += [*index.search(RAW[:30], 3), *index.range_search_evidence(RAW[:30], LABELS[:30], 0.5)]
-    if not isinstance(index, cfe.IndexEvidenceFlat):
+    if not isinstance(index, cfe.IndexEvidenceIDMap2):
         found += [index.centroids(), index.routes().means, *index.search_certified(k=3)]
     return found
 
@@ -89,7 +95,7 @@ def test_empty_indexes_are_cloned_and_written_with_their_settings(kind: str) -> 
     index = cfe.index_factory(12, kind)
     for again in (cfe.clone_index(index), cfe.deserialize_index(cfe.serialize_index(index))):
         assert repr(again) == repr(index)
-        if kind != "EvidenceFlat":
+        if kind != "IDMap2,EvidenceFlat":
             again.train(RAW)
         again.add_with_labels(RAW, LABELS)
         assert again.search_stored(k=3)[1].min() >= 0

@@ -49,7 +49,7 @@ def test_local_and_pairs_equal_the_index_by_hand(data: Data, model: GCN) -> None
     assert_array_equal(finder.labels, labels)
     X = cfe.ks_vectors(data.x, data.edge_index, num_layers=3, alpha=0.5)
     assert_array_equal(finder.vectors, X)
-    index = cfe.IndexEvidenceFlat(10)
+    index = cfe.IndexEvidenceIDMap2(10)
     index.add_with_labels(X, labels)
     D, I = index.search_stored([97, 5], k=4)
     found = finder.local([97, 5], k=4)
@@ -168,7 +168,7 @@ def test_ways_to_search_do_not_mix(data: Data, model: GCN) -> None:
     finder = cfe.EvidenceFinder.from_data(data, model)
     with pytest.raises(ValueError, match="only one of nprobe, recall and exact may be given"):
         finder.local(recall=0.9, nprobe=4)
-    with pytest.raises(ValueError, match=r"nprobe is for an index with lists, got nprobe=4 for IndexEvidenceFlat"):
+    with pytest.raises(ValueError, match=r"nprobe is for an index with lists, got nprobe=4 for IndexEvidenceIDMap2"):
         finder.local(nprobe=4)
     with pytest.raises(ValueError, match=r"recall must lie in .*got 1\.5"):
         finder.local(recall=1.5)
@@ -202,7 +202,7 @@ def test_ready_predictions_need_no_torch_objects() -> None:
         ({"nodes": []}, ValueError, "the number of nodes must be at least 1"),
         ({"index": "IVF4,Flat"}, ValueError, "description must begin with"),
         ({"index": 7}, TypeError, "index must be an evidence index or its description, got int"),
-        ({"index": cfe.IndexEvidenceFlat(3)}, ValueError, "index must be empty and of 10 dimensions"),
+        ({"index": cfe.IndexEvidenceIDMap2(3)}, ValueError, "index must be empty and of 10 dimensions"),
         ({"data": SimpleNamespace(x=np.eye(3))}, ValueError, r"data must have edge_index or adj_t, .*from_vectors"),
         ({"data": Data(edge_index=torch.zeros(2, 0))}, ValueError, "data must have x, got Data"),
         ({"data": SimpleNamespace(x=None, edge_index=[[0], [1]])}, ValueError, "data must have x, got SimpleNamespace"),
@@ -325,7 +325,7 @@ def test_texts_of_results_show_no_array_and_no_1_that_is_none() -> None:
     data = SimpleNamespace(x=x, edge_index=[[0], [1]], y=[0, 1, 0, 1])
     finder = cfe.EvidenceFinder.from_data(data, [0, 1, 1, 0], num_layers=0)
     assert repr(finder) == (
-        "EvidenceFinder(4 nodes, d=4, 2 predicted classes, IndexEvidenceFlat(d=4, ntotal=4), true classes)"
+        "EvidenceFinder(4 nodes, d=4, 2 predicted classes, IndexEvidenceIDMap2(d=4, ntotal=4), true classes)"
     )
     assert repr(finder.top_pairs(1)) == "PairEvidence(1 pair, similarity 1)"
     assert repr(finder.top_pairs(2)) == "PairEvidence(2 pairs, similarity 1 to 0.99999999995)"
@@ -612,7 +612,7 @@ def test_own_vectors_need_neither_graph_nor_model(data: Data) -> None:
     X, labels = data.x.numpy() * 3, np.arange(300) % 3
     frame = pd.DataFrame({"age": np.arange(300)})
     finder = cfe.EvidenceFinder.from_vectors(X, labels, features=frame, truth=data.y, class_names=["a", "b", "c"])
-    by_hand = cfe.IndexEvidenceFlat(10)
+    by_hand = cfe.IndexEvidenceIDMap2(10)
     by_hand.add_with_labels(X, labels)
     found = finder.local([3, 5], k=4)
     assert_array_equal(found.evidence, by_hand.search_stored([3, 5], 4)[1])
@@ -681,7 +681,7 @@ def test_forms_of_own_vectors_and_classes(tmp_path: Path) -> None:
             "truth must be texts, as the predicted classes are",
         ),
         ({"nodes": [4]}, ValueError, r"nodes must lie in 0\.\.3, got 4"),
-        ({"index": cfe.IndexEvidenceFlat(3)}, ValueError, "index must be empty and of 2 dimensions"),
+        ({"index": cfe.IndexEvidenceIDMap2(3)}, ValueError, "index must be empty and of 2 dimensions"),
         ({"features": {"a": [1, 2]}}, ValueError, "the attributes must describe every node"),
     ],
 )

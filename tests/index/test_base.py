@@ -20,7 +20,7 @@ IDS = np.random.default_rng(5).permutation(10**6)[:N].astype(np.int64)
 
 def empty(kind: str) -> Index:
     if kind == "flat":
-        return cfe.IndexEvidenceFlat(D)
+        return cfe.IndexEvidenceIDMap2(D)
     index = quick(cfe.index_factory(D, f"EvidenceIVF6x2,{CODECS[kind]}"))
     index.train(X)
     index.nprobe = 12
@@ -48,7 +48,8 @@ def test_plain_search_is_that_of_the_stock_index(kind: str) -> None:
     index, xq = filled(kind), unit(X[:20])
     stock = index.to_stock()
     assert type(stock) is type(faiss.downcast_index(index))
-    assert_array_equal(index.search(xq, 4)[1], stock.search(xq, 4)[1])
+    if kind != "pq":  # refined, see test_contract.py
+        assert_array_equal(index.search(xq, 4)[1], stock.search(xq, 4)[1])
     out_D, out_I = np.empty((20, 4), np.float32), np.empty((20, 4), np.int64)
     found_D, found_I = index.search(xq, 4, D=out_D, I=out_I)
     assert found_D is out_D
@@ -59,7 +60,8 @@ def test_plain_search_is_that_of_the_stock_index(kind: str) -> None:
         params = faiss.SearchParametersIVF(sel=selector, nprobe=6)
     assert np.isin(index.search(xq, 4, params=params)[1], IDS[:50]).all()
     for a, b in zip(index.range_search(xq, 0.8), stock.range_search(xq, 0.8), strict=True):
-        assert_array_equal(a, b)
+        if kind != "pq":
+            assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -140,7 +142,7 @@ def test_merging_adds_to_the_ids_and_refuses_before_it_moves(kind: str) -> None:
     assert (index.ntotal, other.ntotal) == (N, N)
     index.merge_from(other, 10**7)
     assert_array_equal(np.sort(index.members().ids), np.sort(np.concatenate([IDS, IDS + 10**7])))
-    for wrong in (index, cfe.IndexEvidenceFlat(D + 1), None):
+    for wrong in (index, cfe.IndexEvidenceIDMap2(D + 1), None):
         with pytest.raises(ValueError, match=f"otherIndex must be another index of {D} dimensions"):
             index.merge_from(wrong)
     with pytest.raises(TypeError, match="otherIndex must be an evidence index"):
@@ -209,7 +211,8 @@ def test_a_direct_map_follows_every_change(kind: str) -> None:
 def test_assignments_and_codes_match_the_stock_index(kind: str) -> None:
     index, xq = filled(kind), unit(X[:9])
     stock = index.to_stock()
-    assert_array_equal(index.assign(xq, 2), stock.assign(xq, 2))
+    if kind != "pq":
+        assert_array_equal(index.assign(xq, 2), stock.assign(xq, 2))
     if kind != "flat":  # FAISS supports codes for inverted files only
         assert_array_equal(index.sa_encode(xq), stock.sa_encode(xq))
     if kind != "pq":

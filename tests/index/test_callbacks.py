@@ -18,7 +18,13 @@ import cfe_faiss as cfe
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.search.selection import calls_python
 
-KINDS = ["EvidenceFlat", "EvidenceIVF4,Flat", "EvidenceIVF4x2,Flat", "EvidenceIVF4,SQ8", "EvidenceIVF4,PQ4,RFlat"]
+KINDS = [
+    "IDMap2,EvidenceFlat",
+    "EvidenceIVF4,Flat",
+    "EvidenceIVF4x2,Flat",
+    "EvidenceIVF4,SQ8",
+    "EvidenceIVF4,PQ4,RFlat",
+]
 N, D = 300, 8
 RAW, LABELS = clustered(N, D, 3)
 X = unit(RAW)
@@ -31,7 +37,7 @@ class OwnError(Exception):
 
 def filled(kind: str) -> EvidenceIndex:
     index = cfe.index_factory(D, kind)
-    if kind != "EvidenceFlat":
+    if kind != "IDMap2,EvidenceFlat":
         index.train(X)
         index.nprobe = 8
     index.add_with_labels(X, LABELS)

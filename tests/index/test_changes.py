@@ -28,7 +28,7 @@ class Changes(RuleBasedStateMachine):
     @initialize(kind=st.sampled_from(["flat", "ivf1", "ivf3", "fp16", "sq8", "pq1", "pq2"]))
     def build(self, kind: str) -> None:
         self.model: dict[int, tuple[int, int]] = {}
-        self.index: EvidenceIndex = cfe.IndexEvidenceFlat(D)
+        self.index: EvidenceIndex = cfe.IndexEvidenceIDMap2(D)
         self.kept = unit(GRID)
         if kind != "flat":
             self.index = cfe.index_factory(D, f"EvidenceIVF6{KINDS[kind]}")

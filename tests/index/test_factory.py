@@ -12,6 +12,7 @@ RAW, LABELS = clustered(600, 16, 3)
 
 def test_descriptions() -> None:
     assert isinstance(cfe.index_factory(8, "EvidenceFlat"), cfe.IndexEvidenceFlat)
+    assert isinstance(cfe.index_factory(8, "IDMap2,EvidenceFlat"), cfe.IndexEvidenceIDMap2)
     index = cfe.index_factory(8, "EvidenceIVF32x3,Flat")
     assert isinstance(index, cfe.IndexEvidenceIVF)
     assert (index.d, index.nlist, index.partitions) == (8, 32, 3)
@@ -62,7 +63,7 @@ def test_transforms_come_first(transforms: str, rest: str) -> None:
     for number in range(stock.chain.size()):
         X = faiss.downcast_VectorTransform(stock.chain.at(number)).apply(X)
     assert (index.d, index.evidence.d, index.ntotal) == (16, X.shape[1], 600)
-    flat = cfe.IndexEvidenceFlat(X.shape[1])
+    flat = cfe.IndexEvidenceIDMap2(X.shape[1])
     flat.add_with_labels(X, LABELS)
     D, I = index.search_evidence(RAW[:40], LABELS[:40], 5, exact=True)
     expected = flat.search_evidence(X[:40], LABELS[:40], 5)
@@ -77,12 +78,12 @@ def test_transforms_come_first(transforms: str, rest: str) -> None:
     assert_array_equal(index.search(RAW[:5], 1)[1], index.evidence.search(X[:5], 1)[1])
     lims = index.range_search_evidence(RAW[:3], LABELS[:3], D[:3, 0].min())[0]
     assert (np.diff(lims) >= 1).sum() >= 1
-    below = np.nextafter(D[:3, 0].min(), np.float32(-1))  # `range_search` leaves out results at the threshold
-    assert_array_equal(index.range_search(RAW[:3], below, params=cfe.EvidenceParameters(LABELS[:3]))[0], lims)
+    strict = index.range_search(RAW[:3], D[:3, 0].min(), params=cfe.EvidenceParameters(LABELS[:3]))[0]
+    assert strict[-1] == lims[-1] - 1
 
 
 def test_changes_behind_transforms() -> None:
-    index = cfe.index_factory(16, "PCA8,EvidenceFlat")
+    index = cfe.index_factory(16, "PCA8,IDMap2,EvidenceFlat")
     index.train(RAW)
     index.add(RAW[:10])
     index.add_with_ids(RAW[10:20], np.arange(100, 110))
@@ -93,7 +94,7 @@ def test_changes_behind_transforms() -> None:
     assert index.ntotal == 0
     with pytest.raises(TypeError, match=r"index must be an evidence index, got IndexEvidencePreTransform; write index"):
         cfe.write_index(index, "unused")
-    assert "transforms=['PCAMatrix'], evidence=IndexEvidenceFlat(d=8" in repr(index)
+    assert "transforms=['PCAMatrix'], evidence=IndexEvidenceIDMap2(d=8" in repr(index)
 
 
 @pytest.mark.parametrize(
@@ -145,6 +146,8 @@ def test_product_codes(codec: str) -> None:
         ("EvidenceIVF8,PQ0,RFlat", "'PQ0' .* divides d = 8, got 0"),
         ("EvidenceIVF8,PQ4x4,RFlat", "'PQ4x4' .* parts of 8 bits, as in 'PQ4', got 4"),
         ("EvidenceFlat,Flat", "no further part, got 'Flat'"),
+        ("IDMap2,EvidenceFlat,Flat", "no further part, got 'Flat'"),
+        ("IDMap2,EvidenceIVF8,Flat", "begin with .* got 'IDMap2'"),
         ("EvidenceIVF0,Flat", "nlist must be at least 1, got 0"),
         ("", "begin with .* got ''"),
     ],

@@ -12,8 +12,8 @@ import cfe_faiss as cfe
 from cfe_faiss.search import exact, tiles
 
 
-def flat_of(stored: Stored) -> cfe.IndexEvidenceFlat:
-    index = cfe.IndexEvidenceFlat(stored.X.shape[1])
+def flat_of(stored: Stored) -> cfe.IndexEvidenceIDMap2:
+    index = cfe.IndexEvidenceIDMap2(stored.X.shape[1])
     index.add_with_labels(stored.X, np.maximum(stored.labels, 0), stored.ids)
     index.relabel(stored.labels, stored.ids)
     return index
@@ -87,7 +87,7 @@ def test_many_chunks_threads_and_classes(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_identical_vectors_come_back_by_id() -> None:
-    index = cfe.IndexEvidenceFlat(3)
+    index = cfe.IndexEvidenceIDMap2(3)
     ids = np.random.default_rng(0).permutation(5000)
     index.add_with_labels(np.tile(np.float32([1, 2, 2]), (5000, 1)), np.zeros(5000, int), ids)
     D, I = index.search_evidence([[2, 4, 4]], [1], 100)
@@ -99,7 +99,7 @@ def test_identical_vectors_come_back_by_id() -> None:
 def test_vectors_are_normalised_in_a_copy() -> None:
     X = np.float32([[3, 4], [0, 0], [0, 2]])
     before = X.copy()
-    index = cfe.IndexEvidenceFlat(2)
+    index = cfe.IndexEvidenceIDMap2(2)
     index.add_with_labels(X, [0, 1, 2])
     assert_array_equal(X, before)
     assert_array_equal(index.reconstruct(0), np.float32([0.6, 0.8]))
@@ -110,7 +110,7 @@ def test_vectors_are_normalised_in_a_copy() -> None:
 
 def test_is_a_faiss_index_that_stock_code_can_search() -> None:
     X, labels = clustered(300, 8, 3)
-    index = cfe.IndexEvidenceFlat(8)
+    index = cfe.IndexEvidenceIDMap2(8)
     index.add_with_labels(X, labels, np.arange(300) * 7)
     assert isinstance(index, faiss.Index)
     assert index.ntotal == 300
@@ -120,7 +120,7 @@ def test_is_a_faiss_index_that_stock_code_can_search() -> None:
 
 def test_adding_later_relabelling_and_resetting() -> None:
     X, labels = clustered(400, 8, 3)
-    one, two = cfe.IndexEvidenceFlat(8), cfe.IndexEvidenceFlat(8)
+    one, two = cfe.IndexEvidenceIDMap2(8), cfe.IndexEvidenceIDMap2(8)
     one.add_with_labels(X, labels)
     two.add(X[:150])
     two.add_with_labels(X[150:300], labels[150:300])
@@ -144,7 +144,7 @@ def test_adding_later_relabelling_and_resetting() -> None:
 @pytest.mark.parametrize("kind", ["flat", "ivf"])
 @given(stored=stored_vectors(least=12, lowest_label=-1), random=st.randoms(use_true_random=False))
 def test_removing_equals_never_having_added(kind: str, stored: Stored, random: Random) -> None:
-    index: cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF = flat_of(stored)
+    index: cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF = flat_of(stored)
     if kind == "ivf":
         index = cfe.IndexEvidenceIVF(stored.X.shape[1], 5, 2)
         index.train(stored.X)
@@ -165,9 +165,9 @@ def test_removing_equals_never_having_added(kind: str, stored: Stored, random: R
 
 
 def test_a_change_behind_our_back_is_noticed() -> None:
-    index = cfe.IndexEvidenceFlat(4)
+    index = cfe.IndexEvidenceIDMap2(4)
     index.add_with_labels(np.eye(4), [0, 0, 1, 1])
-    faiss.IndexFlatIP.add(index, np.eye(4, dtype=np.float32))
+    faiss.IndexIDMap2.add_with_ids(index, np.eye(4, dtype=np.float32), np.arange(4) + 10)
     with pytest.raises(RuntimeError, match="8 vectors and 4 labels"):
         index.search_stored(k=1)
 
@@ -197,11 +197,11 @@ def test_a_change_behind_our_back_is_noticed() -> None:
         (lambda index: index.add_with_labels(np.zeros((2, 4)), [0, 0], [7]), ValueError, r"ids .*\(2,\).*got \(1,\)"),
         (lambda index: index.relabel([0], [99]), ValueError, "ids must be in the index, got 99"),
         (lambda index: index.relabel([0, 0], [1, 1]), ValueError, "ids must be distinct"),
-        (lambda index: cfe.IndexEvidenceFlat(0), ValueError, "d must be at least 1, got 0"),
+        (lambda index: cfe.IndexEvidenceIDMap2(0), ValueError, "d must be at least 1, got 0"),
     ],
 )
 def test_bad_input_is_named_and_changes_nothing(call: object, error: type[Exception], message: str) -> None:
-    index = cfe.IndexEvidenceFlat(4)
+    index = cfe.IndexEvidenceIDMap2(4)
     index.add_with_labels(np.eye(4), [0, 0, 1, 1])
     before = index.search_stored(k=4)
     with pytest.raises(error, match=message):
@@ -213,7 +213,7 @@ def test_bad_input_is_named_and_changes_nothing(call: object, error: type[Except
 
 @given(st.integers(1, 40))
 def test_k_larger_than_the_eligible_rows_pads(k: int) -> None:
-    index = cfe.IndexEvidenceFlat(3)
+    index = cfe.IndexEvidenceIDMap2(3)
     index.add_with_labels(np.eye(3), [0, 1, 1])
     D, I = index.search_evidence(np.eye(3)[:1], [0], k)
     assert D.shape == I.shape == (1, k)

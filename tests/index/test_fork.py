@@ -180,7 +180,7 @@ import os, signal, sys
 import faiss, numpy as np
 import cfe_faiss as cfe
 
-index = cfe.IndexEvidenceFlat(2)
+index = cfe.IndexEvidenceIDMap2(2)
 index.add_with_labels(np.eye(2, dtype=np.float32), [0, 1])
 
 

@@ -31,7 +31,7 @@ def empty(kind: str) -> Any:
     """Return an index; kinds such as "ivf array" have a direct map."""
     kind, _, kind_of_map = kind.partition(" ")
     if kind == "flat":
-        return cfe.IndexEvidenceFlat(D)
+        return cfe.IndexEvidenceIDMap2(D)
     index = cfe.index_factory(D, f"EvidenceIVF3x2,{CODECS[kind]}")
     index.cp.niter = 2
     index.train(TRAINING)
@@ -204,7 +204,7 @@ X = rng.standard_normal(({n}, 64), np.float32)
 X /= np.linalg.norm(X, axis=1, keepdims=True)
 labels = rng.integers(0, 4, len(X))
 index = cfe.index_factory(64, kind)
-if kind != "EvidenceFlat":
+if kind != "IDMap2,EvidenceFlat":
     index.cp.niter = 2
     index.train(X[:5000])
 index.add_with_labels(X[:5000], labels[:5000])
@@ -275,7 +275,7 @@ print("survived")
 
 SEARCHES = """
 edges = rng.integers(5000, size=(2, 20000))
-more_like = cfe.IndexEvidenceFlat(64)
+more_like = cfe.IndexEvidenceIDMap2(64)
 more_like.add_with_labels(X[:1000], labels[:1000])
 searches = (
     lambda: [index.search_evidence(X[i : i + 1], labels[i : i + 1], 5) for i in range(30)],
@@ -311,23 +311,26 @@ print("survived")
 # No PQ: FAISS encodes it by OpenBLAS, which ends the process when memory runs out.
 @pytest.mark.exhausts_memory
 @pytest.mark.parametrize(
-    "kind", ["EvidenceFlat", "EvidenceIVF20,Flat", pytest.param("EvidenceIVF20,SQ8", marks=pytest.mark.slow)]
+    "kind", ["IDMap2,EvidenceFlat", "EvidenceIVF20,Flat", pytest.param("EvidenceIVF20,SQ8", marks=pytest.mark.slow)]
 )
 def test_a_real_limit_of_memory(kind: str) -> None:
     assert_survives_alone(NO_MEMORY, 150_000, kind)
 
 
 @pytest.mark.parametrize(
-    "kind", ["EvidenceFlat", "EvidenceIVF20,Flat", pytest.param("EvidenceIVF20,PQ8,RFlat", marks=pytest.mark.slow)]
+    "kind",
+    ["IDMap2,EvidenceFlat", "EvidenceIVF20,Flat", pytest.param("EvidenceIVF20,PQ8,RFlat", marks=pytest.mark.slow)],
 )
 def test_real_signals(kind: str) -> None:
     assert_survives_alone(SIGNALS, 12_000, kind)
 
 
-@pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF20,Flat"])
+@pytest.mark.parametrize("kind", ["IDMap2,EvidenceFlat", "EvidenceIVF20,Flat"])
 def test_real_signals_while_searching(kind: str) -> None:
     """A search raises KeyboardInterrupt only, and later searches return the same results."""
-    searches = SEARCHES if kind != "EvidenceFlat" else SEARCHES.replace(", recall=0.9", "").replace(", exact=True", "")
+    searches = (
+        SEARCHES if kind != "IDMap2,EvidenceFlat" else SEARCHES.replace(", recall=0.9", "").replace(", exact=True", "")
+    )
     assert_survives_alone(searches, 6000, kind)
 
 
@@ -377,7 +380,7 @@ def test_every_reader_during_changes(kind: str, changes: int) -> None:
         assert index.class_index(7).ntotal in (0, MORE)
         assert index.to_stock().ntotal in (N, N + MORE)
         index.__getstate__()
-        if not isinstance(index, cfe.IndexEvidenceFlat):
+        if not isinstance(index, cfe.IndexEvidenceIDMap2):
             assert index.centroids().shape == (2, 3, D)
             assert index.routes().nlist == 3
             index.search_certified(np.arange(5), 2)

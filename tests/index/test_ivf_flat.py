@@ -223,7 +223,7 @@ def test_the_number_of_lists_may_be_left_to_training(kind: str, tmp_path: Path) 
         assert index.centroids().shape == (2, 120, 8)
         index.add_with_labels(X, labels)
         I = index.search_stored(None, 5, exact=True)[1]
-        flat = cfe.IndexEvidenceFlat(8)
+        flat = cfe.IndexEvidenceIDMap2(8)
         flat.add_with_labels(index.reconstruct_n(0, 900), labels)
         if kind != "sq":
             assert_array_equal(I, flat.search_stored(None, 5)[1])

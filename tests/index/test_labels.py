@@ -13,13 +13,15 @@ from numpy.testing import assert_array_equal
 from reference import clustered
 
 import cfe_faiss as cfe
+from cfe_faiss.base.values import order_key, order_of
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
 
-KINDS = ["EvidenceFlat", *(f"EvidenceIVF6{kind}" for kind in (",Flat", "x2,Flat", ",SQ8", ",PQ1,RFlat"))]
+KINDS = ["IDMap2,EvidenceFlat", *(f"EvidenceIVF6{kind}" for kind in (",Flat", "x2,Flat", ",SQ8", ",PQ1,RFlat"))]
 NAMES: dict[str, list[Any]] = {
     "texts": ["zebra", "apple", "Äpfel", "中", "b"],  # not in the order in which they come
     "large": [2**63 - 1, 5, 2**40, 2**31 - 1, 0],
     "later": [0, 3, 2**31 - 2, 2**31 - 1, 2**62],  # small ones come first
+    "mixed": ["1", 1, True, False, "True"],
 }
 DIM, N = 4, 90
 X, NUMBERS = clustered(N, DIM, 5)
@@ -39,10 +41,15 @@ def named(names: list[Any], numbers: Any) -> list[Any]:
     return [None if number < 0 else (*names, absent)[number] for number in numbers]
 
 
+def ranks(names: list[Any]) -> Any:
+    """Return the place of each label in ascending order."""
+    return np.argsort(order_of(np.array([*names, None], object)[:-1]))
+
+
 def both(kind: str, names: list[Any]) -> tuple[Any, Any]:
     """Return an index with labels, and one with numbers in the order of the labels, after the same changes."""
     index, other = trained(kind), trained(kind)
-    rank = np.argsort(np.argsort(np.array(names)))
+    rank = ranks(names)
     numbers = np.append(np.sort(NUMBERS[: N // 2]), NUMBERS[N // 2 :])
     for part in (slice(0, N // 2), slice(N // 2, N - 5)):
         index.add_with_labels(X[part], named(names, numbers[part]))
@@ -58,8 +65,8 @@ def both(kind: str, names: list[Any]) -> tuple[Any, Any]:
 
 
 def assert_same(index: Any, other: Any, names: list[Any]) -> None:
-    ordered = sorted(names)
-    asked, numbers = named(names, NUMBERS_Q), np.append(np.argsort(np.argsort(np.array(names))), 7)[NUMBERS_Q]
+    ordered = sorted(names, key=order_key)
+    asked, numbers = named(names, NUMBERS_Q), np.append(ranks(names), 7)[NUMBERS_Q]
     of_texts = isinstance(names[0], str)
     unknown = None if of_texts else -1
     labels = other.members().labels
@@ -77,7 +84,7 @@ def assert_same(index: Any, other: Any, names: list[Any]) -> None:
         assert_array_equal(pairs[0][0][1], pairs[1][0][1])
         assert_array_equal(pairs[0][1][1], pairs[1][1][1])
     for q in range(6):  # one by one, as arrays that the core takes
-        one = np.array(asked[q : q + 1])
+        one = np.array(asked[q : q + 1])  # of one kind, even if labels are mixed
         found = index.search_evidence(XQ[q : q + 1], one, 3)[1]
         assert_array_equal(found, other.search_evidence(XQ[q : q + 1], numbers[q : q + 1], 3)[1])
     assert_array_equal(index.search_per_label(XQ, asked, 2)[1], other.search_per_label(XQ, numbers, 2)[1])
@@ -126,7 +133,7 @@ def test_labels_change_no_result(name: str, kind: str, tmp_path: Path) -> None:
     merged.merge_from(index)
     ids, labels = other.members().ids, other.members().labels
     assert merged.members().ids.tolist() == [*ids, 1000, 1001]
-    ordered, unknown = sorted(names), None if isinstance(names[0], str) else -1
+    ordered, unknown = sorted(names, key=order_key), None if isinstance(names[0], str) else -1
     expected = [unknown if label < 0 else ordered[label] for label in labels]
     assert merged.members().labels.tolist() == [*expected, names[4], names[0]]
     merged.reset()
@@ -161,7 +168,7 @@ def test_a_stock_index_takes_labels(names: list[Any]) -> None:
 @given(st.integers(0, 2))
 def test_a_wrong_kind_of_label_changes_nothing(number: int) -> None:
     for index, wrong, message in (
-        (both("EvidenceFlat", NAMES["texts"])[0], [7], "texts, as the labels of the index are, got 7"),
+        (both("IDMap2,EvidenceFlat", NAMES["texts"])[0], [7], "texts, as the labels of the index are, got 7"),
         (both("EvidenceIVF6,Flat", NAMES["large"])[0], ["a"], "integers, as the labels of the index are, got 'a'"),
     ):
         before, keys = index.members().labels.tolist(), index.label_keys
@@ -171,10 +178,11 @@ def test_a_wrong_kind_of_label_changes_nothing(number: int) -> None:
             index.relabel(wrong, [number])
         with pytest.raises(TypeError, match=f"^labels_q must be {message}"):
             index.search_evidence(XQ[:1], wrong, 2)
+        new, absent = (["x"], ["y"]) if wrong == [7] else ([77], [2**59])
         with pytest.raises(ValueError, match="ids must not be in the index yet"):
-            index.add_with_labels(X[:1], ["b"] if index.label_keys.are_texts else [77], [1])
+            index.add_with_labels(X[:1], new, [1])
         with pytest.raises(ValueError, match="exclude_labels must hold stored labels, got"):
-            index.search_stored([number], exclude_labels=[["x"] if index.label_keys.are_texts else [2**59]])
+            index.search_stored([number], exclude_labels=[absent])
         assert index.members().labels.tolist() == before
         assert index.label_keys is keys
 
@@ -196,7 +204,7 @@ def test_labels_remain_texts_without_a_row_that_has_one(kind: str, left: str) ->
 
 def test_missing_values_of_pandas_are_unknown_labels() -> None:
     pd = pytest.importorskip("pandas")
-    index = trained("EvidenceFlat")
+    index = trained("IDMap2,EvidenceFlat")
     index.add_with_labels(X[:3], pd.Series(["a", "b", "c"], dtype="string"))
     index.relabel(pd.Series(["b", None, pd.NA], dtype="string"))
     assert index.members().labels.tolist() == ["b", None, None]
@@ -206,6 +214,6 @@ def test_missing_values_of_pandas_are_unknown_labels() -> None:
 
 def test_texts_that_numpy_would_cut_are_refused() -> None:
     with pytest.raises(ValueError, match="labels must hold no text that ends in a zero"):
-        trained("EvidenceFlat").add_with_labels(X[:2], ["a", "a\0"])
-    with pytest.raises(ValueError, match="labels must hold no empty text, got one"):
-        trained("EvidenceFlat").add_with_labels(X[:2], ["a", ""])
+        trained("IDMap2,EvidenceFlat").add_with_labels(X[:2], ["a", "a\0"])
+    with pytest.raises(ValueError, match="labels must hold no empty text, got .* at position 1"):
+        trained("IDMap2,EvidenceFlat").add_with_labels(X[:2], ["a", ""])

@@ -9,7 +9,7 @@ from cfe_faiss.index.protocol import EvidenceIndex
 
 
 @pytest.mark.parametrize(
-    "factory", ["EvidenceFlat", "EvidenceIVF12,Flat", "EvidenceIVF12x2,SQ8", "EvidenceIVF12,PQ4,RFlat"]
+    "factory", ["IDMap2,EvidenceFlat", "EvidenceIVF12,Flat", "EvidenceIVF12x2,SQ8", "EvidenceIVF12,PQ4,RFlat"]
 )
 def test_repeated_and_unknown_ids_are_looked_up(factory: str) -> None:
     X, labels = clustered(600, 8, 3)

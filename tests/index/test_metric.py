@@ -24,7 +24,13 @@ from cfe_faiss.search import blocks
 from cfe_faiss.search.derived import Derived
 
 METRICS = ["ip", "l2"]
-KINDS = ["EvidenceFlat", "EvidenceIVF4,Flat", "EvidenceIVF4,SQfp16", "EvidenceIVF4,SQ8", "EvidenceIVF4,PQ1,RFlat"]
+KINDS = [
+    "IDMap2,EvidenceFlat",
+    "EvidenceIVF4,Flat",
+    "EvidenceIVF4,SQfp16",
+    "EvidenceIVF4,SQ8",
+    "EvidenceIVF4,PQ1,RFlat",
+]
 # By default, indexes without codes with both metrics, and each kind of codes with one.
 PAIRS = [
     pytest.param(kind, metric, marks=[pytest.mark.slow] * (i > 1 and i % 2 == j))
@@ -353,9 +359,9 @@ def test_from_stock_keeps_the_metric(metric: Any) -> None:
     for stock in (flat, ivf, coded):
         stock.train(X)
         stock.add(X)
-    wanted = cfe.IndexEvidenceFlat(6, metric)
+    wanted = cfe.IndexEvidenceIDMap2(6, metric)
     wanted.add_with_labels(X, labels)
-    for index in (cfe.IndexEvidenceFlat.from_stock(flat, labels), cfe.IndexEvidenceIVF.from_stock(ivf, labels)):
+    for index in (cfe.IndexEvidenceIDMap2.from_stock(flat, labels), cfe.IndexEvidenceIVF.from_stock(ivf, labels)):
         assert index.metric == metric
         assert_same(index.search_stored(k=5, exact=True), wanted.search_stored(k=5))
     halves = cfe.IndexEvidenceIVFScalarQuantizer.from_stock(coded, labels)
@@ -372,11 +378,11 @@ def test_from_stock_keeps_the_metric(metric: Any) -> None:
     assert cfe.metrics.recall(I, I_exact, D, D_exact, metric) > 0.9
     other_metric = "ip" if metric == "l2" else "l2"
     with pytest.raises(ValueError, match="metric must fit that of flat"):
-        cfe.IndexEvidenceFlat.from_stock(flat, labels, metric=other_metric)  # type: ignore[arg-type]
+        cfe.IndexEvidenceIDMap2.from_stock(flat, labels, metric=other_metric)  # type: ignore[arg-type]
     if metric == "ip":
         assert_array_equal(
             cfe.IndexEvidenceIVF.from_stock(ivf, labels, metric="cosine").search_stored(k=3, exact=True)[1],
-            filled("EvidenceFlat", "cosine", X, labels).search_stored(k=3)[1],
+            filled("IDMap2,EvidenceFlat", "cosine", X, labels).search_stored(k=3)[1],
         )
 
 
@@ -414,17 +420,17 @@ def test_merging_keeps_the_definition(kind: str) -> None:
 def test_wrong_arguments_are_refused() -> None:
     for wrong in ("L2", 7, None, True, "euclidean"):
         with pytest.raises(ValueError, match="metric must be 'cosine', 'ip', 'l2'"):
-            cfe.IndexEvidenceFlat(3, wrong)  # type: ignore[arg-type]
-    assert cfe.IndexEvidenceFlat(3, faiss.METRIC_L2).metric == "l2"
+            cfe.IndexEvidenceIDMap2(3, wrong)  # type: ignore[arg-type]
+    assert cfe.IndexEvidenceIDMap2(3, faiss.METRIC_L2).metric == "l2"
     assert cfe.IndexEvidenceIVF(3, 4, metric=faiss.METRIC_INNER_PRODUCT).metric == "ip"
     with pytest.raises(ValueError, match="partitions must be 1 for metric 'l2', got 2"):
         cfe.IndexEvidenceIVF(3, 4, 2, metric="l2")
     for metric in ("cosine", *METRICS):
-        index: Any = cfe.IndexEvidenceFlat(2, metric)  # type: ignore[arg-type]
+        index: Any = cfe.IndexEvidenceIDMap2(2, metric)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="metric_type must stay"):
             index.metric_type = faiss.METRIC_L1
         index.metric_type = index.metric_type
-    index = cfe.IndexEvidenceFlat(2, "l2")
+    index = cfe.IndexEvidenceIDMap2(2, "l2")
     index.add_with_labels(np.eye(2), [0, 1])
     for bad in ([[1e20, 0]], [[np.nan, 0]]):
         with pytest.raises(ValueError, match=r"x must (have rows of length 1e\+14 at most|be finite)"):

@@ -11,8 +11,8 @@ from reference import Stored, clustered, evidence, stored_vectors
 import cfe_faiss as cfe
 
 
-def indexes(stored: Stored) -> list[cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF]:
-    flat, ivf = cfe.IndexEvidenceFlat(stored.X.shape[1]), cfe.IndexEvidenceIVF(stored.X.shape[1], 4, 2)
+def indexes(stored: Stored) -> list[cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF]:
+    flat, ivf = cfe.IndexEvidenceIDMap2(stored.X.shape[1]), cfe.IndexEvidenceIVF(stored.X.shape[1], 4, 2)
     ivf.train(stored.X)
     for index in (flat, ivf):
         index.add_with_ids(stored.X, stored.ids)
@@ -96,7 +96,7 @@ class TestExcluding:
             view.unheard_of = 1
 
     def test_cpp_code_does_not_take_a_view(self) -> None:
-        index = cfe.IndexEvidenceFlat(2)
+        index = cfe.IndexEvidenceIDMap2(2)
         with pytest.raises((TypeError, AttributeError)):
             faiss.IndexShards(2).add_shard(index.excluding(0))
 
@@ -112,7 +112,7 @@ class TestExcluding:
     ],
 )
 def test_bad_parameters_are_named(params: dict[str, object], error: type[Exception], message: str) -> None:
-    index = cfe.IndexEvidenceFlat(2)
+    index = cfe.IndexEvidenceIDMap2(2)
     index.add_with_labels(np.eye(2), [0, 1])
     with pytest.raises(error, match=message):
         index.search(np.eye(2)[:1], 1, params=cfe.EvidenceParameters(**params))  # type: ignore[arg-type]

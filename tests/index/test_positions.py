@@ -18,9 +18,9 @@ X = unit(RAW)
 IP = faiss.METRIC_INNER_PRODUCT
 
 
-def exact(ids: Any = None) -> cfe.IndexEvidenceFlat:
+def exact() -> cfe.IndexEvidenceFlat:
     index = cfe.IndexEvidenceFlat(D)
-    index.add_with_labels(X, LABELS, ids)
+    index.add_with_labels(X, LABELS)
     return index
 
 
@@ -98,8 +98,8 @@ def test_wrappers_fill_an_exact_index() -> None:
 
 def test_it_is_an_index_flat_for_other_functions_of_faiss() -> None:
     index = exact()
-    assert isinstance(index, faiss.IndexFlatIP)
-    assert type(faiss.downcast_index(index)) is faiss.IndexFlatIP
+    assert isinstance(index, faiss.IndexFlat)
+    assert type(faiss.downcast_index(index)) is faiss.IndexFlat
     assert_array_equal(index.reconstruct_n(0, N), X)
     assert_array_equal(faiss.rev_swig_ptr(index.get_xb(), N * D).reshape(N, D), X)
     computer = index.get_distance_computer()
@@ -114,48 +114,15 @@ def test_it_is_an_index_flat_for_other_functions_of_faiss() -> None:
         index.permute_entries(np.zeros(N, int))
 
 
-@pytest.mark.parametrize("name", WRAPPERS)
-@pytest.mark.parametrize("how", ["given", "left", "read"])
-def test_constructors_refuse_other_ids(name: str, how: str, tmp_path: Path) -> None:
-    index = exact() if how == "left" else exact(np.arange(N) + 1)
-    if how == "left":
-        index.remove_ids([0])
-    if how == "read":
-        cfe.write_index(index, tmp_path / "index")
-        index = cfe.read_index(tmp_path / "index")
-    assert type(faiss.downcast_index(index)) is faiss.IndexIDMap2
-    with pytest.raises(RuntimeError, match=r"ids other than 0, 1, .* make one without ids"):
-        WRAPPERS[name](index)
-    with pytest.raises(RuntimeError, match="ids 0, 1"):
-        index.permute_entries(np.arange(index.ntotal))
-    with pytest.raises(TypeError):
-        index.get_xb()
-
-
-def test_a_wrapper_made_before_other_ids_came_keeps_its_positions() -> None:
+def test_removed_and_added_rows_of_plain_and_mapped_indexes(tmp_path: Path) -> None:
     index = exact()
-    refined = faiss.IndexRefine(quantized(), index)
-    refined.k_factor = 100
-    before = refined.search(X[:5], 3)
-    index.add_with_labels(X[:2], [0, 1], [10**6, 10**9])
-    same(refined.search(X[:5], 3), before)
-    assert set(index.search(X[:1], 2)[1][0]) == {0, 10**6}
-    index.reset()
-    refined.reset()
-    assert index.ntotal == 0
-
-
-@pytest.mark.parametrize("ids", [None, np.arange(N), np.arange(N) * 3])
-def test_removed_and_added_rows_of_plain_and_mapped_indexes(ids: Any, tmp_path: Path) -> None:
-    index = exact(ids)
-    known = np.arange(N) if ids is None else ids
-    index.remove_ids(known[-4:])
-    index.add_with_labels(X[-4:], LABELS[-4:], known[-4:])
-    same(index.search_stored(k=3), exact(ids).search_stored(k=3))
-    index.remove_ids(known[3:5])
+    index.remove_ids(np.arange(N - 4, N))
+    index.add_with_labels(X[-4:], LABELS[-4:], np.arange(N - 4, N))
+    same(index.search_stored(k=3), exact().search_stored(k=3))
+    index.remove_ids([3, 4])
     rest = np.delete(np.arange(N), [3, 4])
     expected = cfe.IndexEvidenceFlat(D)
-    expected.add_with_labels(X[rest], LABELS[rest], known[rest])
+    expected.add_with_labels(X[rest], LABELS[rest])
     faiss.write_index(index, str(tmp_path / "stock"))
     cfe.write_index(index, tmp_path / "own")
     for one in (index, cfe.read_index(tmp_path / "own"), cfe.read_index(tmp_path / "own", faiss.IO_FLAG_MMAP)):
@@ -164,14 +131,14 @@ def test_removed_and_added_rows_of_plain_and_mapped_indexes(ids: Any, tmp_path: 
     same(faiss.read_index(str(tmp_path / "stock")).search(X[:9], 3), expected.search(X[:9], 3))
 
 
-def test_a_file_with_all_ids_in_another_order_is_read_in_order(tmp_path: Path) -> None:
+def test_a_file_with_ids_in_another_order_keeps_them(tmp_path: Path) -> None:
     order = np.random.default_rng(0).permutation(N)
-    index = cfe.IndexEvidenceFlat(D)
+    index = cfe.IndexEvidenceIDMap2(D)
     index.add_with_labels(X[order], LABELS[order], order)
     cfe.write_index(index, tmp_path / "index")
     again = cfe.read_index(tmp_path / "index")
-    assert type(faiss.downcast_index(again)) is faiss.IndexFlatIP
     for one in (again, cfe.read_index(tmp_path / "index", faiss.IO_FLAG_MMAP), cfe.clone_index(index)):
+        assert type(one) is cfe.IndexEvidenceIDMap2
         same(one.search_stored(k=3), exact().search_stored(k=3))
         assert_array_equal(one.reconstruct_n(0, N), X)
     again.add_with_labels(X[:1], [0])
@@ -181,10 +148,12 @@ def test_a_file_with_all_ids_in_another_order_is_read_in_order(tmp_path: Path) -
 # --- default ids ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF6,Flat", "EvidenceIVF6x2,Flat", "EvidenceIVF6,PQ4,RFlat"])
+@pytest.mark.parametrize(
+    "kind", ["IDMap2,EvidenceFlat", "EvidenceIVF6,Flat", "EvidenceIVF6x2,Flat", "EvidenceIVF6,PQ4,RFlat"]
+)
 def test_default_ids_follow_the_largest_stored_id(kind: str, tmp_path: Path) -> None:
     index = cfe.index_factory(D, kind)
-    if kind != "EvidenceFlat":
+    if not index.is_trained:
         index.train(X)
     index.add_with_labels(X[:10], LABELS[:10])
     index.remove_ids([2, 3])

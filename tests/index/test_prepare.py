@@ -116,7 +116,7 @@ def test_a_change_keeps_the_choice_and_measures_recall_again() -> None:
 
 
 def test_only_indexes_with_lists_have_a_choice() -> None:
-    flat = cfe.IndexEvidenceFlat(3)
+    flat = cfe.IndexEvidenceIDMap2(3)
     flat.add_with_labels(np.eye(3), [0, 1, 1])
     flat.prepare()
     assert flat.choice is None
@@ -127,7 +127,7 @@ def test_only_indexes_with_lists_have_a_choice() -> None:
 
 
 def test_invalid_arguments_raise() -> None:
-    for index in (built(), cfe.IndexEvidenceFlat(3)):
+    for index in (built(), cfe.IndexEvidenceIDMap2(3)):
         with pytest.raises(ValueError, match="k must be at least 1"):
             index.prepare(0)
         with pytest.raises(ValueError, match="recall must lie in"):

@@ -14,7 +14,7 @@ from cfe_faiss.index.protocol import EvidenceIndex
 N, D = 260, 8
 X, LABELS = clustered(N, D, 4)
 IDS = np.random.default_rng(3).permutation(5000)[:N]
-KINDS = ["EvidenceFlat", *(f"EvidenceIVF7x2,{codec}" for codec in ("Flat", "SQ8", "SQfp16", "PQ4,RFlat"))]
+KINDS = ["IDMap2,EvidenceFlat", *(f"EvidenceIVF7x2,{codec}" for codec in ("Flat", "SQ8", "SQfp16", "PQ4,RFlat"))]
 
 
 def empty(kind: str) -> EvidenceIndex:
@@ -66,7 +66,7 @@ def test_ids_that_are_there_are_refused_one_by_one_and_many_at_once(kind: str) -
 
 
 def test_labels_that_stay_change_nothing() -> None:
-    index = empty("EvidenceFlat")
+    index = empty("IDMap2,EvidenceFlat")
     index.add_with_labels(X[:200], LABELS[:200])
     index.add_with_labels(X[200:205], [0, 1, 0, 1, 0])
     before = index.search_stored(k=4)

@@ -17,7 +17,7 @@ N, D = 400, 8
 X, LABELS = clustered(N, D, 4)
 OTHER = clustered(N, D, 4, seed=1)[0]
 KINDS = {
-    "flat": "EvidenceFlat",
+    "flat": "IDMap2,EvidenceFlat",
     "ivf": "EvidenceIVF12,Flat",
     "ivf2": "EvidenceIVF12x2,Flat",
     "hnsw": "EvidenceIVF12_HNSW8,Flat",
@@ -138,7 +138,7 @@ def test_halves_refuse_larger_vectors() -> None:
 
 
 def test_labels_may_become_unknown_and_texts() -> None:
-    index = cfe.IndexEvidenceFlat(2)
+    index = cfe.IndexEvidenceIDMap2(2)
     index.add_with_labels([[1, 0], [0, 1], [0.6, 0.8]], ["a", "b", "b"])
     index.update_vectors([2, 0], [[0, 1], [1, 0]], ["c", None])
     assert index.members().labels.tolist() == [None, "b", "c"]

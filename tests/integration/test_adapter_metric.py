@@ -12,4 +12,4 @@ def test_a_store_of_another_metric_is_refused() -> None:
     with pytest.raises(ValueError, match="store must have metric 'cosine' behind another framework, got 'l2'"):
         checked_store(cfe.EvidenceStore(2, metric="l2"))
     with pytest.raises(ValueError, match="index must have metric 'cosine' in a finder"):
-        cfe.EvidenceFinder.from_index(cfe.IndexEvidenceFlat(2, "ip"))
+        cfe.EvidenceFinder.from_index(cfe.IndexEvidenceIDMap2(2, "ip"))

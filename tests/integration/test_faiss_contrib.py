@@ -134,6 +134,6 @@ def all_lists() -> Any:
 
 
 def test_the_server_of_faiss_takes_inverted_files_only() -> None:
-    index = cfe.IndexEvidenceFlat(D)
+    index = cfe.IndexEvidenceIDMap2(D)
     with socket.socket() as one, pytest.raises(RuntimeError, match="extract_index_ivf"):
         client_server.SearchServer(one, index)

@@ -16,7 +16,7 @@ from reference import clustered, unit
 
 import cfe_faiss as cfe
 
-Index = cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF
+Index = cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF
 KINDS = ["flat", "ivf"]
 N, D, NLIST, CLASSES = 600, 16, 12, 3
 RAW, LABELS = clustered(N, D, CLASSES)
@@ -30,7 +30,7 @@ CHANGED = r"the index holds \d+ vectors and \d+ labels"
 
 
 def empty(kind: str, d: int = D, partitions: int = 1) -> Index:
-    return cfe.IndexEvidenceFlat(d) if kind == "flat" else cfe.IndexEvidenceIVF(d, NLIST, partitions)
+    return cfe.IndexEvidenceIDMap2(d) if kind == "flat" else cfe.IndexEvidenceIVF(d, NLIST, partitions)
 
 
 def filled(kind: str, ids: NDArray[np.int64] = IDS, rows: slice = slice(None)) -> Index:
@@ -367,7 +367,7 @@ import cfe_faiss as cfe
 X = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
 X /= np.linalg.norm(X, axis=1, keepdims=True)
 labels = np.arange(300) % 3
-for index in (cfe.IndexEvidenceFlat(8), cfe.IndexEvidenceIVF(8, 5), cfe.index_factory(8, "EvidenceIVF5,SQ8")):
+for index in (cfe.IndexEvidenceIDMap2(8), cfe.IndexEvidenceIVF(8, 5), cfe.index_factory(8, "EvidenceIVF5,SQ8")):
     if isinstance(index, faiss.IndexIVF):
         index.train(torch.from_numpy(X))
         index.nprobe = 5
@@ -377,7 +377,7 @@ for index in (cfe.IndexEvidenceFlat(8), cfe.IndexEvidenceIVF(8, 5), cfe.index_fa
     D_t, I_t = index.search(torch.from_numpy(X[:7]), 4)
     assert isinstance(D_t, torch.Tensor) and (I_t.numpy() == I).all()
     sel = faiss.IDSelectorRange(100, 200)
-    params = faiss.SearchParametersIVF(sel=sel, nprobe=5) if index.__class__ is not cfe.IndexEvidenceFlat else None
+    params = faiss.SearchParametersIVF(sel=sel, nprobe=5) if index.__class__ is not cfe.IndexEvidenceIDMap2 else None
     if params is not None:
         assert (index.search(X[:7], 4, params=params)[1] >= 100).all()
     lims, D, I = index.range_search(X[:7], 0.5)
@@ -393,7 +393,7 @@ for index in (cfe.IndexEvidenceFlat(8), cfe.IndexEvidenceIVF(8, 5), cfe.index_fa
     index.add_with_labels(X[:10], labels[:10], np.arange(10))
 
 x = torch.from_numpy(X)
-for kind in ("EvidenceFlat", "EvidenceIVF5,Flat", "EvidenceIVF5,SQ8", "EvidenceIVF5,PQ4,RFlat"):
+for kind in ("IDMap2,EvidenceFlat", "EvidenceIVF5,Flat", "EvidenceIVF5,SQ8", "EvidenceIVF5,PQ4,RFlat"):
     index = cfe.index_factory(8, kind)
     if not index.is_trained:
         index.train(x)

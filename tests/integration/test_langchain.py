@@ -23,7 +23,7 @@ from langchain_community.vectorstores.faiss import FAISS
 from langchain_community.vectorstores.utils import DistanceStrategy
 from langchain_core.embeddings import Embeddings
 
-Index = cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF
+Index = cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF
 KINDS = ["flat", "ivf"]
 NAMES = [f"ticket-{i}" for i in range(len(TEXTS))]
 LABELS = classify(TEXTS)
@@ -40,7 +40,7 @@ class TextEmbeddings(Embeddings):
 
 def empty(kind: str) -> Index:
     if kind == "flat":
-        return cfe.IndexEvidenceFlat(D)
+        return cfe.IndexEvidenceIDMap2(D)
     index = cfe.IndexEvidenceIVF(D, 3, 2)
     index.train(embed(TEXTS))
     index.nprobe = 6
@@ -177,7 +177,7 @@ def test_an_index_that_langchain_saved_gets_its_labels_back(kind: str, tmp_path:
     if kind == "ivf":
         loaded.index = cfe.IndexEvidenceIVF.from_stock(loaded.index, labels)
     else:
-        stock, loaded.index = loaded.index, cfe.IndexEvidenceFlat(D)
+        stock, loaded.index = loaded.index, cfe.IndexEvidenceIDMap2(D)
         loaded.index.merge_from(stock)
         loaded.index.relabel(labels)
     assert texts_of(leaving_out(loaded, 1).similarity_search(NEW[0], 3)) == nearest(of_other_class(1), NEW[0], 3)
@@ -248,7 +248,7 @@ def test_merging_two_stores(kind: str) -> None:
     with pytest.raises(ValueError, match="ids must not be in the index yet"):
         store.merge_from(other)
     assert (store.index.ntotal, other.index.ntotal) == (len(TEXTS), len(NEW))
-    shifted = cfe.IndexEvidenceFlat(D)
+    shifted = cfe.IndexEvidenceIDMap2(D)
     shifted.merge_from(other.index, store.index.ntotal)
     other.index = shifted
     store.merge_from(other)

@@ -23,7 +23,7 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores import MetadataFilters, VectorStoreQuery
 from llama_index.vector_stores.faiss import FaissMapVectorStore, FaissVectorStore
 
-Index = cfe.IndexEvidenceFlat | cfe.IndexEvidenceIVF
+Index = cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF
 KINDS = ["flat", "ivf"]
 FILE = "default__vector_store.json"  # what LlamaIndex calls the file of the FAISS index
 LABELS = classify(TEXTS)
@@ -42,7 +42,7 @@ class TextEmbedding(BaseEmbedding):
 
 def empty(kind: str) -> Index:
     if kind == "flat":
-        return cfe.IndexEvidenceFlat(D)
+        return cfe.IndexEvidenceIDMap2(D)
     index = cfe.IndexEvidenceIVF(D, 3, 2)
     index.train(embed(TEXTS))
     index.nprobe = 6

@@ -74,6 +74,13 @@ def having(field: str, operator: str, value: Any) -> dict[str, Any]:
 ODD = having("meta.parity", "==", "odd")
 
 
+def nested(depth: int) -> dict[str, Any]:
+    filters = ODD
+    for _ in range(depth):
+        filters = {"operator": "NOT", "conditions": [filters]}
+    return filters
+
+
 # --- writing and reading ----------------------------------------------------------------------------------------------
 
 DOCUMENTS = [
@@ -155,7 +162,7 @@ def test_skipping_and_overwriting() -> None:
         (Document(id="b", embedding=[1.0]), "embedding of document 'b' must have 128 numbers, got 1"),
         (Document(id="b", meta={"tags": {1}}), "'b': 'tags' must be"),
         (Document(id="b", meta={"_haystack": {}}), "'_haystack', which is reserved"),
-        (Document(id="b", meta={"label": 3}), "labels must all be texts or all be integers"),
+        (Document(id="b", meta={"label": 3}), "labels must be texts, as the labels"),
     ],
 )
 def test_errors_name_values_that_cannot_be_stored_and_nothing_is_written(document: Document, message: str) -> None:
@@ -331,6 +338,8 @@ def test_filters_where_haystack_compares_dates() -> None:
         ({"operator": "AND", "conditions": []}, "conditions of AND must be"),
         ({"operator": "AND", "conditions": ["x"]}, "a filter must be a dictionary, got 'x'"),
         ("x", "a filter must be a dictionary, got 'x'"),
+        (nested(100), "filters must be nested 16 deep at most"),
+        (nested(100_000), "filters must be nested 16 deep at most"),
     ],
 )
 def test_filters_that_are_wrong(filters: Any, message: str) -> None:
@@ -346,6 +355,25 @@ def test_filters_that_are_wrong(filters: Any, message: str) -> None:
         with pytest.raises(FilterError, match=message):
             ask(filters)
     assert store.count_documents() == len(TEXTS) + 3
+
+
+def test_filters_nested_to_the_limit() -> None:
+    store = filled()
+    assert store.count_documents_by_filter(nested(16)) == store.count_documents_by_filter(ODD) > 0
+
+
+def test_an_empty_folder_is_a_store_to_be_made(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    for path in (tmp_path / "new", tmp_path / "missing"):
+        store = EvidenceDocumentStore(embedding_dim=3, path=str(path))
+        store.write_documents([Document(id="a", embedding=[1.0, 0.0, 0.0], meta={"label": True})])
+        store.save_to_disk()
+        found = EvidenceDocumentStore(embedding_dim=3, path=str(path)).filter_documents(having("meta.label", "==", True))
+        assert [document.meta for document in found] == [{"label": True}]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="is not the directory of a store"):
+        EvidenceDocumentStore(embedding_dim=3, path=str(tmp_path / "other"))
 
 
 # --- searching --------------------------------------------------------------------------------------------------------

@@ -350,6 +350,18 @@ def test_nested_filters_and_the_class() -> None:
     assert ids_of(store.get_nodes(filters=both)) == expected
 
 
+def test_nested_filters_have_a_limit() -> None:
+    store, filters = filled(), MetadataFilters(filters=[MetadataFilter(key="label", value="complaint")])
+    expected = ids_of(store.get_nodes(filters=filters))
+    for depth in range(1, 40):
+        filters = MetadataFilters(filters=[filters])
+        if depth <= 16:
+            assert ids_of(store.get_nodes(filters=filters)) == expected
+        else:
+            with pytest.raises(ValueError, match="filters must be nested 16 deep at most"):
+                store.get_nodes(filters=filters)
+
+
 def test_booleans_are_asked_for_by_numbers() -> None:
     store = EvidenceVectorStore(EvidenceStore(2))
     store.add([TextNode(id_=str(i), embedding=[1, 1], metadata={"paid": bool(i)}) for i in range(2)])
@@ -498,8 +510,8 @@ def test_a_classifier_may_return_integers_of_numpy() -> None:
 
 
 def test_arguments_of_a_wrong_kind() -> None:
-    with pytest.raises(TypeError, match=r"store must be a cfe_faiss\.EvidenceStore, got IndexEvidenceFlat"):
-        EvidenceVectorStore(cfe.IndexEvidenceFlat(D))
+    with pytest.raises(TypeError, match=r"store must be a cfe_faiss\.EvidenceStore, got IndexEvidenceIDMap2"):
+        EvidenceVectorStore(cfe.IndexEvidenceIDMap2(D))
     with pytest.raises(TypeError, match="vector_store must be an EvidenceVectorStore, got EvidenceStore"):
         EvidenceRetriever(EvidenceStore(D), predicted, TextEmbedding())
     with pytest.raises(ValueError, match="similarity_top_k"):

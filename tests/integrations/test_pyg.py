@@ -196,7 +196,7 @@ def test_a_threshold_leaves_few_features(patients, model, finder, node):
 def test_errors_of_explain_beside(patients, model, finder, node):
     with pytest.raises(TypeError, match="explainer must be an Explainer of PyG, got GNNExplainer"):
         explain_beside(GNNExplainer(), finder, patients, node)
-    with pytest.raises(TypeError, match="finder must be an EvidenceFinder, got IndexEvidenceFlat"):
+    with pytest.raises(TypeError, match="finder must be an EvidenceFinder, got IndexEvidenceIDMap2"):
         explain_beside(explainer(model), finder.index, patients, node)
     with pytest.raises(ValueError, match=r"node must lie in 0..568, got 569"):
         explain_beside(explainer(model), finder, patients, 569)

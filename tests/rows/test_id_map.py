@@ -12,7 +12,7 @@ from cfe_faiss.rows import id_map, snapshot
 def test_members_are_in_ascending_order_with_their_rows_and_labels() -> None:
     X, labels = clustered(200, 4, 3)
     ids = np.random.default_rng(1).choice(10**12, 200, replace=False)
-    index = cfe.IndexEvidenceFlat(4)
+    index = cfe.IndexEvidenceIDMap2(4)
     index.add_with_labels(X, labels, ids)
     known = index.members()
     order = np.argsort(ids)
@@ -41,7 +41,7 @@ def test_rows_by_id_sort_ids(ids: list[int]) -> None:
 
 
 def test_new_ids_go_on_where_the_index_ends() -> None:
-    index = cfe.IndexEvidenceFlat(2)
+    index = cfe.IndexEvidenceIDMap2(2)
     index.add_with_labels(np.eye(2), [0, 1])
 
     def new(ids: object, n: int) -> np.ndarray:

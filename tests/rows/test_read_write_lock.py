@@ -181,7 +181,7 @@ def test_an_error_inside_opens_the_lock_again() -> None:
 def test_searches_and_changes_side_by_side(kind: str) -> None:
     """Searches see one complete snapshot: every result is correct for some state of the index."""
     X, labels = clustered(600, 8, 3)
-    index: EvidenceIndex = cfe.IndexEvidenceFlat(8)
+    index: EvidenceIndex = cfe.IndexEvidenceIDMap2(8)
     if kind != "flat":
         index = cfe.index_factory(8, f"EvidenceIVF8x2,{kind}")
         index.train(X)
@@ -292,7 +292,7 @@ def test_a_thread_never_waits_for_itself() -> None:
 
 def test_arguments_whose_conversion_uses_the_index() -> None:
     X, labels = clustered(60, 4, 2)
-    index = cfe.IndexEvidenceFlat(4)
+    index = cfe.IndexEvidenceIDMap2(4)
     index.add_with_labels(X, labels)
 
     class Labels:

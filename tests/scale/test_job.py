@@ -155,7 +155,7 @@ def test_exact_and_directed_from_csr_and_parquet(tmp_path: Path) -> None:
     job.run(workers=1)
     X = cfe.ks_vectors(FEATURES, graph, 2)
     assert_array_equal(np.concatenate([*job.vectors()]), X)
-    flat = cfe.IndexEvidenceFlat(D)
+    flat = cfe.IndexEvidenceIDMap2(D)
     flat.add_with_labels(X, LABELS)
     for found, expected in zip(evidence_of(job), flat.search_stored(k=K), strict=True):
         assert_array_equal(found, expected)

@@ -227,7 +227,7 @@ def job(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared_
 @pytest.fixture(scope="module")
 def expected() -> tuple[Pairs, Pairs]:
     X = cfe.ks_vectors(FEATURES, EDGES)
-    index = cfe.IndexEvidenceFlat(D)
+    index = cfe.IndexEvidenceIDMap2(D)
     index.add(X)
     index.relabel(LABELS)
     return cfe.global_evidence(index, 40), in_order(next(cfe.evidence_pairs(index, 0.9)))

@@ -208,7 +208,7 @@ def test_arguments_are_checked(index: cfe.IndexEvidenceIVF, sharded: ShardedEvid
     with pytest.raises(TypeError, match="made by open"):
         ShardedEvidenceIndex(D, NLIST)
     with pytest.raises(TypeError, match="index must be an IndexEvidenceIVF"):
-        write_shards(cfe.IndexEvidenceFlat(D), tmp_path, 2)  # type: ignore[arg-type]
+        write_shards(cfe.IndexEvidenceIDMap2(D), tmp_path, 2)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="one partition, got 2"):
         write_shards(cfe.IndexEvidenceIVF(D, 4, 2), tmp_path, 2)
     with pytest.raises(ValueError, match=r"shards must be at most the \d+ lists that hold vectors, got 1000"):

@@ -86,7 +86,7 @@ def test_screening_loses_nothing_where_vectors_are_nearly_equal(element: str, no
     index = cfe.IndexEvidenceIVF(d, 10)
     index.train(X)
     index.add_with_labels(X, labels)
-    flat = cfe.IndexEvidenceFlat(d)
+    flat = cfe.IndexEvidenceIDMap2(d)
     flat.add_with_labels(X, labels)
     D, I = grouped(index, Queries.of_rows(index.storage(), index.members().rows), 7, 10)
     expected_D, expected_I = flat.search_stored(None, 7)
@@ -141,7 +141,7 @@ def test_only_allowed_rows_are_found() -> None:
     allowed = index.storage().ids() % 2 == 0
     queries = Queries.of_rows(index.storage(), index.members().rows)
     _, I = grouped(index, queries, 4, 5, allowed=allowed)
-    even = cfe.IndexEvidenceFlat(8)
+    even = cfe.IndexEvidenceIDMap2(8)
     even.add_with_labels(X[::2], labels[::2], np.arange(0, 500, 2))
     assert_array_equal(I, even.search_evidence(X, labels, 4)[1])
     assert (I % 2 == 0).all()
@@ -153,7 +153,7 @@ def test_other_codecs_are_exact_over_what_they_hold(element: str, codec: str) ->
     index = quick(cfe.index_factory(16, f"EvidenceIVF9,{codec}"))
     index.train(X)
     index.add_with_labels(X, labels)
-    flat = cfe.IndexEvidenceFlat(16)
+    flat = cfe.IndexEvidenceIDMap2(16)
     held = index.reconstruct_n(0, 1200)
     flat.add_with_labels(held, labels)
     D, I = index.search_stored(None, 6, exact=True)
@@ -217,7 +217,7 @@ def test_damaged_vectors_are_passed_over(element: str) -> None:
 def test_rows_that_hardly_differ_are_all_found(element: str, value: float) -> None:
     X, labels = np.zeros((40, 3), np.float32), np.arange(40) % 2
     X[:, 0], X[:, 1] = 1, np.where(labels, value, -value)
-    index, flat = cfe.IndexEvidenceIVF(3, 2), cfe.IndexEvidenceFlat(3)
+    index, flat = cfe.IndexEvidenceIVF(3, 2), cfe.IndexEvidenceIDMap2(3)
     index.train(X)
     for each in (index, flat):
         each.add_with_labels(X, labels)
@@ -230,7 +230,7 @@ def test_rows_that_hardly_differ_are_all_found(element: str, value: float) -> No
 def test_where_recall_takes_all_lists_every_pair_is_multiplied_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     X, labels = unit(rng.normal(size=(600, 200))), rng.integers(0, 3, 600)  # nothing is near anything
-    index, flat = cfe.IndexEvidenceIVF(200, 12), cfe.IndexEvidenceFlat(200)
+    index, flat = cfe.IndexEvidenceIVF(200, 12), cfe.IndexEvidenceIDMap2(200)
     index.train(X)
     for each in (index, flat):
         each.add_with_labels(X, labels)

@@ -13,7 +13,7 @@ from reference import LEAST_OF_EQUAL, PADDING, cosine, cosines, quick, unit
 import cfe_faiss as cfe
 from cfe_faiss import _native, mining
 
-KINDS = ["EvidenceFlat", "EvidenceIVF6,Flat", "EvidenceIVF6x2,Flat", "EvidenceIVF6,PQ1,RFlat"]
+KINDS = ["IDMap2,EvidenceFlat", "EvidenceIVF6,Flat", "EvidenceIVF6x2,Flat", "EvidenceIVF6,PQ1,RFlat"]
 CODECS = ["EvidenceIVF6,SQ8", "EvidenceIVF6x2,SQfp16"]
 seeds = st.integers(0, 2**32 - 1)
 
@@ -121,7 +121,7 @@ def test_stored_rows_and_pairs(kind: str, d: int, seed: int) -> None:
 def test_equal_rows_of_large_sets_are_pairs_of_a_join() -> None:
     X = near_rows(24, 0, number=700)
     labels = np.arange(len(X)) // 700
-    index = cfe.IndexEvidenceFlat(24)
+    index = cfe.IndexEvidenceIDMap2(24)
     index.add_with_labels(X, labels)
     pairs = next(cfe.evidence_pairs(index, 1.0))
     found = {*zip(pairs.source.tolist(), pairs.target.tolist(), strict=True)}
@@ -162,7 +162,7 @@ def test_scores_are_symmetric_and_those_of_equal_rows_are_1(d: int, seed: int) -
     assert np.abs(S).max() <= 1
 
 
-@pytest.mark.parametrize("kind", ["EvidenceFlat", "EvidenceIVF6,Flat"])
+@pytest.mark.parametrize("kind", ["IDMap2,EvidenceFlat", "EvidenceIVF6,Flat"])
 def test_squared_distances_of_equal_rows_are_0(kind: str) -> None:
     X = near_rows(40, 5) * 3
     index: Any = cfe.index_factory(40, kind, "l2")

@@ -11,24 +11,24 @@ import cfe_faiss as cfe
 from cfe_faiss.search import exact, join, tiles
 
 
-def flat(stored: Stored) -> cfe.IndexEvidenceFlat:
-    index = cfe.IndexEvidenceFlat(stored.X.shape[1])
+def flat(stored: Stored) -> cfe.IndexEvidenceIDMap2:
+    index = cfe.IndexEvidenceIDMap2(stored.X.shape[1])
     index.add_with_ids(stored.X, stored.ids)
     index.relabel(stored.labels, stored.ids)
     return index
 
 
-def labelled(X: NDArray[np.float32], labels: NDArray[np.int64]) -> cfe.IndexEvidenceFlat:
+def labelled(X: NDArray[np.float32], labels: NDArray[np.int64]) -> cfe.IndexEvidenceIDMap2:
     return flat(Stored(X, labels, np.arange(len(X)), X, labels, 1))
 
 
-def stored(index: cfe.IndexEvidenceFlat) -> NDArray[np.float32]:
+def stored(index: cfe.IndexEvidenceIDMap2) -> NDArray[np.float32]:
     """Return a view of the vectors in FAISS's storage, (n, d)."""
     numbers = faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d)
     return numbers.reshape(index.ntotal, index.d)
 
 
-def small_blocks(index: cfe.IndexEvidenceFlat, rows: int = 6) -> join.Blocks | None:
+def small_blocks(index: cfe.IndexEvidenceIDMap2, rows: int = 6) -> join.Blocks | None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(join, "_BLOCK", rows)
         return join.blocks_of(index.storage())

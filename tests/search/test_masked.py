@@ -18,7 +18,10 @@ from cfe_faiss.search import answer, exact, grouped, single
 from cfe_faiss.search.exact import pad_results
 from cfe_faiss.search.query import Effort, Plan, Queries, Query, Rules
 
-KINDS = ["EvidenceFlat", *(f"EvidenceIVF4{kind}" for kind in (",Flat", "x3,Flat", ",SQfp16", ",SQ8", ",PQ1,RFlat"))]
+KINDS = [
+    "IDMap2,EvidenceFlat",
+    *(f"EvidenceIVF4{kind}" for kind in (",Flat", "x3,Flat", ",SQfp16", ",SQ8", ",PQ1,RFlat")),
+]
 # By default, an index without lists, one with, and one with codes beside its vectors.
 SOME_KINDS = [
     kind if kind in (KINDS[0], KINDS[2], KINDS[-1]) else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS
@@ -243,7 +246,7 @@ def test_constraints_hold_with_and_without_rules(kind: str, data: st.DataObject)
 
 
 def test_rules_exclude_limited_use() -> None:
-    index = cfe.IndexEvidenceFlat(2)
+    index = cfe.IndexEvidenceIDMap2(2)
     index.add_with_labels(np.eye(2), [0, 1])
     query = Query(1, where=cfe.Constraints(replace=False), rules=Rules("own"))
     with pytest.raises(ValueError, match="must not limit how often evidence is used together with rules"):

@@ -22,9 +22,9 @@ from cfe_faiss.search.query import Effort, Query, Rules
 
 N, DIM, CLASSES = 1200, 6, 5
 IVF_KINDS = [f"EvidenceIVF16{kind}" for kind in (",Flat", "x2,Flat", ",SQfp16", ",SQ8", ",PQ2,RFlat")]
-KINDS = [(kind, "cosine") for kind in ("EvidenceFlat", *IVF_KINDS, "sharded")]
-KINDS += [("EvidenceFlat", "l2"), (IVF_KINDS[0], "ip"), (IVF_KINDS[0], "l2")]
-MORE = [("EvidenceFlat", "ip"), (IVF_KINDS[3], "ip"), (IVF_KINDS[3], "l2")]
+KINDS = [(kind, "cosine") for kind in ("IDMap2,EvidenceFlat", *IVF_KINDS, "sharded")]
+KINDS += [("IDMap2,EvidenceFlat", "l2"), (IVF_KINDS[0], "ip"), (IVF_KINDS[0], "l2")]
+MORE = [("IDMap2,EvidenceFlat", "ip"), (IVF_KINDS[3], "ip"), (IVF_KINDS[3], "l2")]
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in (*MORE, KINDS[3], KINDS[4])]
 X, LABELS = clustered(N, DIM, CLASSES)
 LABELS = np.where(np.arange(N) % 19 == 0, -1, LABELS)
@@ -329,7 +329,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"exclude": [1, 2]}, "exclude must hold one sequence for each of 2 queries, got 1 among them"),
     ({"exclude": 3}, "exclude must hold one sequence for each of 2 queries, got 3"),
     ({"exclude": [[1], [-7]]}, "exclude must lie in 0..2\\*\\*63-2, got -7"),
-    ({"exclude": [[1], [0.5]]}, "exclude must be integers, got dtype float64"),
+    ({"exclude": [[1], [0.5]]}, "exclude must be integers, got 0.5"),
     ({"exclude_labels": [[0], [77]]}, "exclude_labels must hold stored labels, got 77"),
     ({"exclude_labels": [[0]]}, "exclude_labels must hold one sequence for each of 2 queries, got 1"),
     ({"within": (0.9, 0.2)}, "within must be \\(low, high\\) with low <= high, got \\(0.9, 0.2\\)"),
@@ -342,7 +342,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("how", "message"), WRONG)
 def test_wrong_rules_are_named(how: dict[str, Any], message: str, tmp_path: Path) -> None:
-    index: Any = cfe.IndexEvidenceFlat(DIM)
+    index: Any = cfe.IndexEvidenceIDMap2(DIM)
     index.add_with_labels(X[:9], np.arange(9) % 2)
     labels: NDArray[Any] | None = how.get("labels_q", LABELS_Q[:2])
     options = {name: value for name, value in how.items() if name != "labels_q"}

@@ -109,7 +109,7 @@ def test_any_form_of_a_query_will_do(form: Callable[..., Any]) -> None:
         ({"labels_q": np.array([0, 1])}, ValueError, r"labels_q must have shape \(1,\)"),
         ({"labels_q": np.array(0)}, ValueError, r"labels_q must have shape \(1,\)"),
         ({"labels_q": np.array([0.0])}, TypeError, "labels_q must be integers"),
-        ({"labels_q": np.array(["2020"], "M8[ns]")}, TypeError, "labels_q must be integers or texts"),
+        ({"labels_q": np.array(["2020"], "M8[ns]")}, TypeError, "labels_q must be integers, texts"),
         ({"k": 0}, ValueError, "k must be at least 1"),
         ({"k": True}, TypeError, "k must be an integer"),
         ({"nprobe": 0}, ValueError, "nprobe must be at least 1"),

@@ -14,7 +14,13 @@ from reference import quick
 import cfe_faiss as cfe
 
 N, D, CLASSES = 60, 4, 3
-KINDS = ["EvidenceFlat", "EvidenceIVF4,Flat", "EvidenceIVF4,SQfp16", "EvidenceIVF4,SQ8", "EvidenceIVF4,PQ2,RFlat"]
+KINDS = [
+    "IDMap2,EvidenceFlat",
+    "EvidenceIVF4,Flat",
+    "EvidenceIVF4,SQfp16",
+    "EvidenceIVF4,SQ8",
+    "EvidenceIVF4,PQ2,RFlat",
+]
 HUGE = [math.inf, -math.inf, 1e300, -1e300, 3.4e38, -3.4e38, float(np.finfo(np.float32).max)]
 
 
@@ -173,7 +179,7 @@ def test_constraints_hold_at_every_threshold(case: Case, data: st.DataObject) ->
 
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
 def test_the_best_pairs_of_an_index_are_never_padding(metric: str) -> None:
-    case = made("EvidenceFlat", metric)
+    case = made("IDMap2,EvidenceFlat", metric)
     where = cfe.Constraints(min_hops=2)
     every = cfe.global_evidence(case.index, N * N, where=where, graph=case.edges)
     near = set(zip(*case.edges.tolist(), strict=True)) | set(zip(*case.edges[::-1].tolist(), strict=True))
@@ -184,7 +190,7 @@ def test_the_best_pairs_of_an_index_are_never_padding(metric: str) -> None:
 @pytest.mark.parametrize("metric", ["ip", "l2"])
 @pytest.mark.parametrize("threshold", [*HUGE, 0.5])
 def test_a_store_keeps_its_classes_at_every_threshold(metric: Any, threshold: float) -> None:
-    case = made("EvidenceFlat", metric)
+    case = made("IDMap2,EvidenceFlat", metric)
     store = cfe.EvidenceStore(D, metric=metric)
     known = np.flatnonzero(case.labels >= 0)
     store.add([str(row) for row in known], case.X[known], case.labels[known].tolist())
@@ -197,7 +203,7 @@ def test_a_store_keeps_its_classes_at_every_threshold(metric: Any, threshold: fl
 
 
 def test_nan_is_an_error_that_names_the_argument() -> None:
-    index = made("EvidenceFlat", "l2").index
+    index = made("IDMap2,EvidenceFlat", "l2").index
     x, nan = np.ones((1, D), np.float32), math.nan
     with pytest.raises(ValueError, match="threshold"):
         index.range_search_evidence(x, [0], nan)
@@ -211,7 +217,7 @@ def test_nan_is_an_error_that_names_the_argument() -> None:
 
 
 def test_limited_use_is_refused_in_a_range_search_with_and_without_rules() -> None:
-    case = made("EvidenceFlat", "cosine")
+    case = made("IDMap2,EvidenceFlat", "cosine")
     for how in ({}, {"neighbors": "any"}, {"exclude": [[1]]}):
         params = cfe.EvidenceParameters([0], where=cfe.Constraints(ratio=1), **how)
         with pytest.raises(ValueError, match="must not limit how often evidence is used in a range search"):

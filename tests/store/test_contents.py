@@ -88,9 +88,9 @@ def can_be_entered(store: cfe.EvidenceStore) -> bool:
 @pytest.mark.parametrize(
     ("kind", "error", "step"),
     [
-        ("EvidenceFlat", KeyboardInterrupt, 40),
-        pytest.param("EvidenceFlat", KeyboardInterrupt, 1, marks=pytest.mark.slow),
-        pytest.param("EvidenceFlat", MemoryError, 1, marks=pytest.mark.slow),
+        ("IDMap2,EvidenceFlat", KeyboardInterrupt, 40),
+        pytest.param("IDMap2,EvidenceFlat", KeyboardInterrupt, 1, marks=pytest.mark.slow),
+        pytest.param("IDMap2,EvidenceFlat", MemoryError, 1, marks=pytest.mark.slow),
         pytest.param("EvidenceIVF3x2,Flat", KeyboardInterrupt, 1, marks=pytest.mark.slow),
     ],
 )
@@ -121,7 +121,7 @@ def test_an_error_at_any_line_of_any_change(kind: str, name: str, error: type[Ba
 
 
 def test_a_change_that_fails_in_the_index_leaves_the_store_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = filled("EvidenceFlat")
+    store = filled("IDMap2,EvidenceFlat")
     before = contents(store)
 
     def fail(*_: Any, **__: Any) -> None:
@@ -140,7 +140,7 @@ def test_a_change_that_fails_in_the_index_leaves_the_store_as_it_was(monkeypatch
 
 
 def test_no_key_is_used_twice() -> None:
-    store = filled("EvidenceFlat")
+    store = filled("IDMap2,EvidenceFlat")
     for _ in range(3):
         store.delete(ROWS.ids[-5:])
         before = store.index.members().ids.max()

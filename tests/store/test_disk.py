@@ -138,7 +138,7 @@ def cut(pattern: str) -> Callable[[Path], None]:
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
-    "version": (edited(version=3), "has version 3, this cfe_faiss reads version 1 and 2"),
+    "version": (edited(version=4), "has version 4, this cfe_faiss reads version 1 and 2 and 3"),
     "format": (edited(format="x"), "format must be one of 'cfe_faiss.EvidenceStore', got 'x'"),
     "files": (edited(files={}), r"files\.index is missing"),
     "outside": (

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.audit.evidence import check_finder
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
 from cfe_faiss.audit.reporting.conditions import METRICS, Check, Condition, as_conditions, check_conditions, overall
 from cfe_faiss.audit.reporting.inputs import Settings, Subject, check_inputs
@@ -123,6 +124,7 @@ def report(  # noqa: PLR0913
     ...     [file.name for file in report(finder, f"{folder}/report.html", pairs=50).files]
     ['report.html', 'report.json', 'report.xml', 'report.csv']
     """
+    check_finder(finder)
     from cfe_faiss.audit.reporting.content import collect
     from cfe_faiss.audit.reporting.files import numbers, report_files, write_all
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.extras import extra
-from cfe_faiss.integrations.adapter import Row, rows_of
+from cfe_faiss.integrations.adapter import MOST_NESTED, Row, rows_of
 from cfe_faiss.store import Hits, Rows
 
 with extra("haystack"):
@@ -93,7 +93,7 @@ _PRESENT_OR_NOT = ("blob", "embedding", "sparse_embedding")
 _Predicate = Callable[[Any], bool]
 
 
-def condition(filters: dict[str, Any], label_key: str) -> dict[str, Any]:
+def condition(filters: dict[str, Any], label_key: str, depth: int = 0) -> dict[str, Any]:
     """Return filters as a filter for a store.
 
     Haystack itself compares the values, so dates, time zones and None keep their meaning.
@@ -104,13 +104,17 @@ def condition(filters: dict[str, Any], label_key: str) -> dict[str, Any]:
         A comparison or a logical operator.
     label_key
         Key of a document's predicted class in its meta.
+    depth
+        Number of filters around these, at most ``MOST_NESTED``.
 
     Raises
     ------
     FilterError
-        If the filters are malformed, or an operator does not take a value; also while the store compares, where an
-        operator does not take a stored value.
+        If the filters are malformed or nested too deep, or an operator does not take a value; also while the store
+        compares, where an operator does not take a stored value.
     """
+    if depth > MOST_NESTED:
+        raise FilterError(f"filters must be nested {MOST_NESTED} deep at most, got deeper ones")
     if not isinstance(filters, dict):
         raise FilterError(f"a filter must be a dictionary, got {filters!r}")
     if "field" in filters:
@@ -120,7 +124,7 @@ def condition(filters: dict[str, Any], label_key: str) -> dict[str, Any]:
         raise FilterError(f"unknown logical operator {name!r}; there are AND, OR and NOT")
     if not isinstance(parts, list) or not parts:
         raise FilterError(f"conditions of {name} must be a list of one filter or more, got {parts!r}")
-    inner = [condition(part, label_key) for part in parts]
+    inner = [condition(part, label_key, depth + 1) for part in parts]
     if name == "NOT":  # not all of them
         return {"$not": {"$and": inner}}
     return {f"${name.lower()}": inner}

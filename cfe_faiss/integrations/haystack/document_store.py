@@ -34,13 +34,13 @@ class EvidenceDocumentStore:
     embedding_dim
         Length of the embeddings.
     label_key
-        Key of a document's predicted class in its ``meta``, a text or an integer. A document without a class, or with
-        None, is found by similarity and is never evidence.
+        Key of a document's predicted class in its ``meta``, a text, an integer or a boolean. A document without a
+        class, or with None, is found by similarity and is never evidence.
     index
         Index of a new store, as :func:`cfe_faiss.index_factory` describes it; exact by default.
     path
         Directory for :meth:`save_to_disk`. If it holds a store, that store is loaded with its index, so that a pipeline
-        from YAML finds its documents.
+        from YAML finds its documents; if it is missing or empty, the store is new.
 
     Notes
     -----
@@ -80,7 +80,7 @@ class EvidenceDocumentStore:
         self.index = index
         self.path = None if path is None else str(path)
         self._writing = ReadWriteLock()
-        if self.path is None or not Path(self.path).exists():
+        if self.path is None or _is_free(Path(self.path)):
             self._store = EvidenceStore(self.embedding_dim, index)
             return
         self._store = checked_store(EvidenceStore.load(self.path))
@@ -320,6 +320,11 @@ class EvidenceDocumentStore:
     def _search_filter(self, filters: Filters) -> dict[str, Any] | None:
         """Return filters that also leave out documents without an embedding, if the store holds any."""
         return join_filters({"$not": _WITHOUT} if self._store.count(_WITHOUT) else None, self._where(filters))
+
+
+def _is_free(folder: Path) -> bool:
+    """Return whether a new store may be saved there: nothing is there, or an empty directory."""
+    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
 
 
 def _check_documents(documents: Any) -> list[Document]:

@@ -13,6 +13,7 @@ from cfe_faiss._native import ReadWriteLock
 from cfe_faiss.base.extras import extra
 from cfe_faiss.integrations.adapter import checked_store, diversify, in_thread, put, refuse, rows_of
 from cfe_faiss.store import EvidenceStore, Hits, Rows
+from cfe_faiss.store.filters import check_depth
 
 with extra("langchain"):
     from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
@@ -449,6 +450,8 @@ def _where(wanted: Filter, label_key: str, store: EvidenceStore) -> Any:
     """Return a filter for the store: with its name of the class, or, for a function, ids."""
     if callable(wanted):
         return [document.id for document in _documents_of(store.get(), label_key) if wanted(document)]
+    if isinstance(wanted, Mapping):
+        check_depth(wanted)
     return _rename_label(wanted, label_key)
 
 

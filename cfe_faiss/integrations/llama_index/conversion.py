@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cfe_faiss.base.extras import extra
-from cfe_faiss.integrations.adapter import Row
+from cfe_faiss.integrations.adapter import MOST_NESTED, Row
 
 with extra("llama-index"):
     from llama_index.core.constants import DATA_KEY, TYPE_KEY
@@ -62,7 +62,7 @@ def _take_text(fields: dict[str, Any]) -> str | None:
     return text
 
 
-def condition(filters: MetadataFilters, fields: Mapping[str, str]) -> dict[str, Any]:
+def condition(filters: MetadataFilters, fields: Mapping[str, str], depth: int = 0) -> dict[str, Any]:
     """Return filters, nested ones included, as a filter for a store.
 
     LlamaIndex itself compares the values, as in its ``SimpleVectorStore``. A missing value or None matches ``NE``,
@@ -74,6 +74,8 @@ def condition(filters: MetadataFilters, fields: Mapping[str, str]) -> dict[str, 
         An empty list of filters matches everything.
     fields
         The store's names of the keys that are not metadata there.
+    depth
+        Number of filters around these, at most ``MOST_NESTED``.
 
     Raises
     ------
@@ -81,10 +83,14 @@ def condition(filters: MetadataFilters, fields: Mapping[str, str]) -> dict[str, 
         If a value is of a type that an operator does not take; also while the store compares, where an operator
         does not take a value of the metadata.
     """
-    parts = [
-        condition(one, fields) if isinstance(one, MetadataFilters) else {fields.get(one.key, one.key): _predicate(one)}
-        for one in filters.filters
-    ]
+    if depth > MOST_NESTED:
+        raise ValueError(f"filters must be nested {MOST_NESTED} deep at most, got deeper ones")
+    parts: list[dict[str, Any]] = []
+    for one in filters.filters:
+        if isinstance(one, MetadataFilters):
+            parts.append(condition(one, fields, depth + 1))
+        else:
+            parts.append({fields.get(one.key, one.key): _predicate(one)})
     parts = [part for part in parts if part]
     if not parts:
         return {}

@@ -349,7 +349,7 @@ def test_other_attributes_may_be_cut_where_probabilities_are_known(tmp_path: Pat
 
 def test_rows_without_a_predicted_class_are_not_audited(tmp_path: Path) -> None:
     X, people, decisions = made_people()
-    index = cfe.IndexEvidenceFlat(4)
+    index = cfe.IndexEvidenceIDMap2(4)
     index.add_with_labels(X[20:], (decisions == "granted")[20:].astype(int), ids=np.arange(20, 400))
     index.add_with_ids(X[:20].astype(np.float32), np.arange(20))
     finder = cfe.EvidenceFinder.from_index(index, features=people, sensitive=["age"])

@@ -1,0 +1,480 @@
+"""Values of users, of any library, as labels, groups and ids.
+
+Labels and groups are of three kinds: numbers, texts and booleans. 1, "1" and True are three values. A missing value
+(None, NaN, NaT, the NA of pandas, a null of Arrow or polars) is an unknown label, and never a group or an id.
+"""
+
+from collections.abc import Iterable, KeysView, Mapping, ValuesView
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from cfe_faiss.base.arrays import Array, Int32s, Ints
+from cfe_faiss.base.checks import UNKNOWN, is_label, is_missing, to_host
+from cfe_faiss.base.derived import derived
+
+NOT_STORED = -2
+"""Code of a label that is not in a table."""
+MAX_CODES = np.iinfo(np.int32).max
+"""Labels below it may be their own codes."""
+_MAX_LABEL = np.iinfo(np.int64).max
+# In the running top k, 2**63 - 1 means "no id yet".
+_MAX_ID = _MAX_LABEL - 1
+_PLAIN = frozenset({bool, int, str, type(None)})
+_KINDS = {bool: "booleans", int: "integers", str: "texts"}
+_KINDS_IN_WORDS = "integers, texts or booleans"
+
+
+# --- plain values -----------------------------------------------------------------------------------------------------
+
+
+def as_values(name: str, values: Any, *, floats: bool = True) -> Array:
+    """Return values of a user as an array of integers (in int64), of booleans, or of objects.
+
+    Objects are integers, floats that are no whole numbers, texts, booleans, and None for a missing value.
+
+    Parameters
+    ----------
+    name
+        Name of the argument in errors.
+    values
+        A sequence, set or range, an array, a tensor, or a column of pandas, polars or Arrow.
+    floats
+        Whether to take floats; else only beside a missing value, where libraries make floats of integers. Whole numbers
+        become integers.
+
+    Raises
+    ------
+    TypeError
+        If a value is of another kind; the error names it and its position.
+    ValueError
+        If sequences within ``values`` have different lengths.
+    """
+    array = _as_array(name, to_host(values))
+    kind = array.dtype.kind
+    if not array.size and kind in "Of":
+        return array.astype(np.int64)
+    if kind in "bi" or (kind == "u" and array.max(initial=0) <= _MAX_LABEL):
+        return array if kind == "b" else array.astype(np.int64, copy=False)
+    if kind == "f" and not floats and not np.isnan(array).any():
+        raise TypeError(f"{name} must be integers, got dtype {array.dtype}")
+    are_whole = kind == "f" and bool((np.floor(array) == array).all())
+    if are_whole and float(abs(array).max()) < _MAX_LABEL:
+        return array.astype(np.int64)
+    if kind not in "ufOSTU":
+        raise TypeError(f"{name} must be {_KINDS_IN_WORDS}, got dtype {array.dtype}")
+    return _as_objects(_plain_items(name, array.reshape(-1).tolist())).reshape(array.shape)
+
+
+def _as_array(name: str, values: Any) -> Array:
+    """Return values as an array whose type NumPy has not changed: it makes texts of the numbers beside texts."""
+    if isinstance(values, AbstractSet | KeysView | ValuesView):
+        values = list(values)
+    if _has_nulls(values):  # as arrays, integers with nulls are floats
+        values = as_list(name, values)
+    if isinstance(values, list | tuple):
+        types = set(map(type, values))
+        row_types = [one for one in types if hasattr(one, "__len__") and not issubclass(one, str | bytes)]
+        is_nested = bool(row_types) and np.ndim(values[0]) > 0
+        if not is_nested and (len(types) > 1 or not _is_exact(types, values)):
+            return _as_objects(values)
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        kind = type(values).__name__
+        raise ValueError(f"{name} must be an array of values, got {kind}") from error
+    except TypeError as error:  # a tensor of a type that NumPy does not have
+        kind = type(values).__name__
+        raise TypeError(f"{name} must be {_KINDS_IN_WORDS}, got {kind}: {error}") from error
+
+
+def _has_nulls(values: Any) -> bool:
+    """Return whether a column of Arrow, polars or pandas has nulls beside its values."""
+    nulls = getattr(values, "null_count", 0)
+    dtype = getattr(values, "dtype", None)
+    if hasattr(values, "isna") and dtype is not None and not isinstance(dtype, np.dtype):
+        nulls = values.isna().any()
+    return bool(nulls() if callable(nulls) else nulls)
+
+
+def _is_exact(types: set[type], values: list[Any] | tuple[Any, ...]) -> bool:
+    """Return whether NumPy keeps the values of a sequence of one type."""
+    (kind,) = types or (int,)
+    if kind is int:
+        return not values or -_MAX_LABEL <= min(values) <= max(values) <= _MAX_LABEL
+    return kind in (bool, float) or issubclass(kind, np.number | np.bool_)
+
+
+def _as_objects(values: Iterable[Any]) -> Array:
+    return np.fromiter(values, object)
+
+
+def _plain_items(name: str, values: list[Any]) -> list[Any]:
+    if set(map(type, values)) <= _PLAIN:
+        return values
+    return [_plain_item(name, value, position) for position, value in enumerate(values)]
+
+
+def _plain_item(name: str, value: Any, position: int) -> Any:
+    if hasattr(value, "as_py"):  # a scalar of Arrow
+        value = value.as_py()
+    if isinstance(value, np.datetime64 | np.timedelta64) and not np.isnat(value):
+        _refuse_kind(name, value, position)
+    if getattr(value, "shape", None) == ():  # a scalar of NumPy, or a tensor
+        value = value.item()
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if hasattr(value, "__len__"):
+        _refuse_kind(name, value, position)
+    if is_missing(value):
+        return None
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if not hasattr(type(value), "__index__"):
+        _refuse_kind(name, value, position)
+    return value.__index__()
+
+
+def _refuse_kind(name: str, value: Any, position: int) -> NoReturn:
+    where = f"got {type(value).__name__}: {value!r:.80} at position {position}"
+    raise TypeError(f"{name} must be {_KINDS_IN_WORDS}, {where}")
+
+
+def as_list(name: str, values: Any) -> list[Any]:
+    """Return a sequence, array, tensor, or column of a table as a list of plain Python values."""
+    if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
+        raise TypeError(f"{name} must be a sequence, got {type(values).__name__}: {str(values)[:60]!r}")
+    values = to_host(values)
+    for method in ("tolist", "to_pylist", "to_list"):  # NumPy and pandas, Arrow, polars
+        if hasattr(values, method):
+            return list(getattr(values, method)())
+    return list(values)
+
+
+# --- labels and their codes -------------------------------------------------------------------------------------------
+
+
+def as_labels(name: str, values: Any, n: int, *, unknown: bool = False) -> Array:
+    """Return labels, (n,): int32 or int64 if all are integers, booleans, or objects.
+
+    Unknown labels are missing values and -1. They become -1 among integers, else None.
+
+    Raises
+    ------
+    TypeError
+        If a label is neither an integer, nor a text, nor a boolean.
+    ValueError
+        If the shape is not (n,); if a label is unknown without ``unknown``, negative, above 2**63 - 1, an empty text or
+        a text that ends in a zero. The error names it and its position.
+    """
+    array = as_values(name, values, floats=unknown)
+    if array.shape != (n,):
+        raise ValueError(f"{name} must have shape ({n},), one label per vector, got {array.shape}")
+    if array.dtype.kind == "O":
+        array = _check_objects(name, array.tolist(), unknown)
+    if array.dtype.kind != "i":
+        return array
+    lowest = UNKNOWN if unknown else 0
+    # A reduction takes 1 us, too long for one query.
+    ends = array.tolist() if n < 2 else [array.min(), array.max()]
+    if n and ends[0] < lowest:
+        where = f"got {ends[0]} at position {int(np.argmin(array))}"
+        raise ValueError(f"{name} must lie in {lowest}..2**63-1, {where}")
+    return array if n and ends[-1] >= MAX_CODES else array.astype(np.int32)
+
+
+def _check_objects(name: str, labels: list[Any], unknown: bool) -> Array:
+    types = set(map(type, labels))
+    if None in labels and not unknown:
+        position = labels.index(None)
+        raise ValueError(f"{name} must hold a label for each vector, got None at position {position}")
+    if types == {str} and "" not in labels and not any(text[-1] == "\0" for text in labels):
+        return _as_objects(labels)
+    for position, label in enumerate(labels):
+        where = f"got {label!r:.80} at position {position}"
+        if type(label) is float:
+            raise TypeError(f"{name} must be {_KINDS_IN_WORDS}, {where}")
+        if type(label) is int and not (UNKNOWN if unknown else 0) <= label <= _MAX_LABEL:
+            raise ValueError(f"{name} must lie in 0..2**63-1, {where}")
+        if type(label) is str and label[-1:] in ("", "\0"):  # NumPy's texts end before zeros
+            problem = "text that ends in a zero" if label else "empty text"
+            raise ValueError(f"{name} must hold no {problem}, {where}")
+    if types <= {int, type(None)}:
+        return np.array([UNKNOWN if label is None else label for label in labels], np.int64)
+    if types == {bool}:
+        return np.array(labels, np.bool_)
+    return _as_objects(None if label == UNKNOWN else label for label in labels)
+
+
+def _identity(label: Any) -> Any:
+    """Return a key that equals those of equal labels only: True equals 1."""
+    return (bool, label) if type(label) is bool else label
+
+
+def _identities(labels: Array) -> list[Any]:
+    listed: list[Any] = labels.tolist()
+    return list(map(_identity, listed)) if bool in set(map(type, listed)) else listed
+
+
+def order_key(label: Any) -> tuple[bool, bool, Any]:
+    """Return a key that puts labels in ascending order: booleans, numbers, texts."""
+    return isinstance(label, str), type(label) is not bool, label
+
+
+def order_of(labels: Array) -> Ints:
+    """Return the positions of known labels in the order of :func:`order_key`."""
+    if labels.dtype.kind != "O":
+        return np.argsort(labels, kind="stable")
+    keys = list(map(order_key, labels.tolist()))
+    return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
+
+
+def distinct(labels: Array) -> tuple[Ints, Ints]:
+    """Return the first position of each distinct known label in ascending order, and the number of each label, (n,)."""
+    if labels.dtype.kind != "O":
+        _, first, numbers = np.unique(labels, return_index=True, return_inverse=True)
+        return first, numbers.astype(np.int64)
+    keys = _identities(labels)
+    first_of = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
+    positions = np.fromiter(first_of.values(), np.int64, len(first_of))
+    positions = positions[order_of(labels[positions])]
+    number_of = {keys[position]: number for number, position in enumerate(positions.tolist())}
+    return positions, np.fromiter(map(number_of.__getitem__, keys), np.int64, len(keys))
+
+
+def joined(parts: list[Array]) -> Array:
+    """Return arrays of labels, one after the other; NumPy would make a 1 of True beside integers."""
+    same = len({part.dtype.kind for part in parts}) == 1
+    return np.concatenate(parts if same else [part.astype(object) for part in parts])
+
+
+@dataclass(frozen=True, eq=False)
+class LabelKeys:
+    """Distinct labels in ascending order, (c,) int64 or objects, and the code of each, (c,) int32."""
+
+    keys: Array
+    codes: Int32s
+
+    @classmethod
+    def of_codes(cls, codes: Int32s) -> "LabelKeys":
+        """Return the table in which labels are their own codes."""
+        return cls(codes.astype(np.int64), codes)
+
+    @classmethod
+    def of_names(cls, names: Array) -> "LabelKeys":
+        """Return the table in which the code of a label is its position in ``names``."""
+        order = order_of(names)
+        return cls(names[order], order.astype(np.int32))
+
+    @classmethod
+    def union(cls, tables: list["LabelKeys"]) -> "LabelKeys | None":
+        """Return the labels of all tables; ValueError if they disagree. None if there are no tables."""
+        if not tables:
+            return None
+        keys = joined([table.keys for table in tables])
+        codes = np.concatenate([table.codes for table in tables])
+        first, number = distinct(keys)
+        if (codes[first][number] != codes).any() or len(np.unique(codes)) != len(first):
+            raise ValueError("its labels have different codes")
+        return cls(keys[first], codes[first])
+
+    @property
+    def are_integers(self) -> bool:
+        """Whether all labels are integers."""
+        return self.keys.dtype.kind != "O"
+
+    @derived
+    def kinds(self) -> frozenset[type]:
+        """Types of the labels."""
+        keys = self.keys[:1] if self.are_integers else self.keys
+        return frozenset(map(type, keys.tolist()))
+
+    @derived
+    def _code_of(self) -> dict[Any, int]:
+        return dict(zip(_identities(self.keys), self.codes.tolist(), strict=True))
+
+    def code_of(self, label: Any) -> int | None:
+        """Return the code of one label, ``NOT_STORED`` without one; None if it is unknown or of another kind."""
+        if type(label) not in self.kinds or label == UNKNOWN:
+            return None
+        if not self.are_integers:
+            return self._code_of.get(_identity(label), NOT_STORED)
+        place = int(self.keys.searchsorted(label))
+        is_stored = place < len(self.keys) and self.keys[place] == label
+        return int(self.codes[place]) if is_stored else NOT_STORED
+
+    def find(self, name: str, labels: Array) -> Int32s:
+        """Return the codes of labels of :func:`as_labels`: -1 for unknown, ``NOT_STORED`` for one without a code.
+
+        Raises
+        ------
+        TypeError
+            If a label is of a kind that no label of the table has.
+        """
+        if labels.dtype.kind == "b":
+            first, numbers = distinct(labels)
+            return self.find(name, labels[first].astype(object))[numbers]
+        is_known = labels != (None if labels.dtype.kind == "O" else UNKNOWN)
+        codes = np.where(is_known, NOT_STORED, UNKNOWN).astype(np.int32)
+        if not len(self.keys) or not is_known.any():
+            return codes
+        self._check_kinds(name, labels, is_known)
+        if self.are_integers and labels.dtype.kind == "i":
+            places = np.minimum(np.searchsorted(self.keys, labels), len(self.keys) - 1)
+            is_stored = (self.keys[places] == labels) & is_known
+            codes[is_stored] = self.codes[places[is_stored]]
+            return codes
+        found = (self._code_of.get(key, NOT_STORED) for key in _identities(labels[is_known]))
+        codes[is_known] = np.fromiter(found, np.int32)
+        return codes
+
+    def _check_kinds(self, name: str, labels: Array, is_known: Array) -> None:
+        types = {int} if labels.dtype.kind == "i" else set(map(type, labels[is_known].tolist()))
+        if types <= self.kinds:
+            return
+        listed = labels.tolist()
+        is_wrong = [known and type(listed[at]) not in self.kinds for at, known in enumerate(is_known.tolist())]
+        position = is_wrong.index(True)
+        kinds = " or ".join(words for kind, words in _KINDS.items() if kind in self.kinds)
+        where = f"got {listed[position]!r:.80} at position {position}"
+        raise TypeError(f"{name} must be {kinds}, as the labels of the index are, {where}")
+
+    def with_labels(self, labels: Array) -> "LabelKeys":
+        """Return the table with further labels, which get the next codes."""
+        new = labels[distinct(labels)[0]]
+        if not len(new):
+            return self
+        first = int(self.codes.max(initial=UNKNOWN)) + 1
+        codes = np.arange(first, first + len(new))
+        if not is_label(first + len(new) - 1):
+            free = np.setdiff1d(np.arange(len(self.codes) + len(new)), self.codes)
+            codes = free[: len(new)]
+        new = new.astype(np.int64 if new.dtype.kind == "i" else object)
+        keys = joined([self.keys, new]) if len(self.keys) else new
+        order = order_of(keys)
+        return LabelKeys(keys[order], np.concatenate([self.codes, codes])[order].astype(np.int32))
+
+    def decode(self, codes: Int32s) -> Array:
+        """Return the labels of codes, (n,): int64 with -1 for unknown; booleans if all are; else objects with None."""
+        order = np.argsort(self.codes)
+        places = np.searchsorted(self.codes, codes, sorter=order)
+        is_unknown = codes == UNKNOWN
+        filler = np.array([UNKNOWN if self.are_integers else None], self.keys.dtype)
+        places[is_unknown] = len(self.keys)
+        labels: Array = np.concatenate([self.keys[order], filler])[places]
+        return labels.astype(np.bool_) if self.kinds == {bool} and not is_unknown.any() else labels
+
+
+# --- groups and ids ---------------------------------------------------------------------------------------------------
+
+
+def group_numbers(*columns: tuple[str, Any, int]) -> list[Ints]:
+    """Return groups as numbers from 0; equal groups of all columns (name, groups, length) have equal numbers.
+
+    Raises
+    ------
+    TypeError
+        If a group is missing, or neither a number, nor a text, nor a boolean; the error names it and its position.
+    ValueError
+        If a column has not the shape (length,).
+    """
+    arrays = []
+    for name, groups, n in columns:
+        array = as_values(name, groups)
+        if array.shape != (n,):
+            raise ValueError(f"{name} must have shape ({n},), one group for each row, got {array.shape}")
+        if array.dtype.kind == "O" and None in array.tolist():
+            where = f"got a missing group at position {array.tolist().index(None)}"
+            raise TypeError(f"{name} must hold a group for each row, {where}")
+        arrays.append(array)
+    numbers = distinct(joined(arrays))[1]
+    return np.split(numbers, np.cumsum([len(array) for array in arrays])[:-1])
+
+
+def as_ids(name: str, values: Any, n: int | None = None, *, lowest: int = 0) -> Ints:
+    """Return ids, shape (m,), int64; with ``n``, numbers of n nodes.
+
+    Raises
+    ------
+    TypeError
+        If the ids are not integers; the error names the first other one.
+    ValueError
+        If the array is not one-dimensional, or an id is below ``lowest`` (-1 is FAISS's padding) or above 2**63-2, or
+        n-1.
+    """
+    array = as_integers(name, values)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must have shape (n,), got {array.shape}")
+    least, most = array.min(initial=lowest), array.max(initial=lowest)
+    if least < lowest or most > (_MAX_ID if n is None else n - 1):
+        limit = "2**63-2" if n is None else n - 1
+        wrong = least if least < lowest else most
+        raise ValueError(f"{name} must lie in 0..{limit}, got {wrong}")
+    return np.ascontiguousarray(array, np.int64)
+
+
+def as_integers(name: str, values: Any) -> Array:
+    """Return integers of a user in int64, or as objects where it does not hold them; TypeError for other values."""
+    array = as_values(name, values, floats=False)
+    if array.dtype.kind == "b":
+        raise TypeError(f"{name} must be integers, got dtype bool")
+    if array.dtype.kind == "O":
+        for position, value in enumerate(array.reshape(-1).tolist()):
+            if type(value) is not int:
+                raise TypeError(f"{name} must be integers, got {value!r:.80} at position {position}")
+    return array
+
+
+def as_nodes(name: str, values: Any, n: int) -> Ints:
+    """Return distinct node numbers in 0..n-1, ascending, from numbers or a mask; all n for None.
+
+    Raises
+    ------
+    TypeError
+        If the values are neither integers nor booleans.
+    ValueError
+        If a mask has not shape (n,), or a number is not in 0..n-1.
+    """
+    if values is None:
+        return np.arange(n)
+    array = as_values(name, values, floats=False)
+    if array.dtype.kind != "b":
+        return np.unique(as_ids(name, array, n))
+    if array.shape != (n,):
+        raise ValueError(f"{name} must have shape ({n},) as a mask, got {array.shape}")
+    return np.flatnonzero(array)
+
+
+def as_lists(name: str, values: Any, n: int) -> tuple[Any, Ints]:
+    """Return the items of n sequences, or of the rows of an array (n, m), and the length of each, (n,).
+
+    Raises
+    ------
+    TypeError
+        If the values are not sequences.
+    ValueError
+        If there are not n of them.
+    """
+    expected = f"{name} must hold one sequence for each of {n} queries"
+    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
+        raise TypeError(f"{expected}, got {values!r}")
+    if len(values) != n:
+        raise ValueError(f"{expected}, got {len(values)}")
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        return values.reshape(-1), np.full(n, values.shape[1], np.int64)
+    for one in values:
+        if isinstance(one, str | bytes) or not hasattr(one, "__len__"):
+            raise TypeError(f"{expected}, got {one!r} among them")
+    lists = [as_list(name, one) for one in values]
+    return [item for one in lists for item in one], np.array(list(map(len, lists)), np.int64)
+
+
+def padded(values: Array, lengths: Ints) -> Ints:
+    """Return sequences that follow one another as the rows of an array, (n, m), padded with -1."""
+    rows = np.full((len(lengths), int(lengths.max(initial=0))), -1, np.int64)
+    rows[np.arange(rows.shape[1]) < lengths[:, None]] = values
+    return rows

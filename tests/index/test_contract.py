@@ -1,0 +1,325 @@
+"""Evidence indexes beside the stock indexes that they derive from: the same operations, the same answers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import faiss
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+import cfe_faiss as cfe
+
+D, NLIST = 8, 4
+RNG = np.random.default_rng(3)
+TRAINING = RNG.normal(size=(300, D)).astype(np.float32)
+METRICS = {"ip": faiss.METRIC_INNER_PRODUCT, "l2": faiss.METRIC_L2}
+KINDS = {
+    "flat": "EvidenceFlat",
+    "id map": "IDMap2,EvidenceFlat",
+    "ivf": "EvidenceIVF4,Flat",
+    "fp16": "EvidenceIVF4,SQfp16",
+    "sq8": "EvidenceIVF4,SQ8",
+}
+
+
+class Both:
+    """An evidence index and the stock index of its kind."""
+
+    def __init__(self, kind: str, metric: str) -> None:
+        self.kind, self.metric = kind, metric
+        self.ours: Any = cfe.index_factory(D, KINDS[kind], metric)
+        if kind == "flat":
+            self.stock: Any = faiss.IndexFlat(D, METRICS[metric])
+        elif kind == "id map":
+            self.stock = faiss.IndexIDMap2(faiss.IndexFlat(D, METRICS[metric]))
+        else:
+            self.ours.train(TRAINING)
+            self.stock = self.ours.to_stock()
+            self.ours.nprobe = self.stock.nprobe = NLIST
+        self.ids = np.empty(0, np.int64)
+        self.random = np.random.default_rng(0)
+
+    def rows(self, n: int) -> Any:
+        return self.random.normal(size=(n, D)).astype(np.float32)
+
+    # --- changes ---
+
+    def add(self, n: int) -> None:
+        x = self.rows(n)
+        first = int(self.ids.max(initial=-1)) + 1
+        self.ours.add_with_labels(x, self.random.integers(0, 3, n))
+        ids = np.arange(first, first + n)
+        if self.kind == "flat":
+            self.stock.add(x)
+        else:
+            self.stock.add_with_ids(x, ids)
+        self.ids = np.append(self.ids, ids)
+
+    def add_with_ids(self, n: int) -> None:
+        x = self.rows(n)
+        ids = np.setdiff1d(self.random.choice(10**6, n, replace=False), self.ids)[:n].astype(np.int64)
+        if self.kind == "flat":
+            for index in (self.ours, self.stock):
+                with pytest.raises(RuntimeError, match="add_with_ids"):
+                    index.add_with_ids(x[: len(ids)], ids)
+            return
+        for index in (self.ours, self.stock):
+            index.add_with_ids(x[: len(ids)], ids)
+        self.ids = np.append(self.ids, ids)
+
+    def remove(self, n: int) -> None:
+        some = self.random.choice(self.ids, min(n, len(self.ids)), replace=False)
+        some = np.append(some, 10**7)
+        low, high = np.sort(self.random.choice(np.append(self.ids, 5), 2))
+        selectors: list[Callable[[], Any]] = [
+            lambda: some,
+            lambda: faiss.IDSelectorBatch(some),
+            lambda: faiss.IDSelectorArray(some),
+            lambda: faiss.IDSelectorRange(int(low), int(high)),
+            lambda: faiss.IDSelectorAnd(faiss.IDSelectorRange(0, int(high)), faiss.IDSelectorBatch(some)),
+        ]
+        make = selectors[int(self.random.integers(len(selectors)))]
+        assert self.ours.remove_ids(make()) == self.stock.remove_ids(make())
+        left = self.ours.members().ids
+        if self.kind == "flat":
+            assert_array_equal(left, np.arange(self.stock.ntotal))
+        self.ids = left
+
+    def merge(self, n: int) -> None:
+        other = Both(self.kind, self.metric)
+        other.random = self.random
+        other.add(n)
+        offset = 0 if self.kind == "flat" else 2 * 10**6 + int(self.ids.max(initial=0))
+        self.ours.merge_from(other.ours, offset)
+        self.stock.merge_from(other.stock, offset)
+        assert other.ours.ntotal == other.stock.ntotal == 0
+        first = len(self.ids) if self.kind == "flat" else offset
+        self.ids = np.append(self.ids, np.arange(first, first + n))
+
+    def reset(self, n: int) -> None:
+        self.ours.reset()
+        self.stock.reset()
+        self.ids = self.ids[:0]
+
+    def permute(self, n: int) -> None:
+        assert hasattr(self.ours, "permute_entries") == hasattr(self.stock, "permute_entries") == (self.kind == "flat")
+        if self.kind == "flat":
+            order = self.random.permutation(len(self.ids))
+            self.ours.permute_entries(order)
+            self.stock.permute_entries(order)
+
+    def copy(self, n: int) -> None:
+        self.ours = cfe.clone_index(self.ours)
+        self.stock = faiss.clone_index(self.stock)
+
+    # --- comparisons ---
+
+    def compare(self) -> None:
+        ours, stock = self.ours, self.stock
+        assert (ours.ntotal, ours.d, ours.metric_type, ours.is_trained) == (
+            stock.ntotal,
+            stock.d,
+            stock.metric_type,
+            stock.is_trained,
+        )
+        xq = self.rows(6)
+        sel = faiss.IDSelectorBatch(self.ids[::2])
+        no_lists = self.kind in ("flat", "id map")
+        # For "ip" the lists are those of the vectors in the augmented space, which FAISS's own quantizer does not know.
+        nprobe = NLIST if self.metric == "ip" else 2
+        params = faiss.SearchParameters(sel=sel) if no_lists else faiss.SearchParametersIVF(sel=sel, nprobe=nprobe)
+        clone = faiss.clone_index(ours)
+        assert type(clone) in (type(stock), faiss.IndexFlat)
+        for options in ({}, {"params": params}):
+            expected = stock.search(xq, 4, **options)
+            for index in (ours, clone):
+                close(index.search(xq, 4, **options), expected)
+            threshold = float(np.median(expected[0][expected[1] >= 0])) if (expected[1] >= 0).any() else 1.0
+            same_ranges(ours.range_search(xq, threshold, **options), stock.range_search(xq, threshold, **options))
+        close(ours.search_and_reconstruct(xq, 3), stock.search_and_reconstruct(xq, 3))
+        assert_array_equal(ours.assign(xq, 2), stock.assign(xq, 2))
+        assert ours.sa_code_size() == stock.sa_code_size()
+        if self.kind != "id map":
+            codes = ours.sa_encode(xq)
+            assert_array_equal(codes, stock.sa_encode(xq))
+            assert_array_equal(ours.sa_decode(codes), stock.sa_decode(codes))
+        if no_lists:
+            for one in self.ids[:5].tolist():
+                assert_array_equal(ours.reconstruct(one), stock.reconstruct(one))
+            assert_array_equal(ours.reconstruct_batch(self.ids), stock.reconstruct_batch(self.ids))
+        elif len(self.ids):
+            stock.make_direct_map() if is_range(self.ids) else stock.set_direct_map_type(faiss.DirectMap.Hashtable)
+            assert_array_equal(ours.reconstruct(int(self.ids[0])), stock.reconstruct(int(self.ids[0])))
+            stock.set_direct_map_type(faiss.DirectMap.NoMap)
+        if is_range(self.ids) and len(self.ids):
+            assert_array_equal(ours.reconstruct_n(0, len(self.ids)), stock.reconstruct_n(0, len(self.ids)))
+        with pytest.raises((RuntimeError, ValueError)):
+            ours.reconstruct(10**8)
+
+
+def is_range(ids: Any) -> bool:
+    return np.array_equal(np.sort(ids), np.arange(len(ids)))
+
+
+def close(found: Any, expected: Any) -> None:
+    assert_array_equal(found[1], expected[1])
+    for one, two in zip(found, expected, strict=True):
+        assert_allclose(one, two, rtol=1e-5, atol=1e-5)
+
+
+def same_ranges(found: Any, expected: Any) -> None:
+    assert_array_equal(found[0], expected[0])
+    for start, stop in zip(found[0][:-1], found[0][1:], strict=True):
+        one, two = (np.argsort(part[2][start:stop], kind="stable") for part in (found, expected))
+        assert_array_equal(found[2][start:stop][one], expected[2][start:stop][two])
+        assert_allclose(found[1][start:stop][one], expected[1][start:stop][two], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("kind", KINDS)
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["add", "add", "add_with_ids", "remove", "remove", "merge", "permute", "copy", "reset"]),
+            st.integers(1, 25),
+        ),
+        min_size=1,
+        max_size=7,
+    )
+)
+def test_the_same_operations_give_the_same_answers(kind: str, metric: str, steps: list[tuple[str, int]]) -> None:
+    both = Both(kind, metric)
+    both.add(30)
+    both.compare()
+    for name, n in steps:
+        getattr(both, name)(n)
+        both.compare()
+
+
+# --- the exceptions, and what is refused ------------------------------------------------------------------------------
+
+
+def test_default_ids_follow_the_largest_but_positions_stay_positions() -> None:
+    for kind, expected in (("flat", 29), ("id map", 31), ("ivf", 31)):
+        both = Both(kind, "l2")
+        both.add(30)
+        both.ours.remove_ids([3, 29]) if kind == "flat" else both.ours.remove_ids([3, 7])
+        both.ours.add(both.rows(2))
+        assert both.ours.members().ids[-1] == expected
+
+
+def test_labels_move_along_with_positions() -> None:
+    index = cfe.IndexEvidenceFlat(5)
+    index.add_with_labels(np.eye(5), ["a", "b", "c", "d", "e"])
+    assert index.remove_ids([1, 3]) == 2
+    assert index.members().labels.tolist() == ["a", "c", "e"]
+    assert index.search(np.eye(5, dtype=np.float32)[4:], 1)[1].tolist() == [[2]]
+    assert index.search_evidence(np.eye(5)[2:3], ["c"], 2)[1].tolist() == [[0, 2]]
+    index.update_vectors([1], np.eye(5)[3:4], ["d"])
+    index.relabel(["x"], [0])
+    assert index.members().labels.tolist() == ["x", "d", "e"]
+    index.add_with_labels(np.eye(5)[:1], ["y"], ids=[3])
+    assert index.members().ids.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda index: index.add_with_labels(np.eye(5)[:2], [0, 1], ids=[7, 8]),
+        lambda index: index.add_with_labels(np.eye(5)[:2], [0, 1], ids=[6, 5]),
+        lambda index: index.add_with_labels(np.eye(5)[:1], [0], ids=[0]),
+        lambda index: index.add_sa_codes(index.sa_encode(np.eye(5, dtype=np.float32)), [9, 10, 11, 12, 13]),
+        lambda index: index.merge_from(index_with_ids()),
+        lambda index: index.merge_from(cfe.clone_index(index), 5),
+    ],
+)
+def test_other_ids_than_the_next_positions_name_the_class_that_takes_them(call: Any) -> None:
+    index = cfe.IndexEvidenceFlat(5)
+    index.add_with_labels(np.eye(5), [0, 1, 0, 1, 0])
+    with pytest.raises(ValueError, match="IndexEvidenceIDMap2"):
+        call(index)
+    assert index.members().ids.tolist() == [0, 1, 2, 3, 4]
+
+
+def index_with_ids() -> cfe.IndexEvidenceIDMap2:
+    index = cfe.IndexEvidenceIDMap2(5)
+    index.add_with_labels(np.eye(5), [0, 1, 0, 1, 0], ids=[9, 3, 4, 5, 6])
+    return index
+
+
+def test_from_stock_keeps_the_ids_of_an_id_map() -> None:
+    index = index_with_ids()
+    labels = index.members().labels
+    again = cfe.IndexEvidenceIDMap2.from_stock(index.to_stock(), labels, metric="cosine")
+    assert_array_equal(again.search_stored(k=2)[1], index.search_stored(k=2)[1])
+    with pytest.raises(TypeError, match=r"IndexEvidenceIDMap2\.from_stock"):
+        cfe.IndexEvidenceFlat.from_stock(index.to_stock(), labels)
+    flat = faiss.IndexFlatL2(5)
+    flat.add(np.eye(5, dtype=np.float32))
+    assert cfe.IndexEvidenceIDMap2.from_stock(flat, labels).members().ids.tolist() == [0, 1, 2, 3, 4]
+
+
+# --- product-quantizer codes are refined, as FAISS's own -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_plain_searches_of_codes_are_refined(metric: str) -> None:
+    x = np.random.default_rng(0).normal(size=(3000, 32)).astype(np.float32)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    x[1000:] *= 2
+    xq = x[:100]
+    stock = faiss.index_factory(32, "IVF16,PQ8,RFlat", METRICS[metric])
+    trained: Any = cfe.index_factory(32, "EvidenceIVF16,PQ8,RFlat", metric)
+    base = faiss.downcast_index(stock.base_index)
+    base.pq.cp.min_points_per_centroid = 1
+    for one in (trained, stock):
+        one.train(x)
+        one.add(x)
+        one.k_factor = 8
+    trained.nprobe = base.nprobe = 16
+    truth = faiss.knn(xq, x, 10, metric=METRICS[metric])[1]
+    missed = [np.setdiff1d(truth + 10**4 * np.arange(100)[:, None], I + 10**4 * np.arange(100)[:, None]).size / 1000
+              for I in (trained.search(xq, 10)[1], stock.search(xq, 10)[1])]  # fmt: skip
+    assert missed[0] <= missed[1] + 0.01
+    index = cfe.IndexEvidenceIVFPQ.from_stock(stock, np.arange(3000) % 3)
+    close(index.search(xq, 10), stock.search(xq, 10))
+    assert_array_equal(index.assign(xq, 3), stock.assign(xq, 3))
+    D, I, R = index.search_and_reconstruct(xq, 3)
+    assert_array_equal(R[0], x[I[0]])
+    assert_array_equal(index.search(xq, 10, D=(out := np.empty((100, 10), np.float32)))[0], out)
+    sel = faiss.IDSelectorRange(500, 900)
+    params = faiss.IndexRefineSearchParameters(
+        k_factor=12, base_index_params=faiss.SearchParametersIVF(nprobe=3, sel=sel)
+    )
+    close(index.search(xq, 4, params=params), stock.search(xq, 4, params=params))
+    threshold = float(np.median(D))
+    lims, D_range, I_range = index.range_search(xq, threshold)
+    exact = faiss.IndexFlat(32, METRICS[metric])
+    exact.add(x)
+    expected = exact.range_search(xq, threshold)
+    assert len(I_range) > 0.97 * len(expected[2])
+    assert (D_range < threshold).all() if metric == "l2" else (D_range > threshold).all()
+    assert lims[-1] == len(I_range)
+
+
+@pytest.mark.parametrize("kind", [*KINDS.values(), "EvidenceIVF4,PQ4,RFlat"])
+@pytest.mark.parametrize("metric", [*METRICS, "cosine"])
+def test_range_search_is_strict_and_evidence_ranges_are_inclusive(kind: str, metric: str) -> None:
+    index: Any = cfe.index_factory(D, kind, metric)
+    if not index.is_trained:
+        index.train(TRAINING)
+    index.add_with_labels(TRAINING, np.arange(300) % 3)
+    exact = {"exact": True} if index.has_lists else {}
+    D_best = index.search_evidence(TRAINING[:1], [0], 9, **exact)[0]
+    threshold = float(D_best[0, 5])
+    inclusive = index.range_search_evidence(TRAINING[:1], [0], threshold)
+    strict = index.range_search(TRAINING[:1], threshold, params=cfe.EvidenceParameters(labels=0))
+    view = index.excluding(0).range_search(TRAINING[:1], threshold)
+    assert threshold in inclusive[1]
+    assert_array_equal(strict[1], inclusive[1][inclusive[1] != threshold])
+    assert_array_equal(view[2], strict[2])
+    worst = 1e300 if metric == "l2" else -1e300
+    assert len(index.range_search(TRAINING[:1], worst, params=cfe.EvidenceParameters(labels=0))[2]) == 200

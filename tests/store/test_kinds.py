@@ -1,0 +1,161 @@
+"""Classes of a store are texts, integers or booleans, from every library, and stay what they are; filters have limits."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cfe_faiss as cfe
+
+X = np.eye(6, 4, dtype=np.float32) + 0.5
+IDS = list("abcdef")
+labels_of_a_kind = st.one_of(
+    *(
+        st.lists(kind | st.none(), min_size=6, max_size=6)
+        for kind in (
+            st.booleans(),
+            st.integers(0, 2**40),
+            st.text(max_size=3),
+            st.booleans() | st.integers(0, 1) | st.just("1"),
+        )
+    )
+)
+
+
+def store_of(labels: Any) -> Any:
+    store = cfe.EvidenceStore(4)
+    store.add(IDS, X, labels)
+    return store
+
+
+def typed(labels: list[Any]) -> list[tuple[type, Any]]:
+    return [(type(one), one) for one in labels]
+
+
+@given(labels_of_a_kind)
+def test_classes_come_back_as_they_were(tmp_path_factory: Any, labels: list[Any]) -> None:
+    store = store_of(labels)
+    path = tmp_path_factory.mktemp("store")
+    store.save(path)
+    for one in (store, cfe.EvidenceStore.load(path), cfe.EvidenceStore.load(path, mmap=True)):
+        assert typed(one.get().labels) == typed(labels)
+        assert typed(list(one.class_names)) == list(dict.fromkeys(key for key in typed(labels) if key[1] is not None))
+        for name in one.class_names:
+            own = [i for i, label in zip(IDS, labels, strict=True) if type(label) is type(name) and label == name]
+            assert one.get(where={"$label": name}).ids == own
+            assert one.count({"$label": {"$in": [name]}}) == len(own)
+            assert one.count({"$label": {"$ne": name}}) == 6 - len(own)
+            found = one.evidence(X[0], 6, label=name)
+            assert not set(found.ids) & set(own)
+            assert typed(found.labels) == [typed(labels)[IDS.index(i)] for i in found.ids]
+    column = store.to_arrow()["label"].to_pylist()
+    if len({type(label) for label in labels} - {type(None)}) < 2:
+        assert typed(column) == typed(labels)
+        assert typed(cfe.EvidenceStore.from_arrow(store.to_arrow()).get().labels) == typed(labels)
+
+
+def test_classes_of_every_library() -> None:
+    for known in ([True, None, False, True, None, True], [3, None, 0, 3, None, 1], ["x", None, "y", "x", None, "x"]):
+        kind = {bool: "boolean", int: "Int64", str: "string"}[type(known[0])]
+        for form in (
+            pd.Series(known, dtype=kind),
+            pd.Series(known, dtype=object),
+            pd.Categorical(known),
+            pa.array(known),
+            pa.chunked_array([known[:2], known[2:]]),
+            pl.Series(known),
+        ):
+            assert typed(store_of(form).get().labels) == typed(known)
+    assert store_of(pd.Series([1.0, np.nan, 2, 2, 2, -1])).get().labels == [1, None, 2, 2, 2, None]
+    assert store_of(torch.tensor([True] * 6)).get().labels == [True] * 6
+
+
+def test_a_kind_that_the_store_does_not_have_is_refused() -> None:
+    store = store_of([True, False] * 3)
+    for wrong in (1, "True"):
+        with pytest.raises(TypeError, match=f"labels must be booleans.* got {wrong!r}"):
+            store.relabel({"a": wrong})
+        with pytest.raises(ValueError, match=f"label must be a known class .* got {wrong!r}"):
+            store.evidence("a", label=wrong)
+    assert store.class_names == (True, False)
+
+
+def test_earlier_versions_refuse_stores_with_booleans(tmp_path: Path) -> None:
+    for name, labels, version in (("texts", ["x"] * 6, 1), ("booleans", [True] * 6, 3), ("mixed", [1, "1"] * 3, 3)):
+        store_of(labels).save(tmp_path / name)
+        assert json.loads((tmp_path / name / "manifest.json").read_text())["version"] == version
+
+
+def test_an_empty_store_is_true() -> None:
+    store = cfe.EvidenceStore(4)
+    assert store
+    assert len(store) == 0
+
+
+@pytest.mark.parametrize(
+    "form", [tuple, set, np.array, pd.Series, pd.Index, pl.Series, pa.array, lambda x: dict.fromkeys(x).keys()]
+)
+def test_ids_of_every_library(form: Any) -> None:
+    store = store_of(["x", "y"] * 3)
+    ids = form(["b", "d"])
+    assert sorted(store.get(ids).ids) == ["b", "d"]
+    assert [hits.ids for hits in store.evidence(ids, 1)] == [store.evidence(i, 1).ids for i in store.get(ids).ids]
+    assert sorted(store.search(X[0], 6, ids).ids) == ["b", "d"]
+    assert store.count({"$id": ids}) == store.count({"$id": {"$in": ids}}) == 2
+    assert set(store.evidence("a", 6, exclude=ids).ids) == {"f"}
+    assert store.delete(ids) == 2
+
+
+# --- filters ----------------------------------------------------------------------------------------------------------
+
+
+def nested(depth: int, operator: str) -> dict[str, Any]:
+    where: dict[str, Any] = {"lang": "de"}
+    for _ in range(depth):
+        where = {operator: where if operator == "$not" else [where]}
+    return where
+
+
+@pytest.mark.parametrize("operator", ["$not", "$and", "$or"])
+def test_nested_filters_have_a_limit(operator: str) -> None:
+    store = store_of(["x"] * 6)
+    assert store.count(nested(20, operator)) == 0
+    for depth in (100, 5_000, 100_000):
+        for call in (store.count, store.delete, store.get, lambda where: store.search(X[0], where=where)):
+            with pytest.raises(ValueError, match="where must be nested 64 deep at most"):
+                call(where=nested(depth, operator))  # type: ignore[operator]
+    values: Any = []
+    for _ in range(100_000):
+        values = [values]
+    with pytest.raises(ValueError, match="deep at most"):
+        store.count({"lang": {"$eq": values}})
+
+
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [
+        (np.ones(5, bool), ValueError),
+        (np.ones((6, 1), bool), ValueError),
+        ([True] * 7, ValueError),
+        (pd.Series([True] * 5), ValueError),
+        (torch.ones(5, dtype=torch.bool), ValueError),
+        (np.ones(6, np.uint8), TypeError),
+        ([True, None, True, True, True, True], TypeError),
+        (pd.array([True, pd.NA, True, True, True, True], dtype="boolean"), TypeError),
+        (pa.array([True, None] * 3), TypeError),
+        (pl.Series([True, None] * 3), TypeError),
+        (np.ones(6), TypeError),
+    ],
+)
+def test_masks_of_a_wrong_kind_or_length_are_named(where: Any, error: type[Exception]) -> None:
+    store = store_of(["x"] * 6)
+    with pytest.raises(error, match="where must"):
+        store.count(where)
