@@ -24,7 +24,8 @@ def labelled(X: NDArray[np.float32], labels: NDArray[np.int64]) -> cfe.IndexEvid
 
 def stored(index: cfe.IndexEvidenceIDMap2) -> NDArray[np.float32]:
     """Return a view of the vectors in FAISS's storage, (n, d)."""
-    numbers = faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d)
+    vectors = faiss.downcast_index(index.index)
+    numbers = faiss.rev_swig_ptr(vectors.get_xb(), index.ntotal * index.d)
     return numbers.reshape(index.ntotal, index.d)
 
 
