@@ -325,28 +325,31 @@ class PqCodes:
     def __init__(self, codewords: NDArray[np.float32], centroids: NDArray[np.float32]) -> None: ...
 
 class Filter:
-    """Rules for the rows that each query may find, tested for candidates only.
+    """Predicate of a search: the rows that each query may find.
 
     Parameters
     ----------
-    neighbors
+    policy
         0: rows of known labels other than the query's; 1: of its own label; 2: all, also of unknown label.
-    labels, ids
+    excluded_labels, excluded_ids
         Excluded labels and ids of each query, (nq, any) both, -1 for none.
     low, high
         Smallest and largest score of a result.
+    allowed
+        Rows of the index that may be found, (n,) bool; None for all. Not in tiles.
     values, limits, most_changed
-        Numbers of each query, (nq, c) float64, compared with those of rows: the first columns must be apart within
-        ``limits``, (.., 2), and at most ``most_changed`` of the others may differ.
+        Numbers of each query, (nq, c) float64, compared with those of rows: the first columns must differ within
+        ``limits``, (.., 2) float64, and at most ``most_changed`` of the others may differ. For tiles only.
     """
 
     def __init__(
         self,
-        neighbors: int,
-        labels: NDArray[np.int32],
-        ids: NDArray[np.int64],
+        policy: int,
+        excluded_labels: NDArray[np.int32],
+        excluded_ids: NDArray[np.int64],
         low: float,
         high: float,
+        allowed: NDArray[np.bool_] | None = None,
         values: NDArray[np.float64] | None = None,
         limits: NDArray[np.float64] | None = None,
         most_changed: int = 0,
@@ -370,16 +373,15 @@ class ListScan:
         X: NDArray[np.float32],
         labels: NDArray[np.int32],
         lists: NDArray[np.int64],
-        allowed: NDArray[np.bool_],
         margin: float,
         D: NDArray[np.float32],
         I: NDArray[np.int64],
-        filter: Filter | None = None,
+        rules: Filter | None = None,
     ) -> None:
         """Write the best of the eligible rows of the lists ``lists[q]``, -1 for none, for each query q.
 
-        A row that is reached through several lists is found once. ``allowed`` is empty, or says of each row whether it
-        may be evidence. ``margin`` bounds the error of a float32 product of a row and a query.
+        A row that is reached through several lists is found once. ``margin`` bounds the error of a float32 product of
+        a row and a query.
         """
 
     def scan_codes(
@@ -388,11 +390,10 @@ class ListScan:
         X: NDArray[np.float32],
         labels: NDArray[np.int32],
         lists: NDArray[np.int64],
-        allowed: NDArray[np.bool_],
         kept: int,
         D: NDArray[np.float32],
         I: NDArray[np.int64],
-        filter: Filter | None = None,
+        rules: Filter | None = None,
     ) -> None:
         """Write the best of those ``kept`` rows that are best by their codes; of equal codes smaller ids are kept."""
 
@@ -404,14 +405,17 @@ class ListScan:
         means: NDArray[np.float32],
         class_means: NDArray[np.float32],
         center: NDArray[np.float32],
+        policy: int,
         threads: int,
     ) -> None:
-        """Write the mean of each list, and of each (list, class) centroid that of the other classes.
+        """Write the mean of each list, and that of each (list, class) centroid.
 
-        Rows with a known label count. Entry e has the class ``entry_labels[e]``; list j has
-        ``entries[entry_starts[j]:entry_starts[j + 1]]``, each of another class. Means, (lists, length) and
-        (entries, length), are zeros before; see :attr:`cfe_faiss.rows.snapshot.Snapshot.ranking_length`. ``center``,
-        (d,), is subtracted from rows; (0,) for cosine, whose means are normalised.
+        The latter is of the rows that queries of the class may find by the policy of :class:`Filter`: of the other
+        classes, or of the class. Rows with a known label count; with policy 2, all rows. Entry e has the class
+        ``entry_labels[e]``; list j has ``entries[entry_starts[j]:entry_starts[j + 1]]``, each of another class. Means,
+        (lists, length) and (entries, length), are zeros before; see
+        :attr:`cfe_faiss.rows.snapshot.Snapshot.ranking_length`. ``center``, (d,), is subtracted from rows; (0,) for
+        cosine, whose means are normalised.
         """
 
 # --- exact search ---
@@ -427,8 +431,8 @@ def scan_tile(
     D: NDArray[np.float32],
     I: NDArray[np.int64],
     margin: float,
-    filter: Filter | None = None,
-    filter_y: Filter | None = None,
+    rules: Filter | None = None,
+    rules_y: Filter | None = None,
 ) -> None:
     """Add the eligible rows of Y to the results of the rows of X. S, (nq, n), holds their scores to within ``margin``.
 
@@ -449,8 +453,8 @@ def scan_tile_both(
     D_y: NDArray[np.float32],
     I_y: NDArray[np.int64],
     margin: float,
-    filter_x: Filter | None = None,
-    filter_y: Filter | None = None,
+    rules_x: Filter | None = None,
+    rules_y: Filter | None = None,
 ) -> None:
     """Add the rows of Y to the results of X and the rows of X to the results of Y."""
 
@@ -468,8 +472,8 @@ def collect_tile(
     columns: NDArray[np.int32],
     scores: NDArray[np.float32],
     ids_y: NDArray[np.int64] | None = None,
-    filter: Filter | None = None,
-    filter_y: Filter | None = None,
+    rules: Filter | None = None,
+    rules_y: Filter | None = None,
 ) -> tuple[int, int]:
     """Write out every eligible pair of a tile with a score >= ``threshold``, from row ``first`` on.
 
@@ -636,15 +640,11 @@ class Searcher:
         labels: NDArray[np.int32],
         nprobe: int,
         complete: bool,
-        allowed: NDArray[np.bool_],
         D: NDArray[np.float32],
         I: NDArray[np.int64],
-        filter: Filter | None = None,
+        rules: Filter | None = None,
     ) -> None:
-        """Write D and I, (nq, k), of unit queries; a query with an unknown label finds nothing.
-
-        ``allowed`` is empty or says of each row whether it may be found, (n,).
-        """
+        """Write D and I, (nq, k), of unit queries; one with an unknown label finds nothing, unless it may find any."""
 
     def search_groups(
         self,
@@ -658,7 +658,7 @@ class Searcher:
         nprobe: int,
         D: NDArray[np.float32],
         I: NDArray[np.int64],
-        filter: Filter | None = None,
+        rules: Filter | None = None,
         *,
         threads: int = 1,
         progress: Callable[[int], object] | None = None,
@@ -704,7 +704,14 @@ class SingleSearch:
 
     def __init__(self, lock: ReadWriteLock, searcher: Searcher) -> None: ...
     def search(
-        self, xq: object, labels_q: object, k: object, nprobe: object, complete: bool, ntotal: int
+        self,
+        xq: object,
+        labels_q: object,
+        k: object,
+        nprobe: object,
+        complete: bool,
+        ntotal: int,
+        rules: Filter | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
         """Return D and I, (1, k), of a query of any length, or None: nothing is refused here.
 
@@ -723,7 +730,7 @@ def has_bytes() -> bool:
 class Blocks:
     """The rows of lists in blocks of 16, dimension-major; valid while the rows are.
 
-    A row of unknown label is left out, and so is one that is not finite, as a damaged file may hold.
+    A row that is not finite, as a damaged file may hold, is left out.
 
     Parameters
     ----------
@@ -796,7 +803,7 @@ class Blocks:
         order: NDArray[np.int64],
         D: NDArray[np.float32],
         I: NDArray[np.int64],
-        filter: Filter | None = None,
+        rules: Filter | None = None,
         *,
         deduplicate: bool = False,
         resume: bool = False,

@@ -14,10 +14,10 @@ from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.base.derived import derived
 from cfe_faiss.base.text import format_similarity
 from cfe_faiss.index.protocol import EvidenceIndex, check_index
-from cfe_faiss.rows.metric import flipped
+from cfe_faiss.rows.metric import flipped, score_at
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.search import constrained, greedy
 from cfe_faiss.search import exact as engine
+from cfe_faiss.search import greedy, tiles
 from cfe_faiss.search.conditions import Conditions
 from cfe_faiss.search.exact import NOTHING, Found, Scan, Threshold
 from cfe_faiss.search.join import BYTES_PER_ROW, Blocks, blocks_of
@@ -210,7 +210,7 @@ class _Compared:
         """Estimated number of multiplications to compare all pairs."""
         if self.conditions is None:
             return len(self.snapshot.by_label) ** 2 / 2 * self.snapshot.d
-        return constrained.estimate_pairs_work(self.snapshot, self.conditions)
+        return tiles.estimate_pairs_work(self.snapshot, self.conditions)
 
     @derived
     def blocks(self) -> Blocks | None:
@@ -233,7 +233,7 @@ class _Compared:
         """Return scans that compare all pairs."""
         if self.conditions is None:
             return engine.all_pairs(self.snapshot)
-        return constrained.pair_scans(self.snapshot, self.conditions, free)
+        return engine.scans_of_pairs(tiles.pairs_by_conditions(self.snapshot, self.conditions, free))
 
     def scans_above(self, threshold: float, free: Bools | None = None) -> list[Scan]:
         """Return scans of all pairs at or above a threshold, using the join if it is estimated to be faster."""
@@ -326,13 +326,11 @@ def evidence_pairs(
     check_index(index)
     limit = 1 if index.metric == "cosine" else math.inf
     threshold, block = as_number("threshold", threshold, -limit, limit), as_count("block", block)
-    if index.metric == "l2":
-        threshold = -threshold
     _check_where(where, attributes, graph)
     with index.holding() as snapshot:
         query = Query(where=where, attributes=attributes, graph=graph)
         compared = _Compared(snapshot, query.bind(snapshot).conditions)
-    return _stream(index, compared, float(np.float32(threshold)), block)
+    return _stream(index, compared, score_at(threshold, index.metric), block)
 
 
 def _stream(index: EvidenceIndex, compared: _Compared, threshold: float, block: int) -> Iterator[Pairs]:
@@ -348,7 +346,7 @@ def _stream(index: EvidenceIndex, compared: _Compared, threshold: float, block: 
         with index.holding() as snapshot:
             _check_unchanged(snapshot, compared)
             pairs, pending = engine.run_until_full(pending, block, compared.work)
-        for part in engine.slices(len(pairs[2]), block):
+        for part in tiles.slices(len(pairs[2]), block):
             yield _as_pairs((pairs[0][part], pairs[1][part], pairs[2][part]), index, compared.missing)
 
 

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss._native import FaissLists, ListScan, Rows, Table
+from cfe_faiss._native import FaissLists, Filter, ListScan, Rows, Table
 from cfe_faiss.rows.codecs import FLAT, NO_LEVELS
+from cfe_faiss.search.query import Rules
 
 NO_REFERENCES = np.empty(0, np.int32), np.zeros(1, np.int64)
 
@@ -72,3 +73,8 @@ class StoredRows:
     ) -> ListScan:
         """Return what scans the lists; neither may be used longer than these rows live."""
         return ListScan(self.rows, references, reference_starts)
+
+
+def filter_of(nq: int, allowed: NDArray[np.bool_]) -> Filter | None:
+    """Return the filter of queries for the allowed rows, (n,); None for all if (0,)."""
+    return Rules().native(nq, slice(None), allowed) if len(allowed) else None

@@ -13,7 +13,7 @@ from reference import Stored, clustered, evidence, similarities, stored_vectors,
 import cfe_faiss as cfe
 from cfe_faiss import pairs as module
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.search import exact, join
+from cfe_faiss.search import exact, join, tiles
 
 
 def both_indexes(stored: Stored) -> list[cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF]:
@@ -106,8 +106,8 @@ def test_pairs_above_a_threshold_come_while_others_are_still_to_be_found(monkeyp
     X, labels = clustered(2000, 10, 4)
     index = cfe.IndexEvidenceIDMap2(10)
     index.add_with_labels(X, labels)
-    monkeypatch.setattr(exact, "CHUNK", 64)
-    monkeypatch.setattr(exact, "TILE", 64 * 64)
+    monkeypatch.setattr(tiles, "CHUNK", 64)
+    monkeypatch.setattr(tiles, "TILE", 64 * 64)
     pending = []
     run_until_full = exact.run_until_full
     monkeypatch.setattr(exact, "run_until_full", lambda *args: pending.append(len(args[0])) or run_until_full(*args))
@@ -155,8 +155,8 @@ def test_per_node_is_algorithm_3(stored: Stored) -> None:
 
 
 def test_many_chunks_and_a_small_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "CHUNK", 64)
-    monkeypatch.setattr(exact, "TILE", 64 * 64)
+    monkeypatch.setattr(tiles, "CHUNK", 64)
+    monkeypatch.setattr(tiles, "TILE", 64 * 64)
     monkeypatch.setattr(exact, "_BUFFER", 100)
     X, labels = clustered(300, 10, 4)
     stored = Stored(

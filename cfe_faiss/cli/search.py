@@ -22,8 +22,8 @@ from cfe_faiss.finder.names import class_numbers
 from cfe_faiss.graph.ks import ks_similarity
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.pairs import global_evidence
-from cfe_faiss.search.exact import slices
 from cfe_faiss.search.query import Query
+from cfe_faiss.search.tiles import slices
 
 _PAIRS_AT_ONCE = 1 << 16
 

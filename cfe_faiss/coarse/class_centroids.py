@@ -7,7 +7,7 @@ For every class with a large share in a list, it also holds the mean of the list
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from faiss import ClusteringParameters
@@ -30,6 +30,18 @@ _VARIANCE_SHARE = 0.1  # kVarianceShare of native/core/metric.h
 _LONGEST = 1e15  # length of a sound row, as in native/kernels/centroids.h
 WORTH_CLUSTERS = 1 << 11
 """From this total number of lists on, a query is compared with clusters of lists first."""
+
+
+NEIGHBORS = "other", "own", "any"
+"""Classes that a query may find, in the order of their numbers in the core."""
+LARGE_CLASS_ROWS = 1 << 12
+"""Rows of a class from which on its lists are ranked for queries of its own class; fewer are searched exactly."""
+
+
+def large_classes(snapshot: Snapshot) -> Int32s:
+    """Return the classes whose lists are ranked for queries of their own class."""
+    classes, counts = snapshot.class_counts
+    return classes[counts >= LARGE_CLASS_ROWS]
 
 
 def nearest_lists(X: Floats, centroids: Floats, nprobe: int, metric: Metric = "cosine") -> Ints:
@@ -154,36 +166,48 @@ class Routes:
     center: Floats = field(default_factory=lambda: np.empty(0, np.float32))
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> "Routes":
-        """Compute the means of all lists, with one pass over the vectors per partition."""
+    def of(cls, snapshot: Snapshot, neighbors: str = "other") -> "Routes":
+        """Compute the means of all lists, with one pass over the vectors per partition.
+
+        ``neighbors`` are the classes that queries may find. "other": lists, and (list, class) pairs with a large share,
+        have means. "own": the pairs of large classes have means of the class, and no other list is ranked. "any": lists
+        have means, also of rows of unknown label.
+        """
         nlist = len(snapshot.starts) - 1
         starts = snapshot.list_starts
         labels = np.concatenate([snapshot.labels, snapshot.labels[snapshot.references]])
         lists = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         known = labels != UNKNOWN
+        counted = np.ones(len(labels), bool) if neighbors == "any" else known
         # One block for each pair of label and list that occurs, in order of (label, list).
         keys = labels[known].astype(np.int64) * (len(starts) - 1) + lists[known]
         blocks, counts = np.unique(keys, return_counts=True)
         block_labels, block_lists = np.divmod(blocks, len(starts) - 1)
-        members = np.bincount(lists[known], minlength=len(starts) - 1)
-        worth = counts > SMALL_SHARE * members[block_lists]
+        members = np.bincount(lists[counted], minlength=len(starts) - 1)
+        worth = {
+            "other": counts > SMALL_SHARE * members[block_lists],
+            "own": np.isin(block_labels, large_classes(snapshot)),
+            "any": np.zeros(len(counts), bool),
+        }[neighbors]
         block_labels, block_lists = block_labels[worth].astype(np.int32), block_lists[worth]
-        others = counts[worth] < members[block_lists]
+        class_filled = (counts[worth] < members[block_lists]) | (neighbors == "own")
+        filled = (members > 0) & (neighbors != "own")
 
         means = np.zeros((len(starts) - 1, snapshot.ranking_length), np.float32)
         class_means = np.zeros((len(block_lists), snapshot.ranking_length), np.float32)
         by_list = np.lexsort((block_labels, block_lists))
         class_starts = np.searchsorted(block_lists[by_list], np.arange(len(starts)))
 
-        work = float(len(labels)) * snapshot.d
+        threads, policy = num_threads(float(len(labels)) * snapshot.d), NEIGHBORS.index(neighbors)
         scan = ListScan(snapshot.native, snapshot.references, snapshot.reference_starts)
-        scan.centroids(by_list, class_starts, block_labels, means, class_means, snapshot.center, num_threads(work))
+        scan.centroids(by_list, class_starts, block_labels, means, class_means, snapshot.center, policy, threads)
         classes = np.unique(block_labels)
         edges = np.append(np.searchsorted(block_labels, classes), len(block_labels)).astype(np.int64)
-        unit = snapshot.metric == "cosine"
-        clusters = SecondLevel.of(snapshot.centroids) if unit else SecondLevel.none(snapshot.d)
-        own = snapshot.metric, snapshot.center
-        return cls(nlist, means, members > 0, classes, edges, block_lists, class_means, others, clusters, *own)
+        clustered = snapshot.metric == "cosine" and neighbors != "own"  # far clusters may hold all rows of a class
+        clusters = SecondLevel.of(snapshot.centroids) if clustered else SecondLevel.none(snapshot.d)
+        compared = snapshot.metric, snapshot.center
+        of_classes = classes, edges, block_lists, class_means, class_filled
+        return cls(nlist, means, filled, *of_classes, clusters, *compared)
 
     @classmethod
     def merged(cls, parts: Sequence["Routes"], owners: NDArray[np.intp], second_level: SecondLevel) -> "Routes":
@@ -234,14 +258,6 @@ class Routes:
         numbers = np.empty(0, np.int64)
         starts = np.zeros(1, np.int64)
         return cls(0, means, flags, np.empty(0, np.int32), starts, numbers, means, flags, SecondLevel.none(d))
-
-    @classmethod
-    def of_means(cls, means: Floats, metric: Metric, center: Floats) -> "Routes":
-        """Return routes that rank lists by one mean each, (lists, length), for queries of every class."""
-        filled = np.ones(len(means), bool)
-        return replace(
-            cls.none(means.shape[1]), nlist=len(means), means=means, filled=filled, metric=metric, center=center
-        )
 
     def has_centroids(self, labels: Int32s, lists: Ints) -> Bools:
         """Return a mask, (n,), of the pairs of label and list, both (n,), with a (list, class) centroid."""

@@ -31,8 +31,8 @@ from cfe_faiss.graph.ks import ks_similarity, ks_vectors
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 from cfe_faiss.pairs import global_evidence
-from cfe_faiss.search.exact import slices
 from cfe_faiss.search.query import Query
+from cfe_faiss.search.tiles import slices
 
 _ROWS_AT_ONCE = 256  # rows whose pairs are searched together
 _LEAST_GAP = float(np.finfo(np.float64).tiny)

@@ -35,7 +35,8 @@ from cfe_faiss.rows.metric import LONGEST, Metric, as_rows
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, center_of, read_only
 from cfe_faiss.search import answer as answers
 from cfe_faiss.search.blocks import Element
-from cfe_faiss.search.derived import Carried, Choice, Derived
+from cfe_faiss.search.derived import Carried, Derived
+from cfe_faiss.search.element import Choice
 from cfe_faiss.search.query import Effort
 from cfe_faiss.search.recall import Calibrations, calibration_arrays, calibrations_from
 
@@ -162,9 +163,11 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
 
     @property
     def choice(self) -> Element | None:
-        """Element type of the blocks for batched search: "float", "byte", or None to time both at the first search.
+        """Element type of the blocks for batched search: "float", "byte", or None to follow a rule.
 
-        :meth:`prepare` measures and sets it; ``write_index`` keeps it. Setting it also selects byte blocks ("byte") or
+        The rule is one of dimension and instruction set, so that each run takes the same memory and time.
+
+        :meth:`prepare` sets it by the rule; ``write_index`` keeps it. Setting it also selects byte blocks ("byte") or
         the stored vectors ("float") for single queries. Results never depend on it. A processor without byte products
         uses floats. Setting another value raises ValueError.
         """
@@ -180,7 +183,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
                 Derived.of(self._state).pin(self._pinned)
 
     def prepare(self, k: int = 10, recall: float | None = 0.95) -> None:
-        """Do the first-use work of searches now: class centroids, blocks, choice of :attr:`choice`, and calibration.
+        """Do the first-use work of searches now: class centroids, blocks and calibration; set :attr:`choice`.
 
         ``write_index`` keeps the results, so that the first search after :func:`cfe_faiss.read_index` is quick, too.
         A later change keeps :attr:`choice`, and the data of unchanged lists after a small change, but not calibrations.

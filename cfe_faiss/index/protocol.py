@@ -82,9 +82,10 @@ class EvidenceSearcher(Protocol):
         recall
             Instead of ``nprobe``: the target recall@k, in (0, 1]; 1 is exact. The mean over all queries reaches it,
             and the mean of each class with at least 100 stored vectors reaches ``recall - 0.01``. The number of lists
-            for each class is measured once, see :meth:`recall_by_class`. Each query then ranks the lists by itself,
-            independent of the other queries. With ``sel``, the number is measured in each call; up to 2,000 queries
-            are then searched exactly, which is faster than measuring.
+            for each class is measured once, see :meth:`recall_by_class`; under ``within`` and ``neighbors="any"``, with
+            these rules. Each query then ranks the lists by itself, independent of the other queries. With ``sel``, the
+            number is measured in each call; up to 2,000 queries are then searched exactly, which is faster than
+            measuring.
         exact
             Instead of ``nprobe``: whether to return the exact result.
         sel
@@ -96,7 +97,8 @@ class EvidenceSearcher(Protocol):
         exclude_labels
             Further classes that each query must not find: a list of nq sequences, or (nq, m) labels padded with -1.
         within
-            Smallest and largest similarity of a result, (low, high), for example to leave out near-duplicates.
+            Smallest and largest similarity of a result, (low, high), for example to leave out near-duplicates; either
+            may be infinite.
         neighbors
             Rows that a query may find: of "other" classes than its own, of its "own" class, or "any" rows, of unknown
             class included; for "any", ``labels_q`` may be None. With "own", classes of fewer than 4,096 rows are
@@ -120,8 +122,8 @@ class EvidenceSearcher(Protocol):
             If an argument is invalid.
         """
         rules = Rules.of(exclude, exclude_labels, within, neighbors)
-        if sel is rules is None and not exact and memory is None and (recall is None or nprobe is None):
-            found = self.answer_single(xq, labels_q, k, nprobe, recall)
+        if sel is None and not exact and memory is None and (recall is None or nprobe is None):
+            found = self.answer_single(xq, labels_q, k, nprobe, recall, rules)
             if found is not None:
                 return found
         X = as_rows("xq", xq, self.d, self.metric)
@@ -233,7 +235,8 @@ class EvidenceSearcher(Protocol):
         xq, labels_q, sel, exclude, exclude_labels, within, neighbors
             As in :meth:`search_evidence`.
         threshold
-            Minimum similarity.
+            Minimum similarity; for "l2", the largest squared distance. An infinite threshold returns all rows that the
+            rules allow, or none.
 
         Returns
         -------
@@ -316,8 +319,10 @@ class EvidenceSearcher(Protocol):
         """Return the effort of a search with these arguments, checked."""
         return Effort.of(nprobe, recall, exact, memory)
 
-    def answer_single(self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any) -> Results | None:
-        """Search one query that needs no conversion. Return None if this fast path does not apply; never raise."""
+    def answer_single(
+        self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any, rules: Rules | None = None
+    ) -> Results | None:
+        """Search one query that needs no conversion. Return None if this fast path does not apply."""
         return None
 
     def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:

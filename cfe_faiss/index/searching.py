@@ -19,12 +19,12 @@ from cfe_faiss.index.parameters import EvidenceParameters, Excluding
 from cfe_faiss.index.protocol import EvidenceSearcher
 from cfe_faiss.index.stock import like, lock_method, written
 from cfe_faiss.rows.faiss_functions import get_nprobe, get_ntotal, pointer_to
-from cfe_faiss.rows.metric import Metric, as_rows, flipped
+from cfe_faiss.rows.metric import Metric, as_rows, flipped, next_threshold, score_at
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import answer as answers
 from cfe_faiss.search.blocks import Element
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.query import Calibration, Certified, Effort, Queries, Query, Ranges, Results
+from cfe_faiss.search.query import Calibration, Certified, Effort, Queries, Query, Ranges, Results, Rules
 from cfe_faiss.search.selection import accepted, calls_python, selector_of, with_ids
 
 _CHUNK = 1024
@@ -46,7 +46,8 @@ class SearchingMixin:
     _metric: Metric = "cosine"
     _stock: Any = None
     _lock: ReadWriteLock = None  # type: ignore[assignment]
-    _single: SingleSearch | None = None  # fast path for one query, until the index changes
+    # Fast paths for one query, by the classes that it may find, until the index changes.
+    _single: dict[str, SingleSearch] | None = None
     _state: Snapshot | None = None
     routing: str = ""  # no lists to rank
     # Checksums of mapped lists, and the assignment of checksums to lists.
@@ -133,36 +134,53 @@ class SearchingMixin:
 
     # --- evidence search --------------------------------------------------------------------------------------------
 
-    def answer_single(self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any) -> Results | None:
-        """Search one query that needs no conversion. Return None if the fast path does not apply; never raise.
+    def answer_single(
+        self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any, rules: Rules | None = None
+    ) -> Results | None:
+        """Search one query that needs no conversion. Return None if the fast path does not apply.
 
         This is :func:`search_evidence` without copies, conversions and temporary objects, which would take longer than
-        the search of a small index.
+        the search of a small index. It raises the errors of invalid rules only.
         """
         if self.routing != "evidence":
             return None
-        single, state, given = self._single, self._state, labels_q
-        if state is not None and state.label_keys is not None:
+        searches, state, given = self._single, self._state, labels_q
+        neighbors = "other" if rules is None else rules.neighbors
+        single = None if searches is None else searches.get(neighbors)
+        if neighbors == "any":  # of a class that no row has, as in `Query.bind`
+            if state is None or not (labels_q is None or is_single(xq, labels_q, k, self.d)):
+                return None
+            labels_q = np.array([state.absent_label])
+        elif state is not None and state.label_keys is not None:
             labels_q = _encode_single(state, given)
         if single is None:
             if not is_single(xq, labels_q, k, self.d):
                 return None
             with self.holding() as snapshot:
-                labels_q = given if snapshot.label_keys is None else _encode_single(snapshot, given)
-                searcher = Derived.of(snapshot).single if snapshot.n else None
-                if searcher is None:
+                searcher = Derived.of(snapshot).searcher(neighbors) if snapshot.n else None
+                if searcher is None or (rules is not None and state is not snapshot):
                     return None
-                self._single = single = SingleSearch(self._lock, searcher)
+                if rules is None:
+                    labels_q = given if snapshot.label_keys is None else _encode_single(snapshot, given)
+                single = SingleSearch(self._lock, searcher)
+                self._single = {**(self._single or {}), neighbors: single}
         if recall is not None:
-            if state is None or type(k) is not int or type(recall) is not float:
+            if rules is not None or state is None or type(k) is not int or type(recall) is not float:
                 return None
             if type(labels_q) is not np.ndarray or labels_q.size != 1:
                 return None
             nprobe = answers.look_up_nprobe(state, k, recall, labels_q.item(), complete=self.complete)
         elif nprobe is None:
             nprobe = get_nprobe(pointer_to(self))
+        bound = None
+        if rules is not None:
+            if state is None or not is_single(xq, labels_q, k, self.d):
+                return None
+            bound = rules.bind(state, 1).native(1)
+            if neighbors == "own" and labels_q.item() not in Derived.of(state).large_classes:
+                nprobe = state.lists
         # Reading a field through SWIG's pointer takes a tenth of the time of attribute access.
-        found = single.search(xq, labels_q, k, nprobe, self.complete, get_ntotal(pointer_to(self)))
+        found = single.search(xq, labels_q, k, nprobe, self.complete, get_ntotal(pointer_to(self)), bound)
         if found is None:  # for example because a change was pending
             self._single = None
         elif self.metric == "l2":
@@ -173,8 +191,7 @@ class SearchingMixin:
         """Return lims, D and I of a query with a threshold."""
         query = self.without_callbacks(query)
         with self.holding() as snapshot:
-            threshold = float(query.threshold or 0)
-            score = -threshold if snapshot.metric == "l2" else threshold
+            score = score_at(query.threshold or 0, snapshot.metric)
             lims, D, I = answers.search_range(query.bind(snapshot), score)
             return lims, flipped(D, snapshot.metric), I
 
@@ -266,7 +283,7 @@ class SearchingMixin:
         if not isinstance(params, EvidenceParameters):
             stock_results: Ranges = self._of_stock("range_search", (x, thresh), params, stock)
             return stock_results
-        number = next_beyond(as_number("thresh", thresh, -np.inf, np.inf), self.metric)
+        number = next_threshold(as_number("thresh", thresh, -np.inf, np.inf), self.metric)
         params.check_range()
         lims, D, I = self.answer_range(self._make_query("range_search", x, params, stock, threshold=number))
         return like(x, lims), like(x, D), like(x, I)
@@ -352,12 +369,6 @@ class SearchingMixin:
     def excluding(self, label: int | str) -> Excluding:
         """Return a view whose ``search(x, k)`` excludes class ``label``, for code without a notion of classes."""
         return Excluding(self, label)
-
-
-def next_beyond(threshold: float, metric: Metric) -> float:
-    """Return the first float32 beyond a threshold, for inclusive searches that compare strictly, as FAISS."""
-    with np.errstate(all="ignore"):
-        return float(np.nextafter(np.float32(threshold), np.float32(-np.inf if metric == "l2" else np.inf)))
 
 
 def _encode_single(snapshot: Snapshot, labels: Any) -> Int32s | None:

@@ -74,6 +74,25 @@ def flipped(values: Floats, metric: str) -> Floats:
     return 0 - values if metric == "l2" else values
 
 
+def score_at(threshold: float, metric: str) -> float:
+    """Return the score at a threshold of D, rounded to float32. Thresholds beyond float32 become its largest numbers.
+
+    No score reaches these, because vectors have limited lengths. So all scores are above the least of them, and
+    infinite thresholds need no special case.
+    """
+    score = -threshold if metric == "l2" else threshold
+    largest = float(np.finfo(np.float32).max)
+    return float(np.float32(min(max(score, -largest), largest)))
+
+
+def next_threshold(threshold: float, metric: str) -> float:
+    """Return the nearest threshold of D that leaves out results at this one, as numbers of float32."""
+    score = np.float32(score_at(threshold, metric))
+    with np.errstate(over="ignore"):
+        following = float(np.nextafter(score, np.float32(np.inf)))
+    return -following if metric == "l2" else following
+
+
 def tile_margin(metric: Metric, d: int, longest: float, longest_other: float) -> float:
     """Bound the error of float32 scores of vectors up to two lengths, summed in any order, and of their thresholds.
 

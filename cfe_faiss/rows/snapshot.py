@@ -231,13 +231,6 @@ class Snapshot:
             return read_only(self.rows(some)[0].mean(axis=0, dtype=np.float64).astype(np.float32))[0]
         return center_of(self.centroids, self.metric, self.d)
 
-    def extend_queries(self, X: Floats) -> Floats:
-        """Return queries, (nq, ranking_length), whose product with a mean of a list ranks the list."""
-        if self.metric == "cosine":
-            return X
-        last = np.ones(len(X)) if self.metric == "l2" else lengths(X)
-        return np.column_stack([X - self.center, last]).astype(np.float32)
-
     def tile_sides(self, X: Floats) -> tuple[Floats, Floats, float]:
         """Return vectors as rows and as columns whose products are scores, and the largest length behind them."""
         if self.metric != "l2":

@@ -36,9 +36,9 @@ from cfe_faiss.search.exact import (
     find_best,
     pairs_between,
     run_until_full,
-    slices,
 )
 from cfe_faiss.search.join import Blocks, blocks_along, directions_of
+from cfe_faiss.search.tiles import slices
 
 GROUP_ROWS = 1 << 17
 """Largest number of rows in a group. A resumed job needs the same value, so it depends on no memory or workers."""

@@ -1,25 +1,25 @@
 """Choice of the search engine. No other module chooses one.
 
 The choice depends on sizes and never on timings, because engines may return different results: a group of queries
-probes other lists than its queries would on their own. So every machine gives the same results. The element type of
-the blocks (float or byte) affects speed only, and is chosen by timing (:mod:`cfe_faiss.search.element`).
+probes other lists than its queries would on their own. So every machine gives the same results.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from cfe_faiss import _native
 from cfe_faiss.base.arrays import Array, Bools
-from cfe_faiss.base.checks import UNKNOWN, as_count
+from cfe_faiss.base.checks import as_count
+from cfe_faiss.coarse.class_centroids import large_classes
 from cfe_faiss.rows.metric import make_results
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.search import constrained, exact, greedy, grouped, per_label, recall, single
+from cfe_faiss.search import exact, greedy, grouped, recall, single
 from cfe_faiss.search.certify import certify
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.exact import pad_results
-from cfe_faiss.search.query import Calibration, Certified, Effort, Plan, Queries, Ranges, Results, Rules
+from cfe_faiss.search.per_label import search_per_label
+from cfe_faiss.search.query import Calibration, Certified, Effort, Engine, Plan, Queries, Ranges, Results, Rules
 
 _QUERIES_PER_LIST = 4
 _FEW_TO_CALIBRATE = 2000  # an exact search of this number of queries takes about as long as a calibration
@@ -35,38 +35,34 @@ _PASSES = 8  # passes of one query over all rows take about as long as building 
 
 
 def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq: int | None = None) -> Results:
-    """Return the evidence D, I of the queries, both (nq, k), best first.
+    """Return the D, I of the queries, both (nq, k), best first.
 
     ``effort`` must be complete, with the defaults of the index filled in. If the queries are a part of a larger set,
     ``nq`` is the size of that set. It selects the engine, so that a part is searched as the whole set would be.
     """
     if queries.rules is not None and queries.rules.per_label:
-        return per_label.search_per_label(queries, effort)
+        return search_per_label(queries, effort, search)
     if queries.snapshot.n == 0:  # an empty index may be untrained
         return pad_results(*make_results(len(queries), 0), queries.k)
-    if queries.neighbors == "any" and queries.conditions is None and queries.snapshot.lists and not effort.exact:
-        return _search_any(queries, effort, progress)
-    plan = choose_engine(queries, effort, nq)
-    parts = _split_by_nprobe(queries, plan)
-    found = [pad_results(*own.engine(some, own, progress), queries.k) for _, some, own in parts]
+    if queries.conditions is not None and queries.conditions.uses is not None:
+        return _search_greedily(queries, progress)
+    parts = _plan_parts(queries, effort, nq)
+    found = [_run(part, plan, progress) for _, part, plan in parts]
     D, I = (_merge(parts, list(column)) for column in zip(*found, strict=True))
     return D, I
 
 
-def _search_any(queries: Queries, effort: Effort, progress: str | None) -> Results:
-    """Search rows of any class: those of known label as rows of other classes than one that is absent, others exactly."""
-    snapshot = queries.snapshot
-    absent, rules = np.full(len(queries), snapshot.absent_label, np.int32), queries.rules or Rules()
-    others = replace(queries, labels=absent, order=None, rules=rules._replace(neighbors="other"))
-    if rules.within is not None and effort.recall is not None:  # calibrations are of rows of other classes
-        effort = effort._replace(recall=None, exact=True)
-    found, unknown = search(others, effort, progress), snapshot.labels == UNKNOWN
-    if not unknown.any():
-        return found
-    rest = pad_results(*exact.search(queries.among(unknown), Plan(exact.search, 0, effort), None), queries.k)
-    D, I = (np.concatenate(parts, axis=1) for parts in zip(found, rest, strict=True))
-    order = np.lexsort((np.where(I < 0, np.iinfo(np.int64).max, I), -D), axis=1)[:, : queries.k]
-    return np.take_along_axis(D, order, axis=1), np.take_along_axis(I, order, axis=1)
+def _search_greedily(queries: Queries, progress: str | None) -> Results:
+    if queries.rules is not None:
+        raise ValueError("params.where must not limit how often evidence is used together with rules")
+    return pad_results(*greedy.search(queries, progress), queries.k)
+
+
+def _run(queries: Queries, plan: Plan, progress: str | None) -> Results:
+    if plan.engine == "exact":
+        return pad_results(*exact.search(queries, progress), queries.k)
+    search_lists = grouped.search if plan.engine == "groups" else single.search
+    return pad_results(*search_lists(queries, plan, progress), queries.k)
 
 
 def search_certified(queries: Queries, effort: Effort, progress: str | None = None) -> Certified:
@@ -74,33 +70,50 @@ def search_certified(queries: Queries, effort: Effort, progress: str | None = No
     if queries.snapshot.n == 0 or queries.rules is not None:  # an exact search skips no lists
         every = effort._replace(nprobe=None, recall=None, exact=True)
         return *search(queries, every, progress), np.ones(len(queries), bool)
-    parts, found = _split_by_nprobe(queries, choose_engine(queries, effort)), []
-    for _, some, plan in parts:
-        D, I = pad_results(*plan.engine(some, plan, progress), queries.k)
-        found.append((D, I, certify(some, plan, D, I)))
+    parts, found = _plan_parts(queries, effort), []
+    for _, part, plan in parts:
+        D, I = _run(part, plan, progress)
+        found.append((D, I, certify(part, plan, D, I)))
     D, I, certified = (_merge(parts, list(column)) for column in zip(*found, strict=True))
     return D, I, certified
 
 
+def search_range(queries: Queries, threshold: float) -> Ranges:
+    """Return lims, D, I: the results of query q at or above the threshold are at lims[q]:lims[q + 1]."""
+    if queries.conditions is not None and queries.conditions.uses is not None:
+        raise ValueError("params.where must not limit how often evidence is used in a range search")
+    return exact.search_range(queries, threshold)
+
+
+# --- parts of the queries, with one plan each -------------------------------------------------------------------------
+
 _Part = tuple[Any, Queries, Plan]
 
 
-def _split_by_nprobe(queries: Queries, plan: Plan) -> list[_Part]:
-    """Return the numbers and the plan of the queries that probe the same number of lists."""
+def _plan_parts(queries: Queries, effort: Effort, nq: int | None = None) -> list[_Part]:
+    """Return the numbers, the queries and the plan of the queries that are searched in the same way."""
+    if queries.neighbors == "own" and queries.conditions is None:
+        is_large = np.isin(queries.labels, large_classes(queries.snapshot))
+        return [(chosen, part, plan_search(part, effort, nq)) for chosen, part, _ in _split(queries, is_large)]
+    plan = plan_search(queries, effort, nq)
     if plan.calibration is None:
         return [(slice(None), queries, plan)]
     probes = plan.calibration.look_up(queries.labels)
-    if plan.engine is grouped.search:  # a group probes the maximum nprobe of its queries
+    if plan.engine == "groups":  # a group probes the maximum nprobe of its queries
         groups = grouped.groups_of(queries)
         largest = np.maximum.reduceat(probes[groups.order], groups.starts[:-1]) if len(groups) else probes[:0]
         probes[groups.order] = np.repeat(largest, np.diff(groups.starts))
-    numbers = np.unique(probes).tolist()
-    if len(numbers) <= 1:  # without queries, none
-        return [(slice(None), queries, plan._replace(nprobe=max(numbers, default=plan.nprobe)))]
+    return [(chosen, part, plan._replace(nprobe=nprobe)) for chosen, part, nprobe in _split(queries, probes)]
+
+
+def _split(queries: Queries, keys: Array) -> list[tuple[Any, Queries, Any]]:
+    """Return the numbers and the queries of each key, (nq,), and the key."""
+    distinct = np.unique(keys).tolist()
+    if len(distinct) <= 1:
+        return [(slice(None), queries, key) for key in distinct or [1]]
     order = queries.in_order
-    chosen = [order[probes[order] == nprobe] for nprobe in numbers]
-    plans = [plan._replace(nprobe=nprobe) for nprobe in numbers]
-    return [(some, queries.subset(some), own) for some, own in zip(chosen, plans, strict=True)]
+    numbers = [order[keys[order] == key] for key in distinct]
+    return [(chosen, queries.subset(chosen), key) for chosen, key in zip(numbers, distinct, strict=True)]
 
 
 def _merge(parts: list[_Part], values: list[Array]) -> Array:
@@ -108,97 +121,102 @@ def _merge(parts: list[_Part], values: list[Array]) -> Array:
     if len(parts) == 1:
         return values[0]
     merged = np.empty((sum(map(len, values)), *values[0].shape[1:]), values[0].dtype)
-    for (chosen, *_), some in zip(parts, values, strict=True):
-        merged[chosen] = some
+    for (chosen, *_), of_part in zip(parts, values, strict=True):
+        merged[chosen] = of_part
     return merged
 
 
-def search_range(queries: Queries, threshold: float) -> Ranges:
-    """Return lims, D, I: the evidence of query q at or above the threshold is at lims[q]:lims[q + 1]."""
-    if queries.conditions is None:
-        return exact.range_search(queries, threshold)
-    if queries.conditions.uses is not None:
-        raise ValueError("params.where must not limit how often evidence is used in a range search")
-    return constrained.range_search(queries, threshold)
+# --- engines ----------------------------------------------------------------------------------------------------------
 
 
-def choose_engine(queries: Queries, effort: Effort, nq: int | None = None) -> Plan:
-    """Choose the engine for a search of the k best results per query. The index must not be empty."""
-    lists, conditions, k = queries.snapshot.lists, queries.conditions, queries.k
-    if conditions is not None:
-        if conditions.uses is not None and queries.rules is not None:
-            raise ValueError("params.where must not limit how often evidence is used together with rules")
-        return Plan(constrained.search if conditions.uses is None else greedy.search, lists, effort)
-    if queries.neighbors == "own" and len(per_label.ranked_labels(queries.snapshot, effort)):
-        return Plan(per_label.search, lists, effort)
-    if queries.neighbors != "other" or not lists:
-        return Plan(exact.search, lists, effort)
-    if queries.rules is not None and effort.recall is not None:
-        k, effort = _calibrated_for(queries.rules, k, effort)
-    every = queries.order is not None and queries.allowed is None
-    nq = len(queries) if nq is None else nq
-    within = None if queries.rules is None else queries.rules.within
-    many = {"every": every, "stored": queries.stored, "within": within}
-    return choose_by_size(queries.snapshot, nq, k, effort, queries.allowed, **many)
+def plan_search(queries: Queries, effort: Effort, nq: int | None = None) -> Plan:
+    """Return the plan of a search of the k best results per query. The index must not be empty.
+
+    ``nq`` is the size of the set of queries that these are part of. Queries for their own class have classes that are
+    all large, or all small.
+    """
+    snapshot, nq = queries.snapshot, len(queries) if nq is None else nq
+    if not _may_skip_lists(queries, effort):
+        return Plan("exact", snapshot.lists, effort)
+    k, effort = _calibrated_for(queries, effort)
+    calibration = calibration_for(snapshot, nq, k, effort, queries.allowed, stored=queries.stored, rules=queries.rules)
+    nprobe = snapshot.lists
+    if calibration is not None:
+        nprobe = calibration.most
+    elif effort.recall is None and not effort.exact:
+        nprobe = as_count("nprobe", effort.nprobe)  # FAISS code may have set the index's nprobe without a check
+    varies = calibration is not None and calibration.least < snapshot.lists
+    plan = Plan("lists", nprobe, effort, calibration if varies else None)
+    engine = choose_engine(queries, nq, plan)
+    return Plan("exact", snapshot.lists, effort) if engine == "exact" else plan._replace(engine=engine)
 
 
-def _calibrated_for(rules: Rules, k: int, effort: Effort) -> tuple[int, Effort]:
+def choose_engine(queries: Queries, nq: int, plan: Plan) -> Engine:
+    """Return the engine of a plan with lists to skip; without (see :func:`_may_skip_lists`), it is "exact".
+
+    All rows whose lists hold most rows are searched exactly, as each pair is multiplied once. Other queries are
+    searched in groups if they fill groups and blocks, or else in the lists of each query.
+    """
+    if queries.all_rows and _pays_exactly(queries, plan):
+        return "exact"
+    if _fills_groups(queries, nq, plan):
+        return "groups"
+    return "lists"
+
+
+def _may_skip_lists(queries: Queries, effort: Effort) -> bool:
+    """Return whether a search may skip lists: there are lists, and no conditions, and an own class is not small."""
+    if not queries.snapshot.lists or queries.conditions is not None:
+        return False
+    if queries.neighbors != "own":
+        return True
+    ranks_lists = effort.class_aware and not effort.exact and effort.recall is None
+    return ranks_lists and bool(np.isin(queries.labels, large_classes(queries.snapshot)).all())
+
+
+def _calibrated_for(queries: Queries, effort: Effort) -> tuple[int, Effort]:
     """Return the k and the effort whose calibration holds for the k best results under rules.
 
     With w results, of which k remain, a recall of 1 - (1 - r) k / w in all of them is a recall of at least r in the
     rest: at worst, all missing results are among these. It says nothing if whole classes are excluded.
     """
+    k, rules = queries.k, queries.rules
+    if rules is None or effort.recall is None:
+        return k, effort
     if rules.excluded_labels is not None:
         return k, effort._replace(recall=None, exact=True)
     most = 0 if rules.excluded_ids is None else rules.excluded_ids.shape[1]
-    width = k + (1 << (most - 1).bit_length() if most else 0)  # few widths, as each is calibrated once
-    missing = (1 - (effort.recall or 1) + recall.CLASS_SLACK) * k / width - recall.CLASS_SLACK
+    if queries.stored and rules.neighbors == "any":
+        most -= 1  # the query itself, which the calibration excludes, too
+    width = k + (1 << (most - 1).bit_length() if most > 0 else 0)  # few widths, as each is calibrated once
+    missing = (1 - effort.recall + recall.CLASS_SLACK) * k / width - recall.CLASS_SLACK
     return width, effort._replace(recall=1 - missing) if missing > 0 else effort._replace(recall=None, exact=True)
 
 
-def choose_by_size(
-    snapshot: Snapshot,
-    nq: int,
-    k: int,
-    effort: Effort,
-    allowed: Bools | None = None,
-    *,
-    every: bool = False,
-    stored: bool = True,
-    within: tuple[float, float] | None = None,
-) -> Plan:
-    """Choose the engine for the k best results of each of ``nq`` queries among the allowed rows, (n,).
-
-    ``every``: the queries are all stored rows. ``stored``: the queries are stored rows.
-    """
-    calibration = calibration_for(snapshot, nq, k, effort, allowed, stored=stored, within=within)
-    if calibration is not None:
-        nprobe, calibration = calibration.most, calibration if calibration.least < snapshot.lists else None
-    elif effort.exact or effort.recall is not None:
-        nprobe = snapshot.lists
-    else:
-        nprobe = as_count("nprobe", effort.nprobe)  # FAISS code may have set the index's nprobe without a check
-    if every and effort.class_aware and _pays_exactly(snapshot, k, effort, nprobe, calibration):
-        return Plan(exact.search, snapshot.lists, effort)
-    batched = is_batched(snapshot, nq, nprobe, effort) and (
-        calibration is None or _in_groups(snapshot, nq, effort, stored)
-    )
-    return Plan(grouped.search if batched else single.search, nprobe, effort, calibration)
-
-
-def _pays_exactly(snapshot: Snapshot, k: int, effort: Effort, nprobe: int, calibration: Calibration | None) -> bool:
+def _pays_exactly(queries: Queries, plan: Plan) -> bool:
     """Return whether one product per unordered pair is faster than a search of all rows in lists.
 
     The numbers were measured for n = 1,000 to 20,000 and d = 27 to 1433, and rather keep the lists.
     """
-    by_products = snapshot.d >= _LEAST_DIMENSIONS and 2 * k <= snapshot.d and effort.memory is None
+    snapshot, effort, calibration = queries.snapshot, plan.effort, plan.calibration
+    if not effort.class_aware:
+        return False
+    by_products = snapshot.d >= _LEAST_DIMENSIONS and 2 * queries.k <= snapshot.d and effort.memory is None
     if calibration is None:  # products beat blocks of floats, and of bytes in many dimensions or for other metrics
-        return nprobe >= snapshot.lists and (by_products or not (_native.has_bytes() and snapshot.metric == "cosine"))
+        has_fast_bytes = _native.has_bytes() and snapshot.metric == "cosine"
+        return plan.nprobe >= snapshot.lists and (by_products or not has_fast_bytes)
     classes, counts = snapshot.class_counts
     scanned = [snapshot.scanned(nprobe) for nprobe in calibration.look_up(classes).tolist()]
     rows = float(counts @ np.array(scanned)) / max(1, int(counts.sum()))
     overhead = _OVERHEAD + _OVERHEAD_PER_DIMENSION * snapshot.d
     return by_products and rows >= _LEAST_SHARE * snapshot.n and _SCANNED * rows + overhead >= snapshot.n
+
+
+def _fills_groups(queries: Queries, nq: int, plan: Plan) -> bool:
+    """Return whether the queries are searched in groups; after a calibration only if it measured groups."""
+    if queries.neighbors == "own" or not is_batched(queries.snapshot, nq, plan.nprobe, plan.effort):
+        return False
+    return plan.calibration is None or _in_groups(queries.snapshot, nq, plan.effort, queries.stored, queries.rules)
 
 
 def calibration_for(
@@ -209,21 +227,23 @@ def calibration_for(
     allowed: Bools | None = None,
     *,
     stored: bool = True,
-    within: tuple[float, float] | None = None,
+    rules: Rules | None = None,
 ) -> Calibration | None:
     """Return the calibration of nprobe for the effort's recall@k; None to probe all lists."""
     if effort.recall is None or (allowed is not None and nq <= _FEW_TO_CALIBRATE):
         return None  # a calibration for this mask may never be reused, and takes longer than the search
-    batched = _in_groups(snapshot, nq, effort, stored)
-    return recall.calibration(snapshot, min(k, snapshot.n), effort, batched=batched, allowed=allowed, within=within)
+    batched = _in_groups(snapshot, nq, effort, stored, rules)
+    return recall.calibration(snapshot, min(k, snapshot.n), effort, batched=batched, allowed=allowed, rules=rules)
 
 
-def _in_groups(snapshot: Snapshot, nq: int, effort: Effort, stored: bool) -> bool:
+def _in_groups(snapshot: Snapshot, nq: int, effort: Effort, stored: bool, rules: Rules | None) -> bool:
     """Return whether ``nq`` queries are calibrated in groups.
 
-    New queries are not: their groups may be wider than the groups of stored rows on which recall is measured.
+    New queries are not: their groups may be wider than the groups of stored rows on which recall is measured. So may
+    groups of some rows that may find any class, because these groups are not split by class.
     """
-    return stored and is_batched(snapshot, nq, snapshot.lists // 2, effort)
+    some_rows = rules is not None and rules.neighbors == "any" and nq < snapshot.n
+    return stored and not some_rows and is_batched(snapshot, nq, snapshot.lists // 2, effort)
 
 
 def look_up_nprobe(snapshot: Snapshot, k: int, recall: float, label: int, *, complete: bool) -> int | None:

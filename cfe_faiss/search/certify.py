@@ -20,11 +20,11 @@ from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import product, run
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.search import grouped, grouping
+from cfe_faiss.search import grouping
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.exact import slices
 from cfe_faiss.search.query import Plan, Queries
 from cfe_faiss.search.single import rank_lists
+from cfe_faiss.search.tiles import slices
 
 _ROWS = 1 << 12
 _QUERIES = 1 << 9
@@ -41,7 +41,7 @@ def certify(queries: Queries, plan: Plan, D: Floats, I: Ints) -> Bools:
     if nprobe >= snapshot.lists:
         result[:] = True
         return result
-    if plan.engine is grouped.search:
+    if plan.engine == "groups":
         groups, probed = grouping.routed(derived.class_means, queries, nprobe)
         order, probed = groups.order, np.repeat(probed, np.diff(groups.starts), axis=0)
     else:

@@ -160,7 +160,7 @@ class Conditions:
         return np.array(limits, np.float64).reshape(-1, 2)
 
     def values(self, side: Side) -> Doubles:
-        """Return the values of a side that the core compares, (n, columns): at most ``max_changed`` codes may differ."""
+        """Return the values of a side that the core compares, (n, columns), the codes of ``max_changed`` last."""
         columns = [*([side.groups] if self.grouped else []), *side.differing, *side.numbers, *side.codes]
         return np.array(columns, np.float64).reshape(len(columns), len(side.groups)).T.copy()
 

@@ -4,42 +4,25 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from cfe_faiss._native import Blocks, ClassCentroids, ListScan, Searcher
 from cfe_faiss.base.arrays import Bools, Ints
 from cfe_faiss.base.derived import derived, once
-from cfe_faiss.coarse.class_centroids import SMALL_SHARE, Routes
+from cfe_faiss.coarse.class_centroids import SMALL_SHARE, Routes, large_classes
 from cfe_faiss.rows.codecs import FLAT
 from cfe_faiss.rows.snapshot import Snapshot, read_only
 from cfe_faiss.search import blocks as blocking
 from cfe_faiss.search.blocks import Element
-from cfe_faiss.search.element import MANY_LISTS, RowSource, Sample, faster, searcher_of, usable, worth_blocks
+from cfe_faiss.search.element import MANY_LISTS, Choice, RowSource, choose
 from cfe_faiss.search.grouping import Groups
-from cfe_faiss.search.query import MEMORY, Calibration, Effort
+from cfe_faiss.search.query import Calibration, Effort
 
 _WORTH = 1 / 8  # maximum share of changed lists; above it, a rebuild costs little more
 _EVERYTHING = np.empty(0, bool)
 _NAME = "evidence"
-_MOST_BYTES = 1 << 24  # bytes in a row; products of longer rows overflow 32 bits
-_MOST_OF_ANY_LENGTH = 1 << 13  # bytes in a row of any length; their error bounds hold for fewer dimensions
-
-
-class Choice(NamedTuple):
-    """Element types that searches use. They affect the time of a search and never its results.
-
-    Attributes
-    ----------
-    batch
-        Element type of the blocks for batched search.
-    single
-        Rows that single queries read.
-    """
-
-    batch: Element
-    single: RowSource
 
 
 @dataclass(slots=True, eq=False)
@@ -48,15 +31,12 @@ class Carried:
 
     Attributes
     ----------
-    choice
-        Element types chosen by timing; None for a type that was not needed yet.
     blocks, not_in_blocks
         Byte blocks for single queries, and a mask of the lists that have changed since they were built, (nlist,).
     centroids, changed
         The (list, class) centroids, and a mask of the lists that have changed since they were computed, (nlist,).
     """
 
-    choice: tuple[Element | None, RowSource | None]
     blocks: Blocks | None
     not_in_blocks: Bools
     centroids: ClassCentroids | None
@@ -74,11 +54,11 @@ class Carried:
             centroids = None
         if blocks is None and centroids is None:
             return None
-        return Carried(self.choice, blocks, not_in_blocks, centroids, changed)
+        return Carried(blocks, not_in_blocks, centroids, changed)
 
 
 class Derived:
-    """Centroids, blocks and timed choices derived from a snapshot, and kept with it.
+    """Centroids, blocks and searchers derived from a snapshot, and kept with it.
 
     Attributes
     ----------
@@ -88,10 +68,14 @@ class Derived:
         Blocks of all lists, by element type; None if they exceed the memory limit.
     calibrations
         Calibrations of nprobe, by :meth:`calibration_key`; see :mod:`cfe_faiss.search.recall`.
+    searchers
+        Searchers for queries that are ranked one by one, by the classes that these may find.
     groups
-        Groups of all stored rows as queries, in list order.
+        Groups of all stored rows as queries, in list order, by the classes that these may find.
+    routes
+        Means of lists for queries that may find their own class, or any.
     pinned
-        Element types that the index prescribes; None to choose them by timing.
+        Element types that the index prescribes; None for those of :func:`cfe_faiss.search.element.choose`.
     """
 
     def __init__(
@@ -105,7 +89,9 @@ class Derived:
         self._snapshot, self.carried = weakref.ref(snapshot), carried
         self.kept: dict[Element, Blocks | None] = {}
         self.calibrations: dict[tuple[Any, ...], Calibration] = {}
+        self.searchers: dict[str, Searcher] = {}
         self.groups: dict[str, Groups] = {}
+        self.routes: dict[str, Routes] = {}
         self.pinned = pinned
         self._from_file = class_means
         snapshot.cache[_NAME] = self
@@ -141,50 +127,47 @@ class Derived:
             return self.class_means.native
         return carried.centroids.with_changes(self.snapshot.native, np.flatnonzero(carried.changed), SMALL_SHARE)
 
+    @derived
+    def large_classes(self) -> frozenset[int]:
+        """Classes whose lists are ranked for queries of their own class."""
+        return frozenset(large_classes(self.snapshot).tolist())
+
+    def routes_for(self, neighbors: str) -> Routes:
+        """Return the means of lists for queries that may find these classes."""
+        has_unknown = int(self.snapshot.class_counts[1].sum()) < self.snapshot.n
+        if neighbors == "other" or (neighbors == "any" and not has_unknown):
+            return self.class_means
+        return once(self.routes, neighbors, lambda: Routes.of(self.snapshot, neighbors))
+
+    def centroids_for(self, neighbors: str) -> ClassCentroids:
+        """Return the means of :meth:`routes_for` in the layout that the core uses; those of changed lists are new."""
+        if neighbors == "other":
+            return self.centroids
+        routes = self.routes_for(neighbors)
+        return self.centroids if routes is self.class_means else routes.native
+
     # --- blocks -----------------------------------------------------------------------------------------------------
 
-    @derived
+    @property
+    def choice(self) -> Choice:
+        """Element types of the blocks: prescribed, or by dimension and instruction set."""
+        return choose(self.snapshot, self.pinned, keeps_blocks=self._may_keep)
+
+    @property
     def element(self) -> Element:
-        """Element type of the blocks for batched search: prescribed, or chosen by timing a sample of rows."""
-        kinds, known = self._usable, self._known_choice[0]
-        if len(kinds) == 1:
-            return kinds[0]
-        if known is not None:
-            return known
-        sample = Sample(self.snapshot, self.centroids)
-        return faster(*(sample.seconds(self._blocks_of(sample, kind)) for kind in kinds))
+        """Element type of the blocks for batched search."""
+        return self.choice.batch
 
-    @derived
+    @property
     def row_source(self) -> RowSource:
-        """Rows that single queries read: prescribed, or chosen by timing (float blocks save too little)."""
-        if not self._may_keep or "byte" not in self._usable:
-            return "float"
-        known = self._known_choice[1]
-        if known is not None:
-            return known
-        sample = Sample(self.snapshot, self.centroids)
-        blocks = self._blocks_of(sample, "byte", alone=True)
-        return worth_blocks(sample.seconds_alone(None), sample.seconds_alone(blocks))
-
-    @property
-    def _known_choice(self) -> tuple[Element | None, RowSource | None]:
-        return self.pinned or (self.carried.choice if self.carried is not None else (None, None))
-
-    @property
-    def _usable(self) -> tuple[Element, ...]:
-        if self.snapshot.d >= (_MOST_BYTES if self.snapshot.metric == "cosine" else _MOST_OF_ANY_LENGTH):
-            return ("float",)
-        return usable(blocking.bytes_of_all(self.snapshot, "float"), MEMORY)
+        """Rows that single queries read. Float blocks would save too little."""
+        return self.choice.single
 
     @property
     def _may_keep(self) -> bool:
         """Whether blocks of all lists may be kept: vectors are in memory, each in exactly one list."""
         snapshot = self.snapshot
         return snapshot.in_memory and snapshot.pq is None and not len(snapshot.references) and snapshot.codec == FLAT
-
-    def _blocks_of(self, sample: Sample, element: Element, *, alone: bool = False) -> Blocks:
-        wanted = sample.wanted(len(self.snapshot.list_starts) - 1, alone=alone)
-        return blocking.blocks_of(self.snapshot, element, wanted=wanted)
 
     @property
     def blocks(self) -> Blocks | None:
@@ -198,18 +181,39 @@ class Derived:
         blocks, carried = blocking.all_blocks(self.snapshot, element), self.carried
         if element == "byte" or carried is None or carried.blocks is None:  # only single queries use the carried blocks
             self.carried = None
-            vars(self).pop("single", None)  # it refers to the old blocks
+            self.searchers.clear()  # they refer to the old blocks
         return blocks
 
     # --- searchers --------------------------------------------------------------------------------------------------
 
-    @derived
+    @property
     def single(self) -> Searcher | None:
-        """Searcher for queries that are ranked one by one; None for an index with quantizer codes."""
+        """Searcher for queries that are ranked one by one, for rows of other classes."""
+        return self.searcher("other")
+
+    def searcher(self, neighbors: str) -> Searcher | None:
+        """Return the searcher for queries that are ranked one by one; None for an index with quantizer codes."""
         if self.snapshot.pq is not None:
             return None
+        return once(self.searchers, neighbors, lambda: self._new_searcher(neighbors))
+
+    def _new_searcher(self, neighbors: str) -> Searcher:
         least_lists = min(MANY_LISTS, self.snapshot.lists) if self.row_source == "mixed" else 1
-        return searcher_of(self.snapshot, self.centroids, *self._blocks_for_one(), least_lists)
+        blocks, not_in_blocks = self._blocks_for_one()
+        return self.searcher_in(blocks, self.centroids_for(neighbors), not_in_blocks, least_lists)
+
+    def searcher_in(
+        self,
+        blocks: Blocks | None,
+        centroids: ClassCentroids,
+        not_in_blocks: Bools = _EVERYTHING,
+        least_lists: int = 1,
+    ) -> Searcher:
+        """Return a searcher of all lists. Lists missing from the blocks are read from the rows.
+
+        So are all lists of a query that probes fewer than ``least_lists``.
+        """
+        return Searcher(self.scan, centroids, self.snapshot.margin, blocks, not_in_blocks, least_lists)
 
     def _blocks_for_one(self) -> tuple[Blocks | None, Bools]:
         """Return blocks, if they speed up single queries, and a mask of the lists changed since, (nlist,)."""
@@ -226,16 +230,15 @@ class Derived:
         return ListScan(self.snapshot.native, self.snapshot.references, self.snapshot.reference_starts)
 
     def prepare(self) -> Choice:
-        """Compute all derived data now, and return the chosen element types."""
+        """Compute all derived data now, and return the element types."""
         _ = self.single, self.blocks, self.snapshot.members
-        return Choice(self.element, self.row_source)
+        return self.choice
 
     def pin(self, choice: Choice | None) -> None:
-        """Prescribe element types, or choose them by timing (None). No other thread may search."""
+        """Prescribe element types, or let the rule choose them (None). No other thread may search."""
         self.pinned = choice
         self.kept.clear()
-        for name in ("element", "row_source", "single"):
-            vars(self).pop(name, None)
+        self.searchers.clear()
 
     # --- calibration ------------------------------------------------------------------------------------------------
 
@@ -244,29 +247,30 @@ class Derived:
         """Return the key of the calibration for the k best results of single or grouped queries."""
         return k, effort.recall, batched, effort.complete, effort.routing, effort.k_factor
 
-    def with_class_means(self, class_means: Routes) -> Snapshot:
-        """Return a copy of the snapshot whose derived data has other class means and shares the blocks."""
+    def with_routes(self, neighbors: str, routes: Routes) -> Snapshot:
+        """Return a copy of the snapshot that ranks lists by other routes, for these classes, and shares the blocks."""
         twin, carried = self.snapshot.twin(), self.carried
-        other = Derived(twin, class_means, None if carried is None else replace(carried, centroids=None))
-        other.kept, vars(other)["row_source"] = self.kept, self.row_source
+        replaces = neighbors == "other" or self.routes_for(neighbors) is self.class_means
+        unchanged = None if carried is None else replace(carried, centroids=None)
+        other = Derived(twin, routes if replaces else self.class_means, unchanged, self.pinned)
+        other.kept = self.kept
+        other.routes = {} if replaces else {neighbors: routes}
         return twin
 
     # --- after a change ---------------------------------------------------------------------------------------------
 
     def after(self, lists: Ints) -> Carried | None:
         """Return the data to carry over after some lists have changed; None if nothing can be."""
-        nlist, made, before = len(self.snapshot.starts) - 1, vars(self), self.carried
+        nlist, before = len(self.snapshot.starts) - 1, self.carried
         if self.snapshot.lists > nlist:
             return None
-        none = np.zeros(nlist, np.bool_)
-        blocks, not_in_blocks = self.kept.get("byte"), none
+        unchanged = np.zeros(nlist, np.bool_)
+        blocks, not_in_blocks = self.kept.get("byte"), unchanged
+        centroids, changed = vars(self).get("centroids"), unchanged
         if before is not None:
             blocks, not_in_blocks = before.blocks, before.not_in_blocks
-        centroids, changed = made.get("centroids"), none
         if centroids is None and before is not None:
             centroids, changed = before.centroids, before.changed
-        batch, single = self._known_choice
-        single = made.get("row_source", single)
-        if single == "float":  # byte blocks serve single queries only
+        if self.row_source == "float":  # byte blocks serve single queries only
             blocks = None
-        return Carried((made.get("element", batch), single), blocks, not_in_blocks, centroids, changed).after(lists)
+        return Carried(blocks, not_in_blocks, centroids, changed).after(lists)

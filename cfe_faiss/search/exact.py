@@ -1,32 +1,29 @@
-"""Exact search: blocked matrix products over rows sorted by label, so that skipping a class is free.
+"""Exact search over tiles: the k best of each query, all pairs at or above a threshold, and the best pairs.
 
-Rows and queries are sorted by label and cut into chunks. In a tile (a chunk of queries against a chunk of rows) the
-rows of a query's own class are one run of columns, which is skipped. A tile of a single class is not multiplied.
+Few queries are compared with the rows in place. All stored rows as queries share tiles: each unordered pair of rows is
+multiplied once. :mod:`cfe_faiss.search.tiles` lays out the tiles.
 """
 
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from cfe_faiss import _native
-from cfe_faiss._native import Filter
-from cfe_faiss.base.arrays import Array, Floats, Int32s, Ints
-from cfe_faiss.base.threads import num_threads, product, run
+from cfe_faiss.base.arrays import Floats, Int32s, Ints
+from cfe_faiss.base.threads import run
 from cfe_faiss.rows.metric import PADDING, make_results
 from cfe_faiss.rows.snapshot import Snapshot
+from cfe_faiss.search import tiles
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.query import Plan, Queries, Ranges, Results
+from cfe_faiss.search.query import Queries, Ranges, Results
+from cfe_faiss.search.tiles import Chunk, PairTiles, Tiles, estimate_work
 
-CHUNK = 768
-TILE = CHUNK * CHUNK
-_FEW = 4
+MAX_QUERIES_IN_PLACE = 4
 """Up to this number of queries, scan the rows in place; above it, use matrix products."""
 _BUFFER = 1 << 18
-_COPIED = 1 << 28  # bytes of rows that are copied once in order, if they are read several times
 
 Found = tuple[Ints, Ints, Floats]
 Threshold = Callable[[], float]
@@ -36,226 +33,84 @@ Select = Callable[[list[Found], int], Found]
 NOTHING: Found = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Rows or queries in ascending order of label, as a side of a tile.
-
-    Attributes
-    ----------
-    storage
-        Snapshot that is searched.
-    X, ids, labels
-        Vectors (n, d), ids (n,) and labels (n,).
-    rows, columns, longest
-        See :meth:`cfe_faiss.rows.snapshot.Snapshot.tile_sides`.
-    filter, neighbors
-        As queries: their rules for the core, and which classes they may find.
-    """
-
-    storage: Snapshot
-    X: Floats
-    ids: Ints
-    labels: Int32s
-    rows: Floats
-    columns: Floats
-    longest: float
-    filter: Filter | None = None
-    neighbors: str = "other"
-
-    @classmethod
-    def of(cls, storage: Snapshot, X: Floats, ids: Ints, labels: Int32s) -> "Chunk":
-        """Return the chunk of these vectors."""
-        return cls(storage, X, ids, labels, *storage.tile_sides(X))
-
-    def asking(self, queries: Queries, some: Ints, *pairs: Array) -> "Chunk":
-        """Return the chunk with the rules of these queries, and the values that the core compares."""
-        return replace(self, filter=queries.filter(some, *pairs), neighbors=queries.neighbors)
-
-    def margin(self, other: "Chunk") -> float:
-        """Bound the error of the scores of the two chunks in :func:`products`."""
-        return self.storage.tile_margin(self.longest, other.longest)
-
-    def excludes(self, other: "Chunk") -> bool:
-        """Return whether the labels of the two chunks rule out every pair."""
-        if self.neighbors == "own":
-            return bool(self.labels[-1] < other.labels[0] or other.labels[-1] < self.labels[0])
-        return self.neighbors == "other" and bool(
-            self.labels[0] == self.labels[-1] == other.labels[0] == other.labels[-1]
-        )
+def search(queries: Queries, progress: str | None = None) -> Results:
+    """Return the exact D, I of the queries."""
+    if queries.conditions is None and len(queries) <= MAX_QUERIES_IN_PLACE:
+        return _search_in_place(queries)
+    if queries.all_rows and _is_symmetric(queries):
+        return _search_all_rows(queries, progress)
+    return _search_tiles(queries, progress)
 
 
-Tile = tuple[Chunk, Chunk, Floats]
-"""Two chunks, and the scores of their pairs."""
-Tiles = Callable[[], Iterator[Tile]]
-"""Yields the tiles of a block of queries or rows."""
+def _search_in_place(queries: Queries) -> Results:
+    snapshot = queries.snapshot
+    D, I = make_results(len(queries), min(queries.k, snapshot.n))
+    every_list = np.tile(np.arange(len(snapshot.starts) - 1), (len(queries), 1))
+    X = queries.fetch(slice(None))
+    Derived.of(snapshot).scan.scan(X, queries.labels, every_list, snapshot.margin, D, I, queries.filter())
+    return D, I
 
 
-def make_chunk(storage: Snapshot, rows: Ints) -> Chunk:
-    """Return the chunk of some rows, which must be in ascending order of label."""
-    X, ids = storage.rows(rows)
-    return Chunk.of(storage, X, ids, storage.labels[rows])
-
-
-def make_chunks(storage: Snapshot, rows: Ints, passes: int) -> Callable[[slice], Chunk]:
-    """Return a function that returns the chunk of a slice of rows, which are read in so many passes."""
-    if passes > 1 and 4 * len(rows) * storage.d <= _COPIED and not (np.diff(rows) == 1).all():
-        (X, ids), labels = storage.copied(rows), storage.labels[rows]
-        return lambda cut: Chunk.of(storage, X[cut], ids[cut], labels[cut])
-    return lambda cut: make_chunk(storage, rows[cut])
-
-
-def slices(n: int, size: int) -> list[slice]:
-    """Return slices that cut n items into runs of ``size``; the last run may be shorter."""
-    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
-
-
-def estimate_work(storage: Snapshot, nq: int) -> float:
-    """Return the number of multiplications to compare ``nq`` queries with all rows."""
-    return float(nq) * storage.n * storage.d
-
-
-def products(x: Chunk, y: Chunk, buffer: Floats | None = None) -> Floats:
-    """Compute the float32 scores of the rows of two chunks, (len(x.X), len(y.X)), in a buffer."""
-    if buffer is None:
-        return product(x.rows, y.columns.T)
-    S = buffer[: len(x.X) * len(y.X)].reshape(len(x.X), len(y.X))
-    return product(x.rows, y.columns.T, S)
-
-
-def scan_tile(x: Chunk, y: Chunk, S: Floats, D: Floats, I: Ints) -> None:
-    """Update the results D, I of the rows of x with the eligible rows of y; S holds their scores."""
-    _native.scan_tile(
-        x.storage.native.metric, S, x.X, x.labels, y.X, y.labels, y.ids, D, I, x.margin(y), x.filter, y.filter
-    )
-
-
-def query_tiles(queries: Queries) -> list[tuple[Ints, Tiles]]:
-    """Return blocks of queries, and a function that yields the tiles of each block against all allowed rows."""
-    storage, labels, xq, rows = queries.snapshot, queries.labels, queries.fetch(slice(None)), queries.candidates()
-    order = np.argsort(labels, kind="stable")
-    blocks = [order[cut] for cut in slices(len(order), height_of_blocks(queries))]
-    chunk, of_rows = make_chunks(storage, rows, len(blocks)), storage.labels[rows]
-
-    def tiles(block: Ints) -> Iterator[Tile]:
-        x = Chunk.of(storage, xq[block], block, labels[block]).asking(queries, block)
-        first, stop = 0, len(rows)
-        if queries.neighbors == "own":  # the rows of the classes in a block are a run
-            first = int(of_rows.searchsorted(x.labels[0]))
-            stop = int(of_rows.searchsorted(x.labels[-1], side="right"))
-        cuts = slices(stop - first, TILE // len(block))
-        return _evidence_tiles(x, (chunk(slice(first + cut.start, first + cut.stop)) for cut in cuts))
-
-    return [(block, partial(tiles, block)) for block in blocks]
-
-
-def height_of_blocks(queries: Queries) -> int:
-    """Return the number of queries in a block: some work for each thread, and a chunk at most."""
-    nq = len(queries)
-    return max(1, min(CHUNK, -(-nq // num_threads(estimate_work(queries.snapshot, nq)))))
-
-
-def _evidence_tiles(x: Chunk, others: Iterable[Chunk]) -> Iterator[Tile]:
-    """Yield the tiles of a chunk with others, in one buffer, unless all their rows have the same label."""
-    buffer = np.empty(max(TILE, len(x.X)), np.float32)
-    for y in others:
-        if not x.excludes(y):
-            yield x, y, products(x, y, buffer)
-
-
-def scan_blocks(queries: Queries, blocks: list[tuple[Ints, Tiles]], progress: str | None) -> Results:
+def _search_tiles(queries: Queries, progress: str | None) -> Results:
     """Return the best D, I of queries in the tiles of each block of them."""
     D, I = make_results(len(queries), min(queries.k, queries.snapshot.n))
 
     def scan(block: tuple[Ints, Tiles]) -> None:
-        numbers, tiles = block
-        found = D[numbers], I[numbers]
-        for x, y, S in tiles():
-            scan_tile(x, y, S, *found)
-        D[numbers], I[numbers] = found
+        numbers, of_block = block
+        best_D, best_I = D[numbers], I[numbers]
+        for x, y, S in of_block():
+            scan_tile(x, y, S, best_D, best_I)
+        D[numbers], I[numbers] = best_D, best_I
 
-    run(scan, blocks, work=estimate_work(queries.snapshot, len(queries)), progress=progress)
+    work = estimate_work(queries.snapshot, len(queries))
+    run(scan, tiles.of_queries(queries), work=work, progress=progress)
     return D, I
 
 
-def search(queries: Queries, _: Plan, progress: str | None) -> Results:
-    """Return the exact D, I of the queries: of a few by scanning the rows in place, of others by matrix products."""
-    if len(queries) <= _FEW:
-        return _scan_in_place(queries)
-    if queries.order is not None and queries.allowed is None:
-        return _search_stored(queries, progress)
-    return scan_blocks(queries, query_tiles(queries), progress)
+def scan_tile(x: Chunk, y: Chunk, S: Floats, D: Floats, I: Ints) -> None:
+    """Update the results D, I of the rows of x with the eligible rows of y; S holds their scores."""
+    metric, margin = x.storage.native.metric, x.margin(y)
+    _native.scan_tile(metric, S, x.X, x.labels, y.X, y.labels, y.ids, D, I, margin, x.filter, y.filter)
 
 
-def _scan_in_place(queries: Queries) -> Results:
-    snapshot, (D, I) = queries.snapshot, make_results(len(queries), min(queries.k, queries.snapshot.n))
-    X, lists = queries.fetch(slice(None)), np.tile(np.arange(len(snapshot.starts) - 1), (len(queries), 1))
-    mask = np.empty(0, bool) if queries.allowed is None else queries.allowed
-    scan = Derived.of(snapshot).scan
-    scan.scan(X, queries.labels, lists, mask, snapshot.margin, D, I, queries.filter())
-    return D, I
+# --- all rows with each other -----------------------------------------------------------------------------------------
 
 
-def _search_stored(queries: Queries, progress: str | None) -> Results:
-    """Return the exact evidence D, I of all stored vectors: each unordered pair is multiplied once."""
-    rows, places = queries.candidates(), queries.in_order
-    cuts = slices(len(rows), CHUNK)
-    some = make_chunks(queries.snapshot, rows, len(cuts))
-
-    def chunk(cut: slice) -> Chunk:
-        return some(cut).asking(queries, places[rows[cut]])
-
-    return search_both_ways(queries, rows, cuts, partial(_tiles_from, chunk, cuts), progress)
+def _is_symmetric(queries: Queries) -> bool:
+    """Return whether a tile of rows counts for both of its sides."""
+    return queries.conditions is None or (queries.rules is None and not queries.conditions.directed)
 
 
-class BestOfChunks:
+class _BestOfChunks:
     """The k best results D, I of every row, cut into chunks. Threads update two chunks at a time."""
 
     def __init__(self, D: Floats, I: Ints, cuts: list[slice]) -> None:
         self._results = [(D[cut], I[cut]) for cut in cuts]
         self._locks = [threading.Lock() for _ in cuts]
 
-    def take(self, S: Floats, one: tuple[int, Chunk], other: tuple[int, Chunk]) -> None:
-        """Update the results of both chunks, i <= j, with the products S."""
-        (i, x), (j, y) = one, other
+    def take(self, S: Floats, i: int, x: Chunk, j: int, y: Chunk) -> None:
+        """Update the results of chunks i <= j with the products S."""
         if i == j:
             with self._locks[i]:
                 scan_tile(x, y, S, *self._results[i])
             return
-        metric, sides = x.storage.native.metric, ((x.X, x.labels, x.ids), (y.X, y.labels, y.ids))
+        metric, margin = x.storage.native.metric, x.margin(y)
+        sides = x.X, x.labels, x.ids, y.X, y.labels, y.ids
         with self._locks[i], self._locks[j]:
-            _native.scan_tile_both(
-                metric, S, *sides[0], *sides[1], *self._results[i], *self._results[j], x.margin(y), x.filter, y.filter
-            )
+            results = *self._results[i], *self._results[j]
+            _native.scan_tile_both(metric, S, *sides, *results, margin, x.filter, y.filter)
 
 
-def _tiles_from(chunk: Callable[[slice], Chunk], cuts: list[slice], i: int) -> Iterator[tuple[int, Tile]]:
-    """Yield j and the tile, for the tiles of chunk i with itself and all later chunks."""
-    x = chunk(cuts[i])
-    buffer = np.empty(TILE, np.float32)
-    for j in range(i, len(cuts)):
-        y = chunk(cuts[j])
-        if not x.excludes(y):
-            yield j, (x, y, products(x, y, buffer))
-
-
-def search_both_ways(
-    queries: Queries,
-    rows: Ints,
-    cuts: list[slice],
-    tiles: Callable[[int], Iterator[tuple[int, Tile]]],
-    progress: str | None,
-) -> Results:
-    """Return the best D, I of all stored vectors as queries, in tiles that count for the rows of both chunks.
-
-    ``cuts`` cut ``rows`` into chunks. ``tiles`` yields the tiles of chunk i with itself and later chunks.
-    """
+def _search_all_rows(queries: Queries, progress: str | None) -> Results:
+    """Return the exact D, I of all stored vectors: each unordered pair is multiplied once."""
     storage, width = queries.snapshot, min(queries.k, queries.snapshot.n)
+    rows, cuts, of_chunk = tiles.of_all_rows(queries)
     D, I = make_results(len(rows), width)
-    best = BestOfChunks(D, I, cuts)
+    best = _BestOfChunks(D, I, cuts)
 
     def scan(i: int) -> None:
-        for j, (x, y, S) in tiles(i):
-            best.take(S, (i, x), (j, y))
+        for j, (x, y, S) in of_chunk(i):
+            best.take(S, i, x, j, y)
 
     run(scan, range(len(cuts)), work=estimate_work(storage, storage.n), progress=progress)
     all_D, all_I = make_results(storage.n, width)
@@ -273,15 +128,18 @@ def pad_results(D: Floats, I: Ints, k: int) -> Results:
     return wide_D, wide_I
 
 
-def collect(x: Chunk, y: Chunk, S: Floats, threshold: Threshold) -> Iterator[tuple[Int32s, Int32s, Floats]]:
+# --- pairs at or above a threshold ------------------------------------------------------------------------------------
+
+
+def _collect(x: Chunk, y: Chunk, S: Floats, threshold: Threshold) -> Iterator[tuple[Int32s, Int32s, Floats]]:
     """Yield rows, columns and similarities of a tile's pairs at or above the threshold, in bounded parts."""
     size = max(_BUFFER, S.shape[1])
     rows, columns, scores = np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size, np.float32)
-    row = 0
+    sides, filters = (x.X, x.labels, y.X, y.labels), (y.ids, x.filter, y.filter)
+    metric, margin, row = x.storage.native.metric, x.margin(y), 0
     while row < len(S):
-        metric, sides, ruled = x.storage.native.metric, (x.X, x.labels, y.X, y.labels), (y.ids, x.filter, y.filter)
         wanted = np.float32(threshold())
-        count, row = _native.collect_tile(metric, S, *sides, wanted, x.margin(y), row, rows, columns, scores, *ruled)
+        count, row = _native.collect_tile(metric, S, *sides, wanted, margin, row, rows, columns, scores, *filters)
         if count:
             yield rows[:count], columns[:count], scores[:count]
 
@@ -289,40 +147,29 @@ def collect(x: Chunk, y: Chunk, S: Floats, threshold: Threshold) -> Iterator[tup
 def scans_of(blocks: Iterable[Tiles]) -> list[Scan]:
     """Return scans of the tiles of each block: ids in the first chunk, ids in the second, similarities."""
 
-    def of_block(tiles: Tiles, threshold: Threshold) -> Iterator[Found]:
-        for x, y, S in tiles():
-            for rows, columns, scores in collect(x, y, S, threshold):
+    def of_block(block: Tiles, threshold: Threshold) -> Iterator[Found]:
+        for x, y, S in block():
+            for rows, columns, scores in _collect(x, y, S, threshold):
                 yield x.ids[rows], y.ids[columns], scores.copy()
 
-    return [partial(of_block, tiles) for tiles in blocks]
+    return [partial(of_block, block) for block in blocks]
 
 
-def scans_of_pairs(number: int, tiles: Callable[[int], Iterator[tuple[int, Tile]]]) -> list[Scan]:
+def scans_of_pairs(pairs: PairTiles) -> list[Scan]:
     """Return scans of the tiles of each chunk with itself and later chunks, which find each pair once."""
 
     def of_chunk(i: int, threshold: Threshold) -> Iterator[Found]:
-        for j, (x, y, S) in tiles(i):
-            for r, c, scores in collect(x, y, S, threshold):
-                once = np.flatnonzero((r < c) | (i < j))
-                yield x.ids[r[once]], y.ids[c[once]], scores[once]
+        for j, (x, y, S) in pairs.of_chunk(i):
+            for rows, columns, scores in _collect(x, y, S, threshold):
+                once = np.flatnonzero((rows < columns) | (i < j))
+                yield x.ids[rows[once]], y.ids[columns[once]], scores[once]
 
-    return [partial(of_chunk, i) for i in range(number)]
-
-
-def range_search(queries: Queries, threshold: float) -> Ranges:
-    """Return lims (nq + 1,), D, I: the evidence of query q at or above the threshold is at lims[q]:lims[q + 1]."""
-    return find_ranges(queries, scans_of(tiles for _, tiles in query_tiles(queries)), threshold)
+    return [partial(of_chunk, i) for i in range(len(pairs.cuts))]
 
 
-def find_ranges(queries: Queries, scans: list[Scan], threshold: float) -> Ranges:
-    """Return lims, D, I of a range search from scans that yield the query number, id and similarity of each result."""
-    found = [NOTHING]
-    work = estimate_work(queries.snapshot, len(queries))
-    run(lambda find: found.extend(find(lambda: threshold)), scans, work=work)
-    query, ids, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    order = np.lexsort((ids, -scores, query))
-    lims = np.searchsorted(query, np.arange(len(queries) + 1), sorter=order).astype(np.int64)
-    return lims, scores[order], ids[order]
+def scans_of_queries(queries: Queries) -> list[Scan]:
+    """Return scans that together find the results at or above a threshold: query number, id and similarity."""
+    return scans_of(block for _, block in tiles.of_queries(queries))
 
 
 def all_pairs(storage: Snapshot, rows: Ints | None = None) -> list[Scan]:
@@ -330,9 +177,7 @@ def all_pairs(storage: Snapshot, rows: Ints | None = None) -> list[Scan]:
 
     ``rows`` are in ascending order of label; None for all rows of known label.
     """
-    rows = storage.by_label if rows is None else rows
-    cuts = slices(len(rows), CHUNK)
-    return scans_of_pairs(len(cuts), partial(_tiles_from, make_chunks(storage, rows, len(cuts)), cuts))
+    return scans_of_pairs(tiles.pairs_by_label(storage, storage.by_label if rows is None else rows))
 
 
 def pairs_between(storage: Snapshot, rows: Ints, others: Ints) -> list[Scan]:
@@ -340,12 +185,21 @@ def pairs_between(storage: Snapshot, rows: Ints, others: Ints) -> list[Scan]:
 
     Both arrays of rows are in ascending order of label.
     """
+    return scans_of(tiles.tiles_between(storage, rows, others))
 
-    def tiles(cut: slice) -> Iterator[Tile]:
-        x = make_chunk(storage, rows[cut])
-        return _evidence_tiles(x, (make_chunk(storage, others[other]) for other in slices(len(others), CHUNK)))
 
-    return scans_of(partial(tiles, cut) for cut in slices(len(rows), CHUNK))
+def search_range(queries: Queries, threshold: float) -> Ranges:
+    """Return lims (nq + 1,), D, I: the results of query q at or above the threshold are at lims[q]:lims[q + 1]."""
+    found = [NOTHING]
+    work = estimate_work(queries.snapshot, len(queries))
+    run(lambda find: found.extend(find(lambda: threshold)), scans_of_queries(queries), work=work)
+    query, ids, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    order = np.lexsort((ids, -scores, query))
+    lims = np.searchsorted(query, np.arange(len(queries) + 1), sorter=order).astype(np.int64)
+    return lims, scores[order], ids[order]
+
+
+# --- the best pairs ---------------------------------------------------------------------------------------------------
 
 
 def select_directed(found: list[Found], k: int) -> Found:

@@ -8,9 +8,10 @@ import numpy as np
 from cfe_faiss.base.arrays import Bools, Ints
 from cfe_faiss.rows.metric import make_results
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.search import constrained, exact
+from cfe_faiss.search import exact
 from cfe_faiss.search.exact import NOTHING, Found
-from cfe_faiss.search.query import Plan, Queries, Results
+from cfe_faiss.search.query import Queries, Results
+from cfe_faiss.search.tiles import estimate_work
 
 _FIRST, _MOST = 1 << 10, 1 << 20
 """Number of pairs in the first batch, and in the largest."""
@@ -76,7 +77,7 @@ def _take(source: Ints, target: Ints, left: Ints, wanted: int) -> Ints:
     return np.array(taken, np.int64)
 
 
-def search(queries: Queries, _: Plan, progress: str | None) -> Results:
+def search(queries: Queries, progress: str | None) -> Results:
     """Return the evidence D, I of queries under conditions that limit how often a row is used.
 
     Ties: first query first, then smaller id.
@@ -92,8 +93,8 @@ def search(queries: Queries, _: Plan, progress: str | None) -> Results:
         usable[rows] = free[nq:]
         if allowed is not None:
             usable &= allowed
-        scans = constrained.directed_scans(replace(queries, usable=queries.usable & free[:nq], allowed=usable))
-        work = exact.estimate_work(storage, nq)
+        scans = exact.scans_of_queries(replace(queries, usable=queries.usable & free[:nq], allowed=usable))
+        work = estimate_work(storage, nq)
         query, found, scores = exact.find_best(
             scans, number, work=work, progress=progress, select=exact.select_directed
         )

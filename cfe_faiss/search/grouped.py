@@ -5,6 +5,7 @@ the lists whose other-class rows are near (:mod:`cfe_faiss.coarse.class_centroid
 compared with the rows of these lists, in blocks of 16 rows (``native/core/blocks.h``).
 """
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,19 +18,20 @@ from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import grouping, single
 from cfe_faiss.search.blocks import ROWS_OF_BLOCK, blocks_of, bytes_of_block
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.element import searcher_of
 from cfe_faiss.search.grouping import Groups
 from cfe_faiss.search.query import MEMORY, Plan, Queries, Results
 
 _PER_QUERY = 1 << 12  # overhead of a query beyond its products, in multiplications
+# For few queries among most rows, testing the mask of allowed rows is faster than packing blocks of these rows. For
+# many, a search in packed blocks takes half of the time, because its thresholds rise sooner.
+_LEAST_ALLOWED, _MOST_QUERIES = 3 / 4, 1 / 16  # shares of the rows
 
 
 def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
-    """Return the evidence D, I from the lists nearest to each group's mean; complete short rows one by one."""
+    """Return D, I from the lists nearest to each group's mean; complete short rows one by one."""
     found, memory = queries.allocate_results(), plan.effort.memory or MEMORY
     if len(queries):
-        derived = Derived.of(queries.snapshot)
-        blocks = derived.blocks if memory >= MEMORY and queries.allowed is None else None
+        blocks = Derived.of(queries.snapshot).blocks if memory >= MEMORY and _tests_mask(queries) else None
         if blocks is not None:
             _search_kept(queries, plan, blocks, found, progress)
         else:
@@ -38,37 +40,43 @@ def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
     return found
 
 
+def _tests_mask(queries: Queries) -> bool:
+    if queries.allowed is None:
+        return True
+    return len(queries) <= _MOST_QUERIES * queries.snapshot.n and bool(queries.allowed.mean() >= _LEAST_ALLOWED)
+
+
 def _search_kept(queries: Queries, plan: Plan, blocks: Blocks, found: Results, progress: str | None) -> None:
     """Search the kept blocks of all lists of an index with one partition. The core halves the groups."""
     derived = Derived.of(queries.snapshot)
     groups = groups_of(queries)
     tasks = groups.tasks()
     with native_progress(progress, len(tasks)) as report:
-        searcher = searcher_of(queries.snapshot, derived.class_means.native, blocks)
+        searcher = derived.searcher_in(blocks, derived.routes_for(queries.neighbors).native)
         asked, of_groups = (queries.X, queries.rows, queries.labels), (groups.order, groups.starts, groups.labels)
         ends = np.array([0, *(task.stop for task in tasks)])
         threads = num_native_threads(_work(queries, plan, queries.snapshot))
-        searcher.search_groups(
-            *asked, *of_groups, ends, plan.nprobe, *found, queries.filter(), threads=threads, progress=report
-        )
+        rules = queries.filter()
+        searcher.search_groups(*asked, *of_groups, ends, plan.nprobe, *found, rules, threads=threads, progress=report)
 
 
 def groups_of(queries: Queries) -> Groups:
     """Return the groups of queries. Groups of all stored rows in list order are kept."""
     derived = Derived.of(queries.snapshot)
+    routes = derived.routes_for(queries.neighbors)
     if queries.order is None:
-        return grouping.group(queries, derived.class_means)
-    return once(derived.groups, "all rows", lambda: grouping.group(queries, derived.class_means))
+        return grouping.group(queries, routes)
+    return once(derived.groups, queries.neighbors, lambda: grouping.group(queries, routes))
 
 
 def _search_in_parts(queries: Queries, plan: Plan, memory: int, found: Results, progress: str | None) -> None:
     """Search the allowed rows in temporary blocks, for some lists at a time, within ``memory`` bytes."""
     derived = Derived.of(queries.snapshot)
-    routes, element = derived.class_means, derived.element
+    routes, element, allowed = derived.routes_for(queries.neighbors), derived.element, queries.allowed
     snapshot = queries.snapshot.first_partition() if plan.nprobe >= len(routes.means) else queries.snapshot
     deduplicate = len(snapshot.references) > 0
     groups, lists = grouping.routed(routes, queries, plan.nprobe)
-    rules = queries.filter()
+    rules = replace(queries, allowed=None).filter()  # blocks hold allowed rows
 
     def scan(task: slice, blocks: Blocks, resume: bool) -> None:
         cut, starts = groups.of_task(task)
@@ -81,7 +89,7 @@ def _search_in_parts(queries: Queries, plan: Plan, memory: int, found: Results, 
     for shard in shards(snapshot, probed, bytes_of_block(snapshot.d, element), memory):
         here = np.zeros_like(probed)
         here[shard] = probed[shard]
-        blocks = blocks_of(snapshot, element, wanted=here, allowed=queries.allowed)
+        blocks = blocks_of(snapshot, element, wanted=here, allowed=allowed)
         run(
             partial(scan, blocks=blocks, resume=shard.start > 0),
             groups.tasks(),

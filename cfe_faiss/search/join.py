@@ -33,7 +33,8 @@ from cfe_faiss.base.derived import derived
 from cfe_faiss.base.threads import product, run
 from cfe_faiss.rows.codecs import LEAST_OF_EQUAL, screening_error
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.search.exact import Found, Scan, Threshold, all_pairs, slices
+from cfe_faiss.search.exact import Found, Scan, Threshold, all_pairs
+from cfe_faiss.search.tiles import slices
 
 COARSE = 16
 """Length of a coarse sketch."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -16,18 +16,17 @@ from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
 from cfe_faiss.base.values import as_ids, as_labels, as_lists, padded
+from cfe_faiss.coarse.class_centroids import NEIGHBORS
 from cfe_faiss.coarse.partitions import assign
-from cfe_faiss.rows.metric import PADDING
+from cfe_faiss.rows.metric import PADDING, score_at
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.search.conditions import Conditions, Side, make_conditions
 from cfe_faiss.search.selection import selected
 
-NEIGHBORS = "other", "own", "any"
-"""Policies of labels, in the order of their numbers in the core."""
-
 MEMORY = 1 << 31
 """Default memory for copies of vectors, in bytes."""
 
+Engine = Literal["exact", "lists", "groups"]
 Results = tuple[Floats, Ints]
 Ranges = tuple[Ints, Floats, Ints]
 Certified = tuple[Floats, Ints, Bools]
@@ -143,7 +142,8 @@ class Plan(NamedTuple):
     Attributes
     ----------
     engine
-        Search function of the queries, the plan, and the title of a progress bar.
+        "exact": all rows that a query may find. "lists": the lists of each query. "groups": the lists of groups of
+        queries that are near each other.
     nprobe
         Number of probed lists.
     effort
@@ -152,7 +152,7 @@ class Plan(NamedTuple):
         Number of probed lists per class, if some classes need fewer than ``nprobe``.
     """
 
-    engine: Callable[[Queries, Plan, str | None], Results]
+    engine: Engine
     nprobe: int
     effort: Effort
     calibration: Calibration | None = None
@@ -186,54 +186,67 @@ class Rules(NamedTuple):
             return None
         if neighbors not in NEIGHBORS:
             raise ValueError(f"{name}neighbors must be 'other', 'own' or 'any', got {neighbors!r}")
-        return cls(neighbors, exclude_labels, exclude, None if within is None else _as_range(f"{name}within", within))
+        return cls(neighbors, exclude_labels, exclude, _as_range(f"{name}within", within))
 
     def bind(self, snapshot: Snapshot, nq: int, name: str = "", rows: Ints = NO_ROWS) -> Rules:
         """Return the rules with the excluded classes and ids of ``nq`` queries as arrays, (nq, m), checked.
 
         Queries that are the stored ``rows`` exclude themselves.
         """
-        classes, ids, within = self.excluded_labels, self.excluded_ids, self.within
-        if within is not None and snapshot.metric == "l2":
-            within = -within[1], -within[0]
-        if classes is not None:
-            values, lengths = as_lists(f"{name}exclude_labels", classes, nq)
-            labels = as_labels(f"{name}exclude_labels", values, len(values), unknown=True)
-            codes = snapshot.encode(f"{name}exclude_labels", labels)
-            stored = snapshot.class_counts[0]  # ascending; `np.isin` takes ten times as long for one query
-            absent = (codes != UNKNOWN) & (codes != np.append(stored, UNKNOWN)[stored.searchsorted(codes)])
-            if absent.any():
-                raise ValueError(f"{name}exclude_labels must hold stored labels, got {labels[absent].tolist()[0]!r}")
-            classes = padded(codes, lengths)
+        labels, ids, within = self.excluded_labels, self.excluded_ids, self.within
+        if within is not None:
+            low, high = sorted(score_at(end, snapshot.metric) for end in within)
+            within = low, high
+        if labels is not None:
+            labels = _excluded_codes(f"{name}exclude_labels", labels, nq, snapshot)
         if ids is not None:
             values, lengths = as_lists(f"{name}exclude", ids, nq)
             ids = padded(as_ids(f"{name}exclude", values, lowest=UNKNOWN), lengths)
         if len(rows) and self.neighbors != "other":
-            own = snapshot.row_ids[rows][:, None]
-            ids = own if ids is None else np.column_stack([own, ids])
-        return self._replace(excluded_labels=classes, excluded_ids=ids, within=within)
+            query_ids = snapshot.row_ids[rows][:, None]
+            ids = query_ids if ids is None else np.column_stack([query_ids, ids])
+        return self._replace(excluded_labels=labels, excluded_ids=ids, within=within)
 
-    def native(self, nq: int, chosen: Any = slice(None), *pairs: Any) -> Filter:
-        """Return the bound rules of chosen ones of ``nq`` queries for the core; ``pairs``: values that are compared."""
+    def native(self, nq: int, chosen: Any = slice(None), allowed: Bools | None = None, *pairs: Any) -> Filter:
+        """Return the bound rules of chosen ones of ``nq`` queries for the core.
+
+        ``allowed``: mask of the rows; ``pairs``: values, limits and number of changes of conditions on pairs.
+        """
         labels = np.empty((nq, 0), np.int32) if self.excluded_labels is None else self.excluded_labels
         ids = np.empty((nq, 0), np.int64) if self.excluded_ids is None else self.excluded_ids
+        chosen_labels = np.ascontiguousarray(labels[chosen], np.int32)
+        chosen_ids = np.ascontiguousarray(ids[chosen], np.int64)
         low, high = self.within or (-math.inf, math.inf)
-        some = np.ascontiguousarray(labels[chosen], np.int32), np.ascontiguousarray(ids[chosen], np.int64)
-        return Filter(NEIGHBORS.index(self.neighbors), *some, low, high, *pairs)
+        return Filter(NEIGHBORS.index(self.neighbors), chosen_labels, chosen_ids, low, high, allowed, *pairs)
 
     def subset(self, chosen: Any) -> Rules:
         """Return the bound rules of some queries."""
-        classes, ids = (None if part is None else part[chosen] for part in self[1:3])
-        return self._replace(excluded_labels=classes, excluded_ids=ids)
+        labels, ids = (None if part is None else part[chosen] for part in self[1:3])
+        return self._replace(excluded_labels=labels, excluded_ids=ids)
 
 
-def _as_range(name: str, within: Any) -> tuple[float, float]:
+def _excluded_codes(name: str, labels: Any, nq: int, snapshot: Snapshot) -> Int32s:
+    """Return the codes of the excluded labels of each query, (nq, m), checked."""
+    values, lengths = as_lists(name, labels, nq)
+    known = as_labels(name, values, len(values), unknown=True)
+    codes = snapshot.encode(name, known)
+    stored = snapshot.class_counts[0]  # ascending; `np.isin` takes ten times as long for one query
+    absent = (codes != UNKNOWN) & (codes != np.append(stored, UNKNOWN)[stored.searchsorted(codes)])
+    if absent.any():
+        raise ValueError(f"{name} must hold stored labels, got {known[absent].tolist()[0]!r}")
+    return padded(codes, lengths).astype(np.int32)
+
+
+def _as_range(name: str, within: Any) -> tuple[float, float] | None:
+    """Return the ends of a range, checked; None if it holds every number."""
+    if within is None:
+        return None
     if not isinstance(within, tuple | list) or len(within) != 2:
         raise TypeError(f"{name} must be two numbers, (low, high), got {within!r}")
     low, high = (as_number(name, end, -math.inf, math.inf) for end in within)
     if low > high:
         raise ValueError(f"{name} must be (low, high) with low <= high, got {within!r}")
-    return low, high
+    return None if (low, high) == (-math.inf, math.inf) else (low, high)
 
 
 @dataclass(slots=True, eq=False)  # not frozen: a frozen class takes as long to build as a small search
@@ -286,19 +299,30 @@ class Queries:
         """Whether the queries are stored rows."""
         return bool(self.X.shape[1] == 0)
 
-    def filter(self, some: Any = slice(None), *pairs: Any) -> Filter | None:
-        """Return the rules of some queries for the core; None for the default."""
-        if self.rules is None and not pairs:
-            return None
-        return (self.rules or Rules()).native(len(self), some, *pairs)
+    @property
+    def all_rows(self) -> bool:
+        """Whether the queries are all stored rows, and every row may be found."""
+        return self.order is not None and self.allowed is None
 
     @property
     def neighbors(self) -> str:
         """Which classes the queries may find."""
         return "other" if self.rules is None else self.rules.neighbors
 
+    def filter(self, chosen: Any = slice(None)) -> Filter | None:
+        """Return the rules of some queries and the mask of rows for the core; None for the default."""
+        if self.rules is None and self.allowed is None:
+            return None
+        return (self.rules or Rules()).native(len(self), chosen, self.allowed)
+
+    def filter_of_tiles(self, chosen: Any, *pairs: Any) -> Filter | None:
+        """Return the rules of some queries for tiles of allowed rows, and the values that the core compares."""
+        if self.rules is None and not pairs:
+            return None
+        return (self.rules or Rules()).native(len(self), chosen, None, *pairs)
+
     def candidates(self) -> Ints:
-        """Return the rows that some query may find, in ascending order of label if this matters."""
+        """Return the rows that some query may find, in ascending order of label if the policy depends on labels."""
         rows = np.arange(self.snapshot.n) if self.neighbors == "any" else self.snapshot.by_label
         return rows if self.allowed is None else rows[self.allowed[rows]]
 
@@ -399,6 +423,8 @@ class Query:
             bound = bound.among(self._mask_allowed(snapshot))
         if self.rules is not None:
             bound.rules = self.rules.bind(snapshot, len(bound), self.name, bound.rows)
+            if bound.rules.neighbors == "any":  # every row is of another class than one that no row has
+                bound.labels = np.full(len(bound), snapshot.absent_label, np.int32)
         return bound if self.where is None else self._add_conditions(bound, encoded(self.where, snapshot))
 
     def _mask_allowed(self, snapshot: Snapshot) -> Bools:

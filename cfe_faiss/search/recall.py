@@ -15,7 +15,7 @@ import numpy as np
 
 from cfe_faiss.base.arrays import Array, Bools, Doubles, Ints
 from cfe_faiss.base.checks import UNKNOWN
-from cfe_faiss.base.derived import once
+from cfe_faiss.base.derived import derived, once
 from cfe_faiss.coarse.class_centroids import Routes, ranking_mean
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.search import grouped, single
@@ -32,10 +32,10 @@ _OF_ALL_CLASSES = 4000  # limit for the sum of these minima over all classes
 CLASS_SLACK = 0.01
 """Tolerated shortfall of a class's lower bound below the target recall."""
 _CERTAIN = 2.6  # one-sided 99.5 % quantile of the normal distribution
+_ALL_CLASSES = -2  # in place of a class
 _DRAWN_AT_ONCE = 128  # rows per batch; all rows of their lists are read
 Calibrations = dict[tuple[Any, ...], Calibration]
 """Calibrations by :meth:`Derived.calibration_key`."""
-_Search = Callable[[list[Ints], int], Results]  # arguments: snapshot rows of each search, and nprobe
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,19 +82,21 @@ def calibration(
     *,
     batched: bool,
     allowed: Bools | None = None,
-    within: tuple[float, float] | None = None,
+    rules: Rules | None = None,
 ) -> Calibration:
     """Return for each class the smallest nprobe whose lower confidence bound reaches the effort's recall@k.
 
     The bound of a class may be 0.01 below the target; the bound of the mean over all queries may not. A calibration
-    over all rows is kept with the snapshot. ``within``: the range of the scores of results.
+    over all rows is kept with the snapshot. Of bound ``rules``, the range of scores and the classes that queries may
+    find count.
     """
-    derived = Derived.of(snapshot)
-    known = derived.calibrations if allowed is None else {}
-    plan = Plan(grouped.search if batched else single.search, snapshot.lists, effort._replace(memory=MEMORY))
-    key = derived.calibration_key(k, effort, batched=batched)
-    key, rules = (key, None) if within is None else ((*key, within), Rules(within=within))
-    return once(known, key, lambda: _calibrate(snapshot, k, plan, allowed, rules))
+    known = Derived.of(snapshot).calibrations if allowed is None else {}
+    plan = Plan("groups" if batched else "lists", snapshot.lists, effort._replace(memory=MEMORY))
+    key = Derived.calibration_key(k, effort, batched=batched)
+    counting = Rules() if rules is None else Rules(rules.neighbors, within=rules.within)
+    if counting != Rules():
+        key = (*key, counting.neighbors, counting.within)  # no file holds it
+    return once(known, key, lambda: _Calibrator(snapshot, k, plan, allowed, counting).calibrate())
 
 
 def calibration_arrays(calibrations: Calibrations, effort: Effort) -> dict[str, Array]:
@@ -124,53 +126,87 @@ def calibrations_from(arrays: Mapping[str, Array], effort: Effort) -> Calibratio
     return result
 
 
-def _calibrate(snapshot: Snapshot, k: int, plan: Plan, allowed: Bools | None, rules: Rules | None) -> Calibration:
-    strata = _strata(snapshot)
-    if not strata:
-        return Calibration({}, snapshot.lists, {})
-    rows = np.concatenate([stratum.rows for stratum in strata])
-    batched, aware = plan.engine is grouped.search, plan.effort.class_aware
-    tried = _held_out(snapshot, rows) if aware and not batched else snapshot
+@dataclass(frozen=True, eq=False)
+class _Calibrator:
+    """Searches of sampled rows with a number of lists, and without skipping any."""
 
-    def search(searches: list[Ints], nprobe: int) -> Results:
-        queries = [replace(Queries.of_rows(tried, some, k), allowed=allowed, rules=rules) for some in searches]
-        parts = [plan.engine(some, plan._replace(nprobe=nprobe), None) for some in queries]
+    snapshot: Snapshot
+    k: int
+    plan: Plan
+    allowed: Bools | None
+    rules: Rules
+
+    @property
+    def batched(self) -> bool:
+        return self.plan.engine == "groups"
+
+    @derived
+    def tried(self) -> Snapshot:
+        """Snapshot that takes the sampled rows for new vectors, if they are ranked one by one."""
+        if self.batched or not self.plan.effort.class_aware:
+            return self.snapshot
+        rows = np.concatenate([stratum.rows for stratum in _strata(self.snapshot)])
+        return _held_out(self.snapshot, rows, self.rules.neighbors)
+
+    def queries(self, snapshot: Snapshot, rows: Ints) -> Queries:
+        """Return sampled rows as queries under the rules."""
+        queries = Queries.of_rows(snapshot, rows, self.k)
+        queries.allowed = self.allowed
+        if self.rules != Rules():
+            queries.rules = self.rules
+        if self.rules.neighbors == "any":
+            queries.rules = self.rules._replace(excluded_ids=snapshot.row_ids[rows][:, None])
+            queries.labels = np.full(len(rows), snapshot.absent_label, np.int32)
+        return queries
+
+    def search(self, searches: list[Ints], nprobe: int) -> Results:
+        """Return D, I of the rows of several searches, one after the other."""
+        search = grouped.search if self.batched else single.search
+        plan = self.plan._replace(nprobe=nprobe)
+        parts = [search(self.queries(self.tried, rows), plan, None) for rows in searches]
         D, I = (np.concatenate(column) for column in zip(*parts, strict=True))
         return D, I
 
-    exact = plan._replace(engine=grouped.search if aware else single.search)
-    D, I = exact.engine(replace(Queries.of_rows(snapshot, rows, k), allowed=allowed, rules=rules), exact, None)
-    found, last = Calibration({}, 1, {}), 0
-    for stratum in strata:
-        first, last = last, last + len(stratum.rows)
-        own = D[first:last], I[first:last]
-        nprobe, reached = _measured(snapshot, stratum, own, plan, search)
-        found.nprobe.update(dict.fromkeys(stratum.labels, nprobe))
-        found.recall.update(dict.fromkeys(stratum.labels, reached))
-    return replace(found, other=found.most)
+    def search_exactly(self, rows: Ints) -> Results:
+        """Return D, I of rows in all lists."""
+        search = grouped.search if self.plan.effort.class_aware else single.search
+        return search(self.queries(self.snapshot, rows), self.plan, None)
 
+    def calibrate(self) -> Calibration:
+        """Return the calibration, measured for one stratum after the other."""
+        strata = _strata(self.snapshot)
+        if not strata:
+            return Calibration({}, self.snapshot.lists, {})
+        D, I = self.search_exactly(np.concatenate([stratum.rows for stratum in strata]))
+        found, last = Calibration({}, 1, {}), 0
+        for stratum in strata:
+            first, last = last, last + len(stratum.rows)
+            nprobe, reached = self.measure(stratum, (D[first:last], I[first:last]))
+            found.nprobe.update(dict.fromkeys(stratum.labels, nprobe))
+            found.recall.update(dict.fromkeys(stratum.labels, reached))
+        return replace(found, other=found.most)
 
-def _measured(snapshot: Snapshot, stratum: _Stratum, exact: Results, plan: Plan, search: _Search) -> tuple[int, float]:
-    """Return the smallest sufficient nprobe of a stratum, and the recall of the sample with it."""
-    searches, clusters, recall = [stratum.rows], np.arange(len(stratum.rows)), plan.effort.recall or 1.0
-    batched = plan.engine is grouped.search
-    if batched:
-        searches, clusters = _groups(snapshot, Derived.of(snapshot).class_means, stratum.rows)
-    searched = np.concatenate(searches)
-    places = np.argsort(searched)[np.searchsorted(np.sort(searched), stratum.rows)]
-    reached = {snapshot.lists: 1.0}
+    def measure(self, stratum: _Stratum, exact: Results) -> tuple[int, float]:
+        """Return the smallest sufficient nprobe of a stratum, and the recall of the sample with it."""
+        searches, clusters = [stratum.rows], np.arange(len(stratum.rows))
+        if self.batched:
+            routes = Derived.of(self.snapshot).routes_for(self.rules.neighbors)
+            searches, clusters = _groups(self.snapshot, routes, stratum.rows, self.rules.neighbors)
+        searched = np.concatenate(searches)
+        places = np.argsort(searched)[np.searchsorted(np.sort(searched), stratum.rows)]
+        target, reached = self.plan.effort.recall or 1.0, {self.snapshot.lists: 1.0}
 
-    def reaches(nprobe: int) -> bool:
-        D, I = search(searches, nprobe)
-        values = _recalls((D[places], I[places]), exact)
-        margin = _CERTAIN * _standard_error(values, clusters)
-        if batched:  # finite population: the stored rows are all possible queries
-            margin *= math.sqrt(1 - len(values) / stratum.size)
-        reached[nprobe] = float(values.mean())
-        return reached[nprobe] >= recall + max(margin - CLASS_SLACK, margin * math.sqrt(stratum.share))
+        def reaches(nprobe: int) -> bool:
+            D, I = self.search(searches, nprobe)
+            values = _recalls((D[places], I[places]), exact)
+            margin = _CERTAIN * _standard_error(values, clusters)
+            if self.batched:  # finite population: the stored rows are all possible queries
+                margin *= math.sqrt(1 - len(values) / stratum.size)
+            reached[nprobe] = float(values.mean())
+            return reached[nprobe] >= target + max(margin - CLASS_SLACK, margin * math.sqrt(stratum.share))
 
-    nprobe = smallest(reaches, snapshot.lists)
-    return nprobe, reached[nprobe]
+        nprobe = smallest(reaches, self.snapshot.lists)
+        return nprobe, reached[nprobe]
 
 
 def _recalls(found: Results, exact: Results) -> Doubles:
@@ -187,41 +223,50 @@ def _standard_error(values: Doubles, clusters: Ints) -> float:
     return math.sqrt(len(sums) / max(1, len(sums) - 1) * float(sums @ sums)) / len(values)
 
 
-def _held_out(snapshot: Snapshot, rows: Ints) -> Snapshot:
-    """Return the snapshot with class means that treat the given rows as new vectors.
+def _held_out(snapshot: Snapshot, rows: Ints, neighbors: str = "other") -> Snapshot:
+    """Return the snapshot with means of lists that treat the given rows as new vectors.
 
     A row of a class with a small share in its list counts in the mean by which this list is ranked. Such a pair of
-    list and class gets a mean without the given rows of the class.
+    list and class gets a mean without the given rows of the class. For queries that may find any class, each list of
+    a given row gets a mean without these rows.
     """
-    derived, list_starts = Derived.of(snapshot), snapshot.list_starts
-    means_of_all = derived.class_means
+    of_snapshot, list_starts = Derived.of(snapshot), snapshot.list_starts
+    routes = of_snapshot.routes_for(neighbors)
     members = np.concatenate([np.arange(snapshot.n), snapshot.references])
     held = np.isin(np.arange(snapshot.n), rows)
     homes = lists_of(np.flatnonzero(held[members]), list_starts)
     labels = snapshot.labels[members[held[members]]]
-    small = ~means_of_all.has_centroids(labels, homes)
+    if neighbors == "any":
+        labels = np.full(len(homes), _ALL_CLASSES, np.int32)
+    small = ~routes.has_centroids(labels, homes)
     pairs = np.unique(np.stack([labels[small], homes[small]]), axis=1)
     means = np.zeros((len(pairs[0]), snapshot.ranking_length), np.float32)
     filled = np.zeros(len(pairs[0]), np.bool_)
+    has_unknown = routes is not of_snapshot.class_means
     for number, (label, home) in enumerate(pairs.T.tolist()):
-        own = members[list_starts[home] : list_starts[home + 1]]
-        classes = snapshot.labels[own]
-        left = own[(classes != UNKNOWN) & ~(held[own] & (classes == label))]
+        in_list = members[list_starts[home] : list_starts[home + 1]]
+        classes = snapshot.labels[in_list]
+        counts = (classes != UNKNOWN) | has_unknown
+        left = in_list[counts & ~(held[in_list] & ((classes == label) | (label == _ALL_CLASSES)))]
         means[number], filled[number] = ranking_mean(snapshot, snapshot.rows(left)[0]), len(left) > 0
+    if neighbors == "any":
+        all_means, all_filled = routes.means.copy(), routes.filled.copy()
+        all_means[pairs[1]], all_filled[pairs[1]] = means, filled
+        return of_snapshot.with_routes(neighbors, replace(routes, means=all_means, filled=all_filled))
     more = replace(
-        means_of_all,
+        routes,
         labels=pairs[0].astype(np.int32),
         starts=np.arange(len(means) + 1),
         class_lists=pairs[1].astype(np.int64),
         class_means=means,
         class_filled=filled,
     )
-    owners = np.zeros(len(means_of_all.means), np.intp)
-    merged = Routes.merged([means_of_all, more], owners, means_of_all.second_level)
-    return derived.with_class_means(replace(merged, nlist=means_of_all.nlist))
+    owners = np.zeros(len(routes.means), np.intp)
+    merged = Routes.merged([routes, more], owners, routes.second_level)
+    return of_snapshot.with_routes(neighbors, replace(merged, nlist=routes.nlist))
 
 
-def _groups(snapshot: Snapshot, routes: Routes, drawn: Ints) -> tuple[list[Ints], Ints]:
+def _groups(snapshot: Snapshot, routes: Routes, drawn: Ints, neighbors: str = "other") -> tuple[list[Ints], Ints]:
     """Return the groups that contain the drawn rows, as the rows of several searches, and each drawn row's group.
 
     A search has at most one group of each pair of list and label, because it would halve two groups differently.
@@ -230,7 +275,7 @@ def _groups(snapshot: Snapshot, routes: Routes, drawn: Ints) -> tuple[list[Ints]
     numbers: dict[int, int] = {}  # group number by first row
     searches: list[list[Ints]] = []
     clusters = []
-    for key, rows in _groups_with(snapshot, routes, drawn):
+    for key, rows in _groups_with(snapshot, routes, drawn, neighbors):
         if int(rows[0]) not in numbers:
             if of_list[key] == len(searches):
                 searches.append([])
@@ -240,13 +285,18 @@ def _groups(snapshot: Snapshot, routes: Routes, drawn: Ints) -> tuple[list[Ints]
     return [np.sort(np.concatenate(groups)) for groups in searches], np.array(clusters)
 
 
-def _groups_with(snapshot: Snapshot, routes: Routes, drawn: Ints) -> Iterator[tuple[tuple[int, int], Ints]]:
+def _groups_with(
+    snapshot: Snapshot, routes: Routes, drawn: Ints, neighbors: str
+) -> Iterator[tuple[tuple[int, int], Ints]]:
     """Yield, for each drawn row, the list and label of its group, and the rows of the group."""
     for first in range(0, len(drawn), _DRAWN_AT_ONCE):
         some = drawn[first : first + _DRAWN_AT_ONCE]
         homes = lists_of(some, snapshot.starts)
         rows = np.concatenate([np.arange(snapshot.starts[j], snapshot.starts[j + 1]) for j in np.unique(homes)])
-        groups = small_groups(Queries.of_rows(snapshot, rows), routes)
+        queries = Queries.of_rows(snapshot, rows)
+        if neighbors == "any":
+            queries.labels = np.full(len(rows), snapshot.absent_label, np.int32)
+        groups = small_groups(queries, routes)
         rows = rows[groups.order]
         by_row = np.argsort(rows)
         places = by_row[np.searchsorted(rows, some, sorter=by_row)]

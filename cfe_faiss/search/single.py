@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 
-from cfe_faiss._native import Filter
 from cfe_faiss.base.arrays import Bools, Floats, Int32s, Ints
 from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.coarse.class_centroids import nearest_lists, ranked
@@ -14,11 +13,10 @@ from cfe_faiss.search.query import Effort, Plan, Queries, Results
 
 _CHUNK = 256
 _WIDER = 4  # factor of nprobe for incomplete rows
-_EVERYTHING = np.empty(0, bool)
 
 
 def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
-    """Return the evidence D, I from the lists nearest to each query."""
+    """Return D, I from the lists nearest to each query."""
     found, pending = queries.allocate_results(), queries.in_order
     if len(pending) and not _search_once(queries, plan, plan.nprobe, pending, found, progress):
         complete_rows(queries, plan, found, progress)
@@ -40,18 +38,17 @@ def _search_once(
 ) -> bool:
     """Search ``nprobe`` lists, in chunks on all threads; return whether the core has completed short rows."""
     snapshot, derived, effort = queries.snapshot, Derived.of(queries.snapshot), plan.effort
-    searcher = derived.single if effort.class_aware else None
-    mask = _EVERYTHING if queries.allowed is None else queries.allowed
+    searcher = derived.searcher(queries.neighbors) if effort.class_aware else None
     width, nprobe = found[0].shape[1], min(nprobe, snapshot.lists)
 
     def probe(cut: slice) -> None:
         chosen = pending[cut]
-        X, labels, rules = queries.fetch(chosen), queries.labels[chosen], queries.filter(chosen)
-        if searcher is not None:
-            D, I = np.empty((len(X), width), np.float32), np.empty((len(X), width), np.int64)
-            searcher.search(X, labels, nprobe, bool(effort.complete), mask, D, I, rules)
+        D, I = make_results(len(chosen), width)
+        if searcher is None:
+            _rank_and_scan(queries, chosen, nprobe, effort, D, I)
         else:
-            D, I = _rank_and_scan(derived, X, labels, nprobe, effort, width, mask, rules)
+            X, labels, rules = queries.fetch(chosen), queries.labels[chosen], queries.filter(chosen)
+            searcher.search(X, labels, nprobe, bool(effort.complete), D, I, rules)
         found[0][chosen], found[1][chosen] = D, I
 
     work = float(len(pending)) * snapshot.d * (snapshot.lists + snapshot.scanned(nprobe))
@@ -60,32 +57,25 @@ def _search_once(
     return searcher is not None
 
 
-def _rank_and_scan(
-    derived: Derived,
-    X: Floats,
-    labels: Int32s,
-    nprobe: int,
-    effort: Effort,
-    width: int,
-    mask: Bools,
-    rules: Filter | None,
-) -> Results:
-    """Rank the lists, then scan them, with screening by codes if there are codes; return D, I."""
-    snapshot, (D, I) = derived.snapshot, make_results(len(X), width)
-    lists = rank_lists(derived, X, labels, nprobe, effort)
+def _rank_and_scan(queries: Queries, chosen: Ints, nprobe: int, effort: Effort, D: Floats, I: Ints) -> None:
+    """Rank the lists, then scan them, with screening by codes if there are codes; write D, I."""
+    snapshot, derived = queries.snapshot, Derived.of(queries.snapshot)
+    X, labels, rules = queries.fetch(chosen), queries.labels[chosen], queries.filter(chosen)
+    lists = rank_lists(derived, X, labels, nprobe, effort, queries.neighbors)
     if snapshot.pq is not None and nprobe < snapshot.lists:
-        scored = min(snapshot.n, math.ceil((effort.k_factor or 1) * width))
-        derived.scan.scan_codes(snapshot.pq, X, labels, lists, mask, scored, D, I, rules)
+        scored = min(snapshot.n, math.ceil((effort.k_factor or 1) * D.shape[1]))
+        derived.scan.scan_codes(snapshot.pq, X, labels, lists, scored, D, I, rules)
     else:
-        derived.scan.scan(X, labels, lists, mask, snapshot.margin, D, I, rules)
-    return D, I
+        derived.scan.scan(X, labels, lists, snapshot.margin, D, I, rules)
 
 
-def rank_lists(derived: Derived, X: Floats, labels: Int32s, nprobe: int, effort: Effort) -> Ints:
+def rank_lists(
+    derived: Derived, X: Floats, labels: Int32s, nprobe: int, effort: Effort, neighbors: str = "other"
+) -> Ints:
     """Return the lists that each query probes, nearest first, (nq, nprobe)."""
     if not effort.class_aware:
         return nearest_lists(X, derived.snapshot.centroids, nprobe, derived.snapshot.metric)
-    return ranked(derived.centroids, len(derived.snapshot.starts) - 1, X, labels, nprobe)
+    return ranked(derived.centroids_for(neighbors), len(derived.snapshot.starts) - 1, X, labels, nprobe)
 
 
 def _find_incomplete(queries: Queries, pending: Ints, I: Ints) -> Ints:

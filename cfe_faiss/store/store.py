@@ -19,7 +19,7 @@ from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.protocol import EvidenceIndex, Neighbors
 from cfe_faiss.pairs import Pairs, evidence_pairs
 from cfe_faiss.rows.id_map import unknown_labels
-from cfe_faiss.rows.metric import Metric, as_rows, flipped
+from cfe_faiss.rows.metric import Metric, as_rows, flipped, score_at
 from cfe_faiss.search.query import Query, Rules
 from cfe_faiss.store.contents import Contents
 from cfe_faiss.store.filters import Mask, mask_of
@@ -768,8 +768,7 @@ def _least_score(threshold: float | None, metric: Metric) -> np.float32:
     if threshold is None:
         return np.float32(-np.inf)
     limit = 1 if metric == "cosine" else np.inf
-    number = as_number("threshold", threshold, -limit, limit)
-    return np.float32(-number if metric == "l2" else number)
+    return np.float32(score_at(as_number("threshold", threshold, -limit, limit), metric))
 
 
 def _as_ids(values: Any) -> list[str] | None:

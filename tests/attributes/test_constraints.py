@@ -18,7 +18,7 @@ from cfe_faiss import Constraints
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.datasets import load
 from cfe_faiss.graph import as_graph
-from cfe_faiss.search import exact, greedy
+from cfe_faiss.search import greedy, tiles
 
 
 def indexes(case: Case) -> list[Any]:
@@ -179,8 +179,8 @@ def test_many_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         expected = finder.local(k=9, where=where), finder.top_pairs(100, where=where)
         assert len(expected[1])
         with monkeypatch.context() as patch:
-            patch.setattr(exact, "CHUNK", 16)
-            patch.setattr(exact, "TILE", 16 * 16)
+            patch.setattr(tiles, "CHUNK", 16)
+            patch.setattr(tiles, "TILE", 16 * 16)
             patch.setattr("cfe_faiss.search.conditions._SURROUNDINGS", n * 3)
             found, pairs = finder.local(k=9, where=where), finder.top_pairs(100, where=where)
         assert_array_equal(found.evidence, expected[0].evidence)

@@ -17,7 +17,7 @@ import cfe_faiss as cfe
 from cfe_faiss.base.derived import derived, once
 from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.rows import snapshot
-from cfe_faiss.search import blocks, element, recall
+from cfe_faiss.search import blocks, recall
 
 
 class Object:
@@ -98,11 +98,10 @@ def test_first_searches_side_by_side_prepare_once(kind: str, monkeypatch: pytest
         (snapshot, "rows_by_id"),
         (type(index), "_new_snapshot"),
         (Routes, "of"),
-        (recall, "_calibrate"),
+        (recall, "_strata"),
     ):
         count(owner, name)
     count(blocks, "all_blocks")
-    count(element.Sample, "seconds_alone")
 
     def search() -> None:
         index.search_evidence(X[:1], labels[:1], 5)
@@ -111,7 +110,7 @@ def test_first_searches_side_by_side_prepare_once(kind: str, monkeypatch: pytest
             index.search_stored([5], k=3, recall=0.9)
 
     at_once(search)
-    most = {"cfe_faiss.search.blocks.all_blocks": 2, "Sample.seconds_alone": 2}  # floats and bytes; with and without
+    most = {"cfe_faiss.search.blocks.all_blocks": 2, "cfe_faiss.search.recall._strata": 4}  # floats and bytes
     for name in set(calls):
         assert calls.count(name) <= most.get(name, 1), name
     assert len(set(calls)) >= 2

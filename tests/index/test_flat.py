@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 from reference import PADDING, Stored, clustered, evidence, similarities, stored_vectors
 
 import cfe_faiss as cfe
-from cfe_faiss.search import exact
+from cfe_faiss.search import exact, tiles
 
 
 def flat_of(stored: Stored) -> cfe.IndexEvidenceIDMap2:
@@ -70,8 +70,8 @@ def test_range_search_equals_brute_force(stored: Stored, threshold: float) -> No
 
 
 def test_many_chunks_threads_and_classes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "CHUNK", 64)
-    monkeypatch.setattr(exact, "TILE", 64 * 64)
+    monkeypatch.setattr(tiles, "CHUNK", 64)
+    monkeypatch.setattr(tiles, "TILE", 64 * 64)
     monkeypatch.setattr(exact, "_BUFFER", 100)
     X, labels = clustered(1000, 24, 5)
     stored = Stored(X, labels, np.arange(1000), X, labels, 7)

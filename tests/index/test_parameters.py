@@ -32,7 +32,7 @@ def test_selectors_and_targets_combine_with_the_exclusion(
     labels = np.where(keep & (np.isin(stored.labels, [0, 2]) | (not target)), stored.labels, -1)
     expected_D, expected_I = evidence(stored._replace(labels=labels))
     all_D, all_I = evidence(stored._replace(labels=labels, k=len(stored.X)))
-    reaches = (all_I >= 0) & (all_D >= np.float32(threshold))
+    reaches = (all_I >= 0) & (all_D > np.float32(threshold))  # as in FAISS
     for index in indexes(stored):
         params = cfe.EvidenceParameters(stored.labels_q, 8 if index.has_lists else None, listed, targets)
         D, I = index.search(stored.xq, stored.k, params=params)

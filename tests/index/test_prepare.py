@@ -13,6 +13,7 @@ from cfe_faiss._native import has_bytes
 from cfe_faiss.files.format import read_header
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.search import derived as derived_module
+from cfe_faiss.search import element
 from cfe_faiss.search import recall as recall_module
 
 FACTORIES = ["Flat", "SQ8", "SQfp16", "PQ6,RFlat"]
@@ -38,8 +39,7 @@ def refuse_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object, **__: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(derived_module, "Sample", refused)
-    monkeypatch.setattr(recall_module, "_calibrate", refused)
+    monkeypatch.setattr(recall_module, "_strata", refused)
     monkeypatch.setattr(derived_module.Routes, "of", refused)
 
 
@@ -174,7 +174,7 @@ def test_an_unknown_choice_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(not has_bytes(), reason="queries read stored vectors")
 @pytest.mark.parametrize("alone", ["float", "byte", "mixed"])
 def test_a_file_keeps_how_single_queries_read_rows(alone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(derived_module, "worth_blocks", lambda *_: alone)
+    monkeypatch.setattr(element, "by_dimension", lambda *_: element.Choice("byte", alone))
     index = built()
     wanted = results(index)
     index.prepare(K, RECALL)

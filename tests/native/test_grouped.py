@@ -13,7 +13,6 @@ from cfe_faiss._native import has_bytes
 from cfe_faiss.search import blocks as batch
 from cfe_faiss.search import grouping
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.element import searcher_of
 from cfe_faiss.search.grouping import Groups, Queries
 
 ELEMENTS = ["float", "byte"] if has_bytes() else ["float"]
@@ -33,7 +32,7 @@ class Made:
         self.lists = Derived.of(self.index.storage())
         self.storage, self.routes = self.lists.snapshot, self.index.routes()
         self.blocks = batch.blocks_of(self.storage, element)
-        self.searcher = searcher_of(self.storage, self.routes.native, self.blocks)
+        self.searcher = self.lists.searcher_in(self.blocks, self.routes.native)
         self.rows = np.random.default_rng(0).permutation(n)
         self.queries = Queries.of_rows(self.storage, self.rows)
         self.groups: Groups = grouping.group(self.queries, self.routes)
@@ -125,4 +124,4 @@ def test_arguments_that_do_not_fit_are_refused(changed: dict[str, Any], told: st
 def test_blocks_of_other_lists_are_refused() -> None:
     made, other = Made(), Made(partitions=2)
     with pytest.raises(ValueError, match="same lists"):
-        searcher_of(made.storage, made.routes.native, other.blocks)
+        made.lists.searcher_in(other.blocks, made.routes.native)

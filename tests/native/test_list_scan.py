@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from reference import PADDING, cosine
-from stored_rows import StoredRows
+from stored_rows import StoredRows, filter_of
 
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.metric import make_results
@@ -34,7 +34,7 @@ def test_the_best_of_given_lists(n: int, d: int, nlist: int, filtered: bool, ref
     lists = np.stack([np.where(np.isin(np.arange(3), np.unique(row, return_index=True)[1]), row, -1) for row in lists])
     D, I = make_results(5, k)
     margin = codecs.screening_error(d) * max(1.0, float((np.abs(xq) @ np.abs(X).T).max()))
-    stored.scan(references, reference_starts).scan(xq, labels_q, lists, allowed, margin, D, I)
+    stored.scan(references, reference_starts).scan(xq, labels_q, lists, margin, D, I, filter_of(5, allowed))
     for q in range(5):
         rows = np.unique(np.concatenate([np.empty(0, int), *(members[j] for j in lists[q] if j >= 0)]))
         rows = rows[(labels[rows] != -1) & (labels[rows] != labels_q[q]) & (labels_q[q] != -1)]
@@ -52,7 +52,7 @@ def test_damaged_rows_are_not_found_or_come_first(value: float) -> None:
     stored = StoredRows(X, np.zeros(30, np.int32), d=20)
     D, I = make_results(1, 30)
     query = np.full((1, 20), 0.1, np.float32)
-    stored.scan().scan(query, np.ones(1, np.int32), np.zeros((1, 1), np.int64), EVERYTHING, 1e-5, D, I)
+    stored.scan().scan(query, np.ones(1, np.int32), np.zeros((1, 1), np.int64), 1e-5, D, I)
     if np.isnan(value):
         assert_array_equal(I[0], [*range(7), *range(8, 30), -1])
     else:
@@ -65,7 +65,7 @@ def test_damaged_rows_are_not_found_or_come_first(value: float) -> None:
         ({"X": np.zeros((2, 3), np.float32)}, "d columns"),
         ({"labels": np.zeros(3, np.int32)}, "a label and a row of lists"),
         ({"lists": np.full((2, 1), 1)}, "no such list"),
-        ({"allowed": np.ones(5, bool)}, "allowed must be"),
+        ({"rules": filter_of(2, np.ones(5, bool))}, "allowed must have length 6, got 5"),
         ({"I": np.zeros((2, 4), np.int64)}, "D and I"),
         ({"D": np.zeros((2, 0), np.float32), "I": np.zeros((2, 0), np.int64)}, "D and I"),
     ],
@@ -76,7 +76,6 @@ def test_arguments_that_do_not_fit_are_refused(change: dict[str, Any], message: 
         "X": np.zeros((2, 4), np.float32),
         "labels": np.ones(2, np.int32),
         "lists": np.zeros((2, 1), np.int64),
-        "allowed": EVERYTHING,
         "margin": 0.0,
         "D": np.zeros((2, 3), np.float32),
         "I": np.zeros((2, 3), np.int64),

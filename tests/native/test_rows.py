@@ -59,7 +59,7 @@ def test_rows_at_odd_addresses_are_copied() -> None:
     query = np.ones((1, 20), np.float32)
     D, I = np.full((1, 2), -9, np.float32), np.full((1, 2), 9)
     scan = _native.ListScan(rows, np.empty(0, np.int32), np.zeros(1, np.int64))
-    scan.scan(query, np.ones(1, np.int32), np.zeros((1, 1), np.int64), np.empty(0, bool), 0.0, D, I)
+    scan.scan(query, np.ones(1, np.int32), np.zeros((1, 1), np.int64), 0.0, D, I)
     assert_array_equal(np.sort(D[0]), found.sum(axis=1))
 
 

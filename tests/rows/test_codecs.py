@@ -80,7 +80,7 @@ def test_screening_keeps_within_its_bound(codec: int, d: int, seed: int, shift: 
     queries = np.concatenate([X[:3], Y[:3]])
     D, I = make_results(len(queries), k)
     lists, labels = np.zeros((len(queries), 1), np.int64), np.ones(len(queries), np.int32)
-    stored.scan().scan(queries, labels, lists, np.empty(0, bool), margin, D, I)
+    stored.scan().scan(queries, labels, lists, margin, D, I)
     for q, x in enumerate(queries):
         scores = cosine(x, Y)
         best = np.lexsort((np.arange(n), -scores))[:k]

@@ -24,7 +24,7 @@ from cfe_faiss.scale import Job, index_stages, pair_stages, write_shards
 from cfe_faiss.scale.inputs import Input, Settings, Task
 from cfe_faiss.scale.manifest import Finished, Manifest
 from cfe_faiss.scale.shards import INDEX
-from cfe_faiss.search import exact, join
+from cfe_faiss.search import join, tiles
 
 pq = pytest.importorskip("pyarrow.parquet")
 
@@ -97,8 +97,8 @@ def take_over(patch: pytest.MonkeyPatch, sizes: dict[str, int]) -> None:
     patch.setattr(join, "_BLOCK", sizes["block"])
     for price in ("_ROW_TEST", "_COARSE_PAIR", "_FINE_PAIR", "_SCORED_PAIR"):
         patch.setattr(join, price, sizes["price"])
-    patch.setattr(exact, "CHUNK", sizes["chunk"])
-    patch.setattr(exact, "TILE", sizes["chunk"] ** 2)
+    patch.setattr(tiles, "CHUNK", sizes["chunk"])
+    patch.setattr(tiles, "TILE", sizes["chunk"] ** 2)
 
 
 @given(

@@ -42,7 +42,7 @@ def grouped(
     complete: bool = False,
     allowed: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    plan = Plan(engine.search, nprobe, Effort(complete=complete, routing="evidence"))
+    plan = Plan("groups", nprobe, Effort(complete=complete, routing="evidence"))
     return exact.pad_results(*engine.search(dataclasses.replace(queries, k=k, allowed=allowed), plan, None), k)
 
 
@@ -236,8 +236,8 @@ def test_where_recall_takes_all_lists_every_pair_is_multiplied_once(monkeypatch:
         each.add_with_labels(X, labels)
     monkeypatch.setattr(_native, "has_bytes", lambda: False)
     searched = []
-    original = exact._search_stored
-    monkeypatch.setattr(exact, "_search_stored", lambda *some, **more: searched.append(1) or original(*some, **more))
+    original = exact._search_all_rows
+    monkeypatch.setattr(exact, "_search_all_rows", lambda *some, **more: searched.append(1) or original(*some, **more))
     assert index.nprobe_for(0.999, 5) == 12
     D, I = index.search_stored(None, 5, recall=0.999)
     assert searched

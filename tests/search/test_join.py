@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from reference import Stored, clustered, cosine, stored_vectors, top_pairs
 
 import cfe_faiss as cfe
-from cfe_faiss.search import exact, join
+from cfe_faiss.search import exact, join, tiles
 
 
 def flat(stored: Stored) -> cfe.IndexEvidenceIDMap2:
@@ -24,7 +24,8 @@ def labelled(X: NDArray[np.float32], labels: NDArray[np.int64]) -> cfe.IndexEvid
 
 def stored(index: cfe.IndexEvidenceIDMap2) -> NDArray[np.float32]:
     """Return a view of the vectors in FAISS's storage, (n, d)."""
-    numbers = faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d)
+    vectors = faiss.downcast_index(index.index)
+    numbers = faiss.rev_swig_ptr(vectors.get_xb(), index.ntotal * index.d)
     return numbers.reshape(index.ntotal, index.d)
 
 
@@ -91,8 +92,8 @@ def test_two_trees_have_the_pairs_of_their_rows(
     rows, others = (blocks.rows[np.argsort(blocks.labels, kind="stable")] for blocks in (one, other))
     for cut in (2, 768):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(exact, "CHUNK", cut)
-            patch.setattr(exact, "TILE", cut * cut)
+            patch.setattr(tiles, "CHUNK", cut)
+            patch.setattr(tiles, "TILE", cut * cut)
             assert listed(exact.pairs_between(storage, rows, others), threshold) == expected
             within = [pair for pair in top_pairs(stored) if pair[2] >= threshold and {pair[0], pair[1]} <= sides[0]]
             assert listed(exact.all_pairs(storage, rows), threshold) == within

@@ -11,13 +11,17 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 from reference import PADDING, cosine, quick, unit
+from reference_masked import search as search_masked
 
 import cfe_faiss as cfe
-from cfe_faiss.search import answer, constrained, exact, greedy, grouped, single
+from cfe_faiss.search import answer, exact, grouped, single
 from cfe_faiss.search.exact import pad_results
 from cfe_faiss.search.query import Effort, Plan, Queries, Query, Rules
 
-KINDS = ["EvidenceFlat", *(f"EvidenceIVF4{kind}" for kind in (",Flat", "x3,Flat", ",SQfp16", ",SQ8", ",PQ1,RFlat"))]
+KINDS = [
+    "IDMap2,EvidenceFlat",
+    *(f"EvidenceIVF4{kind}" for kind in (",Flat", "x3,Flat", ",SQfp16", ",SQ8", ",PQ1,RFlat")),
+]
 # By default, an index without lists, one with, and one with codes beside its vectors.
 SOME_KINDS = [
     kind if kind in (KINDS[0], KINDS[2], KINDS[-1]) else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS
@@ -115,37 +119,38 @@ def questions(case: Case) -> Iterator[Query]:
 
 
 def assert_all_ways(queries: Queries, expected: Any) -> None:
-    """Every way of the exact engine finds the same: tiles, rows in place, and each pair once."""
-    found = [exact.scan_blocks(queries, exact.query_tiles(queries), None), exact._scan_in_place(queries)]
-    if queries.order is not None and queries.allowed is None:
-        found.append(exact._search_stored(queries, None))
+    """Every way of the exact engine and the reference find the same: tiles, rows in place, and each pair once."""
+    found = [search_masked(queries), exact._search_tiles(queries, None), exact._search_in_place(queries)]
+    if queries.all_rows:
+        found.append(exact._search_all_rows(queries, None))
     for D, I in found:
         assert_same(pad_results(D, I, queries.k), expected)
 
 
-def engines(queries: Queries) -> Iterator[Any]:
-    """Yield the engines that answer evidence queries exactly, given all lists."""
-    if not queries.snapshot.lists:
-        yield exact
-        return
-    yield single
-    if queries.snapshot.codec == 0:
-        yield exact
-    yield grouped
+def all_engines(queries: Queries) -> Iterator[Any]:
+    """Yield the D, I of each engine, given all lists."""
+    plan = Plan("lists", queries.snapshot.lists, case_effort(queries))
+    yield exact.search(queries)
+    if queries.snapshot.lists:
+        yield single.search(queries, plan, None)
+        if queries.neighbors != "own":
+            yield grouped.search(queries, plan, None)
+
+
+def case_effort(queries: Queries) -> Effort:
+    return Effort(queries.snapshot.lists, complete=True, routing="evidence", k_factor=1.0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 def test_every_engine_finds_the_evidence(kind: str, data: st.DataObject) -> None:
     case = data.draw(cases(kind))
-    effort = case.index.resolve_effort(EXACT)
     for query in questions(case):
         expected = brute_force(case, query)
         with case.index.holding() as snapshot:
             queries = query.bind(snapshot)
-            for engine in engines(queries):
-                run = engine.search
-                assert_same(pad_results(*run(queries, Plan(run, snapshot.lists, effort), None), query.k), expected)
+            for found in all_engines(queries):
+                assert_same(pad_results(*found, query.k), expected)
             assert_all_ways(queries, expected)
 
 
@@ -200,6 +205,8 @@ def test_every_rule_holds(kind: str, data: st.DataObject) -> None:
         with case.index.holding() as snapshot:
             queries = ruled.bind(snapshot)
             assert_all_ways(queries, expected)
+            for D, I in all_engines(queries):
+                assert_same(pad_results(D, I, query.k), expected)
             found = answer.search_range(dataclasses.replace(queries), 0.25)
         every = brute_force(case, dataclasses.replace(ruled, k=len(case.ids)))
         above = (every[1] >= 0) & (every[0] >= np.float32(0.25))
@@ -232,9 +239,8 @@ def test_constraints_hold_with_and_without_rules(kind: str, data: st.DataObject)
     assert_same(case.index.answer(often, EXACT), expected)
     with case.index.holding() as snapshot:
         queries = query.bind(snapshot)
-        plan = Plan(constrained.search, snapshot.lists, EXACT)
-        assert_same(pad_results(*constrained.search(queries, plan, None), case.k), expected)
-        assert answer.choose_engine(often.bind(snapshot), EXACT).engine is greedy.search
+        assert_same(search_masked(queries), expected)
+        assert_same(pad_results(*exact._search_tiles(queries, None), case.k), expected)
     ruled = dataclasses.replace(query, rules=data.draw(rules(case, len(case.ids))))
     assert_same(case.index.answer(ruled, EXACT), brute_force(case, ruled, meets))
 

@@ -8,15 +8,20 @@ from reference import clustered
 import cfe_faiss as cfe
 from cfe_faiss import _native
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.search import answer, exact, grouped, recall, single
+from cfe_faiss.search import answer, recall
 from cfe_faiss.search.answer import is_batched, look_up_nprobe
-from cfe_faiss.search.query import Effort, Plan
+from cfe_faiss.search.query import Effort, Plan, Queries
 
 OWN = Effort(16, complete=True, routing="evidence")
 
 
 def plan(snapshot: Snapshot, nq: int, effort: Effort, *, every: bool = False, stored: bool = True, k: int = 10) -> Plan:
-    return answer.choose_by_size(snapshot, nq, k, effort.with_defaults(OWN), every=every, stored=stored)
+    members, order = snapshot.members, snapshot.members.places if every else None
+    rows = members.rows[:nq]
+    queries = Queries.of_rows(snapshot, rows, k, order)
+    if not stored:
+        queries = Queries.of_vectors(snapshot, snapshot.rows(rows)[0], snapshot.labels[rows], k)
+    return answer.plan_search(queries, effort.with_defaults(OWN))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +53,7 @@ def test_few_queries_are_searched_alone_and_many_in_groups(index: cfe.IndexEvide
     snapshot = index.storage()
     for nq, nprobe, batched in ((1, 5, False), (79, 20, True), (79, 5, False), (900, 5, True), (7, 20, False)):
         made = plan(snapshot, nq, arguments(nprobe=nprobe))
-        assert (made.engine is grouped.search) == is_batched(snapshot, nq, nprobe, OWN) == batched
+        assert (made.engine == "groups") == is_batched(snapshot, nq, nprobe, OWN) == batched
         assert made.nprobe == nprobe
 
 
@@ -70,9 +75,9 @@ def test_lists_looked_into(index: cfe.IndexEvidenceIVF) -> None:
 
 def test_new_queries_at_a_recall_are_searched_alone(index: cfe.IndexEvidenceIVF) -> None:
     snapshot = index.storage()
-    assert plan(snapshot, 900, arguments(recall=0.9)).engine is grouped.search
-    assert plan(snapshot, 900, arguments(recall=0.9), stored=False).engine is single.search
-    assert plan(snapshot, 900, arguments(nprobe=5), stored=False).engine is grouped.search
+    assert plan(snapshot, 900, arguments(recall=0.9)).engine == "groups"
+    assert plan(snapshot, 900, arguments(recall=0.9), stored=False).engine == "lists"
+    assert plan(snapshot, 900, arguments(nprobe=5), stored=False).engine == "groups"
 
 
 def test_all_rows_are_searched_exactly_if_their_recall_needs_many_lists() -> None:
@@ -84,12 +89,12 @@ def test_all_rows_are_searched_exactly_if_their_recall_needs_many_lists() -> Non
     snapshot = index.storage()
     many: dict[str, Any] = {"recall": 0.9999}
     made = plan(snapshot, 900, arguments(**many), every=True)
-    assert (made.engine, made.nprobe, made.calibration) == (exact.search, snapshot.lists, None)
-    assert plan(snapshot, 900, arguments(recall=0.3), every=True).engine is grouped.search
-    assert plan(snapshot, 900, arguments(nprobe=19), every=True).engine is grouped.search
-    assert plan(snapshot, 900, arguments(**many)).engine is grouped.search  # some rows
+    assert (made.engine, made.nprobe, made.calibration) == ("exact", snapshot.lists, None)
+    assert plan(snapshot, 900, arguments(recall=0.3), every=True).engine == "groups"
+    assert plan(snapshot, 900, arguments(nprobe=19), every=True).engine == "groups"
+    assert plan(snapshot, 900, arguments(**many)).engine == "groups"  # some rows
     if _native.has_bytes():  # else a search of all lists is exact, too
-        assert plan(snapshot, 900, arguments(memory=1 << 20, **many), every=True).engine is grouped.search
+        assert plan(snapshot, 900, arguments(memory=1 << 20, **many), every=True).engine == "groups"
     for expected, found in zip(index.search_stored(k=10, exact=True), index.search_stored(k=10, **many), strict=True):
         assert_array_equal(found, expected)
 
@@ -102,17 +107,17 @@ def test_the_product_of_all_pairs_needs_many_dimensions_and_few_results(
     X = np.random.default_rng(0).normal(size=(900, 128))
     wide.train(X)
     wide.add_with_labels(X, np.arange(900) % 3)
-    for made, k, engine in ((wide, 64, exact.search), (wide, 65, grouped.search), (index, 5, grouped.search)):
-        assert plan(made.storage(), 900, arguments(exact=True), every=True, k=k).engine is engine
+    for made, k, engine in ((wide, 64, "exact"), (wide, 65, "groups"), (index, 5, "groups")):
+        assert plan(made.storage(), 900, arguments(exact=True), every=True, k=k).engine == engine
         small = arguments(exact=True, memory=1 << 20)
-        assert plan(made.storage(), 900, small, every=True, k=k).engine is grouped.search
+        assert plan(made.storage(), 900, small, every=True, k=k).engine == "groups"
     monkeypatch.undo()
     for expected, found in zip(wide.search_stored(k=65, exact=True), wide.search_stored(k=64, exact=True), strict=True):
         assert_array_equal(found, expected[:, :64])
 
 
 def test_few_dimensions_are_searched_in_lists_at_any_recall(index: cfe.IndexEvidenceIVF) -> None:
-    assert plan(index.storage(), 900, arguments(recall=0.9999), every=True).engine is grouped.search
+    assert plan(index.storage(), 900, arguments(recall=0.9999), every=True).engine == "groups"
 
 
 def test_every_pair_is_multiplied_once_where_bytes_are_not(
@@ -120,11 +125,11 @@ def test_every_pair_is_multiplied_once_where_bytes_are_not(
 ) -> None:
     snapshot = index.storage()
     monkeypatch.setattr(_native, "has_bytes", lambda: False)
-    assert plan(snapshot, 900, arguments(exact=True), every=True).engine is exact.search
-    assert plan(snapshot, 900, arguments(nprobe=19), every=True).engine is grouped.search
-    assert plan(snapshot, 900, arguments(exact=True)).engine is grouped.search
+    assert plan(snapshot, 900, arguments(exact=True), every=True).engine == "exact"
+    assert plan(snapshot, 900, arguments(nprobe=19), every=True).engine == "groups"
+    assert plan(snapshot, 900, arguments(exact=True)).engine == "groups"
     monkeypatch.setattr(_native, "has_bytes", lambda: True)
-    assert plan(snapshot, 900, arguments(exact=True), every=True).engine is grouped.search
+    assert plan(snapshot, 900, arguments(exact=True), every=True).engine == "groups"
 
 
 def test_a_single_query_at_a_known_recall_is_not_searched_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,6 +149,7 @@ def test_nearest_lists_are_never_searched_in_groups() -> None:
     index = cfe.IndexEvidenceIVF(12, 20, routing="nearest")
     index.train(X)
     index.add_with_labels(X, labels)
-    effort = arguments(exact=True).with_defaults(index.default_effort())
-    assert answer.choose_by_size(index.storage(), 900, 10, effort, every=True).engine is single.search
+    snapshot, effort = index.storage(), arguments(exact=True).with_defaults(index.default_effort())
+    queries = Queries.of_rows(snapshot, snapshot.members.rows, 10, snapshot.members.places)
+    assert answer.plan_search(queries, effort).engine == "lists"
     assert np.array_equal(index.search_stored(k=3, exact=True)[1], index.search_stored(k=3, nprobe=20)[1])

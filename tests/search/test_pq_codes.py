@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from reference import PADDING, cosines, unit
-from stored_rows import StoredRows
+from stored_rows import StoredRows, filter_of
 
 from cfe_faiss import _native
 from cfe_faiss.rows.metric import make_results
@@ -42,7 +42,9 @@ def test_the_best_by_their_codes_are_scored(
     D, I = make_results(4, k)
     stored = StoredRows(X, labels, d=d, ids=ids, sizes=sizes, pq_codes=coded)
     pq = _native.PqCodes(codewords, centroids)
-    stored.scan(references, reference_starts).scan_codes(pq, xq, labels_q, lists, allowed, min(kept, n), D, I)
+    stored.scan(references, reference_starts).scan_codes(
+        pq, xq, labels_q, lists, min(kept, n), D, I, filter_of(4, allowed)
+    )
     tables = np.einsum("qmw,mwc->qmc", xq.reshape(4, M, width), codewords)
     sums = np.array([[table[np.arange(M), code].sum() for code in coded] for table in tables])
     screened = sums + (xq @ centroids.T)[:, homes]

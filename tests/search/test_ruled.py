@@ -1,10 +1,12 @@
 """Searches under rules: the fast engines find what the general engine finds, in complete rows."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import reference_masked
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
@@ -12,28 +14,28 @@ from numpy.typing import NDArray
 from reference import clustered, unit
 
 import cfe_faiss as cfe
-from cfe_faiss.rows.metric import PADDING, Metric
+from cfe_faiss.coarse import class_centroids
+from cfe_faiss.coarse.class_centroids import LARGE_CLASS_ROWS
+from cfe_faiss.rows.metric import PADDING, Metric, flipped
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
-from cfe_faiss.search import exact as tiles
-from cfe_faiss.search import per_label
-from cfe_faiss.search.exact import pad_results
-from cfe_faiss.search.query import Query, Rules
+from cfe_faiss.search.query import Effort, Query, Rules
 
 N, DIM, CLASSES = 1200, 6, 5
-KINDS = [
-    "EvidenceFlat",
-    *(f"EvidenceIVF16{kind}" for kind in (",Flat", "x2,Flat", ",SQfp16", ",SQ8", ",PQ2,RFlat")),
-    "sharded",
-]
+IVF_KINDS = [f"EvidenceIVF16{kind}" for kind in (",Flat", "x2,Flat", ",SQfp16", ",SQ8", ",PQ2,RFlat")]
+KINDS = [(kind, "cosine") for kind in ("IDMap2,EvidenceFlat", *IVF_KINDS, "sharded")]
+KINDS += [("IDMap2,EvidenceFlat", "l2"), (IVF_KINDS[0], "ip"), (IVF_KINDS[0], "l2")]
+MORE = [("IDMap2,EvidenceFlat", "ip"), (IVF_KINDS[3], "ip"), (IVF_KINDS[3], "l2")]
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in (*MORE, KINDS[3], KINDS[4])]
 X, LABELS = clustered(N, DIM, CLASSES)
 LABELS = np.where(np.arange(N) % 19 == 0, -1, LABELS)
 XQ, LABELS_Q = clustered(40, DIM, CLASSES)
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=[*(kind for kind in KINDS if kind not in (KINDS[3], KINDS[4])), *SLOW], ids=str)
 def index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    sharded = request.param == "sharded"
-    index: Any = cfe.index_factory(DIM, "EvidenceIVF16,Flat" if sharded else request.param)
+    kind, metric = request.param
+    sharded, options = kind == "sharded", {} if metric == "cosine" else {"metric": metric}
+    index: Any = cfe.index_factory(DIM, "EvidenceIVF16,Flat" if sharded else kind, **options)
     if not index.is_trained:
         index.train(X)
     index.add_with_ids(X, np.arange(N) * 3)
@@ -45,8 +47,16 @@ def index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return ShardedEvidenceIndex.open(folder)
 
 
+# Ranges of D that leave out the best, the others, or nearly all; clustered rows have lengths of about 2 to 6.
+RANGES: dict[str, list[tuple[float, float]]] = {
+    "cosine": [(-1, 0.99), (0.9, 0.995), (0.5, np.inf), (-1, 0)],
+    "ip": [(-np.inf, 9), (5, 9.5), (4, np.inf), (-3, 0)],
+    "l2": [(0.5, np.inf), (0.5, 2), (0, 2), (20, 30)],
+}
+
+
 @st.composite
-def options(draw: st.DrawFn, nq: int) -> dict[str, Any]:
+def options(draw: st.DrawFn, nq: int, metric: str = "cosine") -> dict[str, Any]:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     found: dict[str, Any] = {"neighbors": draw(st.sampled_from(["other", "own", "any"]))}
     if draw(st.booleans()):  # near rows, so that some are among the best; also ids that are not stored
@@ -55,7 +65,7 @@ def options(draw: st.DrawFn, nq: int) -> dict[str, Any]:
         same = rng.integers(0, CLASSES, (1, 1)).repeat(nq, axis=0)
         found["exclude_labels"] = same if draw(st.booleans()) else rng.integers(-1, CLASSES, (nq, 2))
     if draw(st.booleans()):
-        found["within"] = draw(st.sampled_from([(-1, 0.99), (0.9, 0.995), (0.5, np.inf), (-1, 0)]))
+        found["within"] = draw(st.sampled_from(RANGES[metric]))
     if draw(st.booleans()):
         found["sel"] = rng.random(N) < draw(st.sampled_from([0.05, 0.7]))
     return found
@@ -63,8 +73,11 @@ def options(draw: st.DrawFn, nq: int) -> dict[str, Any]:
 
 def expected(index: Any, query: Query) -> Any:
     with index.holding() as snapshot:
-        queries = query.bind(snapshot)
-        return pad_results(*tiles.scan_blocks(queries, tiles.query_tiles(queries), None), query.k)
+        return reference_masked.search(query.bind(snapshot))
+
+
+def stored_form(index: Any, X: NDArray[np.float32]) -> NDArray[np.float32]:
+    return unit(X) if index.metric == "cosine" else X.astype(np.float32)
 
 
 def rules_of(how: dict[str, Any]) -> Rules | None:
@@ -74,13 +87,12 @@ def rules_of(how: dict[str, Any]) -> Rules | None:
 @given(data=st.data())
 def test_fast_engines_keep_every_rule(index: Any, data: st.DataObject) -> None:
     nq, k = data.draw(st.sampled_from([1, 3, 40])), data.draw(st.integers(1, 8))
-    how = data.draw(options(nq))
+    how = data.draw(options(nq, index.metric))
     efforts: list[dict[str, Any]] = [{"exact": True}, *([{"nprobe": 2}, {"recall": 0.9}] if index.has_lists else [{}])]
     effort = data.draw(st.sampled_from(efforts))
     if data.draw(st.booleans()):
-        query = Query(
-            k, X=unit(XQ[:nq]), labels=LABELS_Q[:nq].astype(np.int32), sel=how.get("sel"), rules=rules_of(how)
-        )
+        query = Query(k, X=stored_form(index, XQ[:nq]), labels=LABELS_Q[:nq].astype(np.int32))
+        query = replace(query, sel=how.get("sel"), rules=rules_of(how))
         D, I = index.search_evidence(XQ[:nq], LABELS_Q[:nq], k, **how, **effort)
         params = cfe.EvidenceParameters(LABELS_Q[:nq], **how, **effort)
         assert_array_equal(index.search(XQ[:nq], k, params=params)[1], I)
@@ -93,11 +105,13 @@ def test_fast_engines_keep_every_rule(index: Any, data: st.DataObject) -> None:
             assert certified.all()
             assert_array_equal(found[1], expected(index, query)[1])
     best, ids = expected(index, query)
+    best = flipped(best, index.metric)
     assert_array_equal((I >= 0).sum(axis=1), (ids >= 0).sum(axis=1))  # rows are complete
     if "exact" in effort or not index.has_lists:
         assert_array_equal(I, ids)
         assert_array_equal(D, best)
     every = expected(index, Query(N, query.threshold, query.X, query.labels, query.ids, query.sel, rules=query.rules))
+    D = flipped(D, index.metric)
     for q in range(nq):  # all results keep the rules, with their similarities, best first
         scores = dict(zip(every[1][q].tolist(), every[0][q].tolist(), strict=True))
         row = I[q][I[q] >= 0].tolist()
@@ -108,25 +122,38 @@ def test_fast_engines_keep_every_rule(index: Any, data: st.DataObject) -> None:
 
 @given(data=st.data())
 def test_range_searches_keep_every_rule(index: Any, data: st.DataObject) -> None:
-    how, nq = data.draw(options(9)), 9
-    query = Query(N, X=unit(XQ[:nq]), labels=LABELS_Q[:nq].astype(np.int32), sel=how.get("sel"), rules=rules_of(how))
-    D, I = expected(index, query)
-    above = (I >= 0) & (np.float32(0.8) <= D)
-    lims, *found = index.range_search_evidence(XQ[:nq], LABELS_Q[:nq], 0.8, **how)
+    how, nq = data.draw(options(9, index.metric)), 9
+    query = Query(N, X=stored_form(index, XQ[:nq]), labels=LABELS_Q[:nq].astype(np.int32))
+    D, I = expected(index, replace(query, sel=how.get("sel"), rules=rules_of(how)))
+    threshold = {"cosine": 0.8, "ip": 6.0, "l2": 2.0}[index.metric]
+    above = (I >= 0) & (np.float32(-threshold if index.metric == "l2" else threshold) <= D)
+    lims, *found = index.range_search_evidence(XQ[:nq], LABELS_Q[:nq], threshold, **how)
     assert_array_equal(np.diff(lims), above.sum(axis=1))
-    assert_array_equal(found[0], D[above])
+    assert_array_equal(flipped(found[0], index.metric), D[above])
     assert_array_equal(found[1], I[above])
 
 
 def test_all_stored_rows_keep_the_rules(index: Any) -> None:
     known = index.members()
-    for how in ({"neighbors": "any"}, {"exclude": known.ids[:, None] // 3 * 3 + [3, 6]}, {"within": (0.2, 0.98)}):
-        rules = rules_of({"neighbors": "other", **how})
-        D, I = index.search_stored(k=4, exact=True, **how)
-        best = expected(index, Query(4, rules=rules))
-        assert_array_equal(I, best[1])
-        assert_array_equal(D, best[0])
-        assert not (known.ids[:, None] == I).any()
+    ranges = {"within": RANGES[index.metric][1]}
+    efforts: list[dict[str, Any]] = [{"exact": True}]
+    if index.has_lists:
+        efforts += [{"nprobe": 1}, {"recall": 0.8}]
+    for how in ({"neighbors": "any"}, {"exclude": known.ids[:, None] // 3 * 3 + [3, 6]}, ranges):
+        with index.holding() as snapshot:
+            queries = Query(4, rules=rules_of({"neighbors": "other", **how})).bind(snapshot)
+            scores, ids = reference_masked.scores_of(queries), snapshot.row_ids
+            best = reference_masked.search(queries)
+        for effort in efforts:
+            D, I = index.search_stored(k=4, **how, **effort)
+            D = flipped(D, index.metric)
+            assert_array_equal(I >= 0, best[1] >= 0)  # rows are complete
+            if "exact" in effort:
+                assert_array_equal(I, best[1])
+            query, place = np.nonzero(I >= 0)  # results are admitted, with their scores, best first
+            rows = np.argsort(ids)[np.searchsorted(np.sort(ids), I[query, place])]
+            assert_array_equal(D[query, place], scores[query, rows])
+            assert (np.diff(D, axis=1) <= 0).all()
 
 
 def test_a_recall_holds_for_the_results_that_remain() -> None:
@@ -146,7 +173,7 @@ def test_a_recall_holds_for_the_results_that_remain() -> None:
 
 
 def test_rows_of_a_large_class_come_from_its_nearest_lists() -> None:
-    n = 4 * per_label._LARGE
+    n = 4 * LARGE_CLASS_ROWS
     X, _ = clustered(n + 10, 8, 4)
     labels = np.arange(n) % 2
     index: Any = cfe.IndexEvidenceIVF(8, 64)
@@ -166,17 +193,49 @@ def test_rows_of_a_large_class_come_from_its_nearest_lists() -> None:
     assert (few[own == 1] == -1).all()
 
 
+@pytest.mark.parametrize("metric", ["cosine", "l2", "ip"])
+def test_classes_that_are_ranked_in_lists_keep_every_rule(metric: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(class_centroids, "LARGE_CLASS_ROWS", 230)  # some of the five classes are as large
+    options_of = {} if metric == "cosine" else {"metric": metric}
+    index: Any = cfe.index_factory(DIM, "EvidenceIVF16,Flat", **options_of)
+    index.train(X)
+    index.add_with_ids(X, np.arange(N) * 3)
+    index.relabel(np.where(LABELS == 4, 3, LABELS))
+    large = class_centroids.large_classes(index.storage())
+    assert 0 < len(large) < 4
+    xq, labels_q, ages = XQ, LABELS_Q % 4, {"age": np.arange(3 * N) % 7}
+    where = cfe.Constraints(caliper={"age": 2})
+    about = {"where": where, "attributes": ages}
+    for how in ({}, {"within": RANGES[metric][1]}, {"exclude": [[3 * q] for q in range(40)]}, {"sel": LABELS > 0}):
+        options = {"neighbors": "own", **how}
+        query = Query(6, X=stored_form(index, xq), labels=labels_q.astype(np.int32), sel=how.get("sel"))
+        best = expected(index, replace(query, rules=rules_of(options)))[1]
+        assert_array_equal(index.search_evidence(xq, labels_q, 6, 16, **options)[1], best)
+        some = index.search_evidence(xq, labels_q, 6, 1, **options)[1]
+        assert_array_equal(some >= 0, best >= 0)
+        for q in range(5):
+            one = {"exclude": how["exclude"][q : q + 1]} if "exclude" in how else how
+            row = index.search_evidence(xq[q : q + 1], labels_q[q : q + 1], 6, 1, neighbors="own", **one)[1]
+            assert_array_equal(row[0], some[q])
+        stored = Query(6, rules=rules_of({**options, "exclude": None}), sel=how.get("sel"), **about)
+        assert_array_equal(index.answer(stored, Effort(nprobe=1))[1], expected(index, stored)[1])
+
+
 @given(data=st.data())
 def test_each_label_has_its_best_rows(index: Any, data: st.DataObject) -> None:
     nq, k = data.draw(st.sampled_from([1, 12])), data.draw(st.integers(1, 9))
-    how = {name: part for name, part in data.draw(options(nq)).items() if name in ("sel", "exclude", "within")}
+    drawn = data.draw(options(nq, index.metric))
+    how = {name: part for name, part in drawn.items() if name in ("sel", "exclude", "within")}
     labels_q = LABELS_Q[:nq] + data.draw(st.sampled_from([0, 3]))  # some labels are not stored
     D, I = index.search_per_label(XQ[:nq], labels_q, k, **how, exact=data.draw(st.booleans()))
+    D = flipped(D, index.metric)
     assert D.shape == I.shape == (nq, CLASSES, k)
     rules = rules_of({"neighbors": "own", **how})
     for label in range(CLASSES):
         own = np.full(nq, label, np.int32)
-        best, ids = expected(index, Query(k, X=unit(XQ[:nq]), labels=own, sel=how.get("sel"), rules=rules))
+        best, ids = expected(
+            index, Query(k, X=stored_form(index, XQ[:nq]), labels=own, sel=how.get("sel"), rules=rules)
+        )
         other = labels_q != label
         assert_array_equal(I[other, label], ids[other])
         assert_array_equal(D[other, label], best[other])
@@ -188,7 +247,7 @@ def test_each_label_has_its_best_rows(index: Any, data: st.DataObject) -> None:
     ("metric", "partitions", "mixed"), [("cosine", 1, True), ("cosine", 2, False), ("l2", 1, False), ("ip", 1, True)]
 )
 def test_each_large_label_comes_from_its_nearest_lists(metric: Metric, partitions: int, mixed: bool) -> None:
-    n = 4 * per_label._LARGE
+    n = 4 * LARGE_CLASS_ROWS
     X, near_labels = clustered(n + 20, 8, 3)  # most lists hold few rows of some label
     labels = np.where(np.arange(n) < 100, 7, np.arange(n) % 3 if mixed else near_labels[:n])
     index: Any = cfe.IndexEvidenceIVF(8, 160, partitions=partitions, metric=metric)
@@ -229,6 +288,32 @@ def test_rows_that_are_nearly_all_excluded_leave_complete_results() -> None:
 def test_an_empty_index_has_no_label() -> None:
     index: Any = cfe.IndexEvidenceIVF(DIM, 4)
     assert index.search_per_label(XQ[:3], LABELS_Q[:3], 2)[0].shape == (3, 0, 2)
+
+
+RULES_OF_ONE: list[dict[str, Any]] = [
+    {"neighbors": "any"},
+    {"neighbors": "own"},
+    {"exclude": [[3, 9]]},
+    {"exclude_labels": [[1]]},
+    {"within": (0.3, 0.97)},
+    {"neighbors": "any", "exclude": [[6]], "within": (-1, 0.99)},
+]
+
+
+@pytest.mark.parametrize("how", RULES_OF_ONE, ids=str)
+def test_one_query_takes_the_short_way_under_rules(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    index: Any = cfe.index_factory(DIM, "EvidenceIVF16,Flat")
+    index.train(X)
+    index.add_with_ids(X, np.arange(N) * 3)
+    index.relabel(LABELS)
+    queries = XQ.astype(np.float32)
+    converted = [index.search_evidence(XQ[q : q + 1].tolist(), LABELS_Q[q : q + 1], 5, 2, **how) for q in range(20)]
+    index.search_evidence(queries[:1], LABELS_Q[:1], 5, 2, **how)
+    monkeypatch.setattr(type(index), "answer", lambda *_: pytest.fail("took the long way"))
+    for q, expected_row in enumerate(converted):
+        found = index.search_evidence(queries[q : q + 1], LABELS_Q[q : q + 1], 5, 2, **how)
+        for one, other in zip(found, expected_row, strict=True):
+            assert_array_equal(one, other)
 
 
 def test_any_row_needs_no_label(index: Any) -> None:

@@ -59,7 +59,7 @@ def test_a_query_as_it_is_takes_the_short_way(kind: str) -> None:
     index, X, labels = filled(kind)
     index.search_evidence(X[:1], labels[:1], K, NPROBE)
     for q in range(0, 300, 30):
-        found = index._single.search(X[q : q + 1], labels[q : q + 1], K, NPROBE, True, 300)
+        found = index._single["other"].search(X[q : q + 1], labels[q : q + 1], K, NPROBE, True, 300)
         assert found is not None
         assert_equal_results(index.search_evidence(X[q : q + 1], labels[q : q + 1], K, NPROBE), found)
         assert_equal_results(index.search_evidence(X[q : q + 1], labels[q : q + 1], K, NPROBE, **LONG_WAY), found)
@@ -151,7 +151,7 @@ def test_what_takes_no_short_way_is_not_searched(change: dict[str, Any]) -> None
     index, X, labels = filled()
     index.search_evidence(X[:1], labels[:1], K, NPROBE)
     asked = {"xq": X[:1], "labels_q": labels[:1], "k": K, "nprobe": NPROBE, "complete": True, "ntotal": 300}
-    single = index._single
+    single = index._single["other"]
     assert single.search(**asked) is not None
     assert single.search(**(asked | change)) is None
     index.add_with_labels(X[:1], labels[:1])
@@ -167,7 +167,7 @@ def test_a_change_that_was_refused_costs_the_short_way_once() -> None:
     for _ in range(2):
         expected = index.search_evidence(*asked, **LONG_WAY)
         assert_equal_results(index.search_evidence(*asked), expected)
-    assert index._single.search(*asked, True, 300) is not None
+    assert index._single["other"].search(*asked, True, 300) is not None
 
 
 def test_routing_may_be_set_at_any_time() -> None:

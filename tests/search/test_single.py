@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 from reference import PADDING, Stored, clustered, evidence_of_units, stored_vectors, unit
+from stored_rows import filter_of
 
 import cfe_faiss as cfe
 from cfe_faiss._native import ListScan, ReadWriteLock, SingleSearch, has_bytes
@@ -26,7 +27,8 @@ def searched(lists: Any, X: NDArray[np.float32], labels: Any, k: int, nprobe: in
     """Return D, I of unit queries, and check that nothing outside them is written."""
     D, I = np.full((len(X) + 2, k), 7, np.float32), np.full((len(X) + 2, k), 7)
     allowed, complete = settings.pop("allowed", EVERYTHING), settings.pop("complete", False)
-    lists.single.search(X, labels.astype(np.int32), nprobe, complete, allowed, D[1:-1], I[1:-1])
+    rules = filter_of(len(X), allowed)
+    lists.single.search(X, labels.astype(np.int32), nprobe, complete, D[1:-1], I[1:-1], rules)
     assert_array_equal(D[[0, -1]], 7)
     assert_array_equal(I[[0, -1]], 7)
     return D[1:-1], I[1:-1]

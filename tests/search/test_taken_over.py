@@ -7,7 +7,8 @@ from reference import clustered
 
 import cfe_faiss as cfe
 from cfe_faiss._native import has_bytes
-from cfe_faiss.search import derived as derived_module
+from cfe_faiss.search import blocks as blocks_module
+from cfe_faiss.search import element as element_module
 from cfe_faiss.search.derived import Carried, Derived
 
 NLIST, N, K = 300, 3000, 5
@@ -18,8 +19,7 @@ def index_of(d: int, element: str, monkeypatch: pytest.MonkeyPatch, classes: int
 
     One query has been searched. Without byte blocks in the core, there are only float blocks for batched search.
     """
-    monkeypatch.setattr(derived_module, "faster", lambda *_: element)
-    monkeypatch.setattr(derived_module, "worth_blocks", lambda *_: "byte")
+    monkeypatch.setattr(element_module, "by_dimension", lambda *_: element_module.Choice(element, "byte"))
     X, labels = clustered(N, d, classes)
     index = cfe.IndexEvidenceIVF(d, NLIST)
     index.cp.niter = 2
@@ -86,7 +86,7 @@ def test_little_is_rebuilt_after_a_small_change(monkeypatch: pytest.MonkeyPatch)
     def refused(*_: object) -> None:
         raise AssertionError("made anew")
 
-    monkeypatch.setattr(derived_module.blocking, "blocks_of", refused)
+    monkeypatch.setattr(blocks_module, "blocks_of", refused)
     monkeypatch.setattr("cfe_faiss.coarse.class_centroids.Routes.of", refused)
     for i in range(20):
         index.add_with_labels(X[i : i + 1], labels[i : i + 1])
@@ -141,7 +141,7 @@ def test_blocks_for_single_queries_outlive_new_ones_for_many(monkeypatch: pytest
 def test_blocks_that_single_queries_do_not_use_are_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     index = index_of(40, "byte", monkeypatch)
     fresh = pickle.loads(pickle.dumps(index))  # has made no choice yet
-    monkeypatch.setattr(derived_module, "worth_blocks", lambda *_: "float")
+    monkeypatch.setattr(element_module, "by_dimension", lambda *_: element_module.Choice("byte", "float"))
     X, labels = clustered(1, 40, 4)
     fresh.search_stored(k=K, nprobe=10)
     fresh.search_evidence(X, labels, K)
@@ -149,24 +149,6 @@ def test_blocks_that_single_queries_do_not_use_are_not_taken_over(monkeypatch: p
     fresh.add_with_labels(X, labels)
     assert taken_over(fresh).blocks is None
     assert_as_made_anew(fresh, np.random.default_rng(0))
-
-
-@pytest.mark.skipif(not has_bytes(), reason="blocks hold floats here")
-def test_choices_are_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    index = index_of(40, "byte", monkeypatch)
-    X, labels = clustered(3, 40, 4)
-    index.search_stored(k=K, nprobe=10)
-
-    def refused(*_: object) -> bool:
-        raise AssertionError("measured again")
-
-    monkeypatch.setattr(derived_module, "faster", refused)
-    monkeypatch.setattr(derived_module, "worth_blocks", refused)
-    for i in range(3):  # the second one without a search since the first
-        index.add_with_labels(X[i : i + 1], labels[i : i + 1])
-        if i != 1:
-            index.search_evidence(X[:1], labels[:1], K)
-            index.search_stored(k=K, nprobe=10)
 
 
 def test_an_index_of_several_partitions_rebuilds_all() -> None:

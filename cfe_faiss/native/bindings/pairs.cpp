@@ -20,10 +20,13 @@ Tile tile_of(int metric, Vectors S, Vectors X, Labels labels_x, Vectors Y, Label
           {Y.data, labels_y, nullptr}, S.data,    margin};
 }
 
+// The rows of a tile are allowed, so its filters have no masks. Each side has the values that the other compares.
 void set_filters(Tile& tile, const Filter* of_x, const Filter* of_y) {
-  tile.x.filter = view_of(of_x, tile.x.size());
-  tile.y.filter = view_of(of_y, tile.y.size());
-  connect(tile.x.filter, tile.y.filter);
+  tile.x.filter = view_of(of_x, tile.x.size(), 0);
+  tile.y.filter = view_of(of_y, tile.y.size(), 0);
+  require(tile.x.filter.columns == tile.y.filter.columns, "both sides must have values of the same columns");
+  tile.x.filter.row_values = tile.y.filter.query_values;
+  tile.y.filter.row_values = tile.x.filter.query_values;
 }
 
 TileResults results_of(const TileSide& side, Matrix<float> D, Ids I) {
@@ -37,8 +40,7 @@ const std::int64_t* ids_of(const TileSide& side, Ints ids) {
 }
 
 void scan_columns(int metric, Vectors S, Vectors X, Labels labels_x, Vectors Y, Labels labels_y, Ints ids_y,
-                  Matrix<float> D, Ids I, double margin, const Filter* filter,
-                  const Filter* filter_y) {
+                  Matrix<float> D, Ids I, double margin, const Filter* filter, const Filter* filter_y) {
   Tile tile = tile_of(metric, S, X, labels_x, Y, labels_y, margin);
   tile.y.ids = ids_of(tile.y, ids_y);
   set_filters(tile, filter, filter_y);
@@ -103,15 +105,13 @@ void row_scores(int metric, Vectors X, Vectors Y, Ints first, Ints second, std::
 
 void bind_pairs(nb::module_& module) {
   module.def("scan_tile", scan_columns, "metric"_a, "S"_a, "X"_a, "labels_x"_a, "Y"_a, "labels_y"_a, "ids_y"_a, "D"_a,
-             "I"_a, "margin"_a, "filter"_a.none() = nb::none(), "filter_y"_a.none() = nb::none(),
-             without_gil);
+             "I"_a, "margin"_a, "rules"_a.none() = nb::none(), "rules_y"_a.none() = nb::none(), without_gil);
   module.def("scan_tile_both", scan_both_sides, "metric"_a, "S"_a, "X"_a, "labels_x"_a, "ids_x"_a, "Y"_a, "labels_y"_a,
-             "ids_y"_a, "D_x"_a, "I_x"_a, "D_y"_a, "I_y"_a, "margin"_a,
-             "filter_x"_a.none() = nb::none(), "filter_y"_a.none() = nb::none(), without_gil);
+             "ids_y"_a, "D_x"_a, "I_x"_a, "D_y"_a, "I_y"_a, "margin"_a, "rules_x"_a.none() = nb::none(),
+             "rules_y"_a.none() = nb::none(), without_gil);
   module.def("collect_tile", collect_tile, "metric"_a, "S"_a, "X"_a, "labels_x"_a, "Y"_a, "labels_y"_a, "threshold"_a,
-             "margin"_a, "first"_a, "rows"_a, "columns"_a, "scores"_a,
-             "ids_y"_a.none() = nb::none(), "filter"_a.none() = nb::none(), "filter_y"_a.none() = nb::none(),
-             without_gil);
+             "margin"_a, "first"_a, "rows"_a, "columns"_a, "scores"_a, "ids_y"_a.none() = nb::none(),
+             "rules"_a.none() = nb::none(), "rules_y"_a.none() = nb::none(), without_gil);
   nb::class_<JoinTree>(module, "JoinTree")
       .def("__init__", make_tree, "starts"_a, "labels"_a, "coarse"_a, "fine"_a, "low"_a, "high"_a, "node_labels"_a,
            nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(), nb::keep_alive<1, 5>(),

@@ -14,6 +14,16 @@ namespace cfe {
 
 namespace {
 
+void make_filter(Filter* filter, int policy, const Array2<const std::int32_t>& excluded_labels,
+                 const Array2<const std::int64_t>& excluded_ids, float low, float high,
+                 std::optional<Array1<const bool>> allowed, std::optional<Array2<const double>> values,
+                 std::optional<Array2<const double>> limits, std::size_t most_changed) {
+  const bool is_policy = policy >= static_cast<int>(Policy::kOther) && policy <= static_cast<int>(Policy::kAny);
+  require(is_policy, "policy must be 0, 1 or 2");
+  new (filter) Filter{static_cast<Policy>(policy), excluded_labels,   excluded_ids,      low,         high,
+                      std::move(allowed),          std::move(values), std::move(limits), most_changed};
+}
+
 // --- blocks ---
 
 Element element_named(const std::string& name) {
@@ -42,7 +52,8 @@ void make_blocks(Blocks* blocks, const Rows& rows, const std::string& element, f
 void search_blocks(const Blocks& blocks, Vectors X, Labels labels, Ints starts, Lists lists, Ints order, Scores D,
                    Ids I, const Filter* filter, bool deduplicate, bool resume) {
   const LongCall call;
-  blocks.search({X, labels, starts, lists, order, D, I, deduplicate, resume, view_of(filter, D.rows)}, call.watch);
+  blocks.search({X, labels, starts, lists, order, D, I, deduplicate, resume, view_of(filter, D.rows, blocks.rows())},
+                call.watch);
 }
 
 // --- groups of queries ---
@@ -75,21 +86,22 @@ void arrange_groups(Vectors X, Ints order, Ints starts, Matrix<float> arranged, 
 
 // --- queries one by one, and in groups ---
 
-void search(const Searcher& searcher, Vectors X, Labels labels, std::size_t nprobe, bool complete, Flags allowed,
-            Scores D, Ids I, const Filter* filter) {
+void search(const Searcher& searcher, Vectors X, Labels labels, std::size_t nprobe, bool complete, Scores D, Ids I,
+            const Filter* filter) {
   check_shape("X", X, X.rows, searcher.d());
   check_length("labels", labels.size(), X.rows);
-  check_length("allowed", allowed.size(), allowed.empty() ? 0 : searcher.size());
   check_results(D, I, X.rows);
   const LongCall call;
-  searcher.search(X, labels, {nprobe, complete, allowed, view_of(filter, X.rows)}, D, I, call.watch);
+  searcher.search(X, labels, {nprobe, complete, view_of(filter, X.rows, searcher.size())}, D, I, call.watch);
 }
 
 void search_groups(const Searcher& searcher, Vectors X, Ints rows, Labels labels, Ints order, Ints starts,
                    Labels group_labels, Ints tasks, std::size_t nprobe, Scores D, Ids I, const Filter* filter,
                    int threads, const nb::object& progress) {
   const LongCall call(progress);
-  searcher.search_groups({X, rows, labels, order, starts, group_labels, tasks, D, I, view_of(filter, D.rows)}, nprobe, threads, call.watch);
+  const FilterView rules = view_of(filter, D.rows, searcher.size());
+  searcher.search_groups({X, rows, labels, order, starts, group_labels, tasks, D, I, rules}, nprobe, threads,
+                         call.watch);
 }
 
 // --- given lists ---
@@ -107,18 +119,18 @@ struct PqCodes {
   }
 };
 
-void scan_lists(const ListScan& scan, Vectors X, Labels labels, Lists lists, Flags allowed, double margin, Scores D,
-                Ids I, const Filter* filter) {
-  scan.scan({X, labels, lists, allowed, view_of(filter, X.rows)}, margin, D, I);
+void scan_lists(const ListScan& scan, Vectors X, Labels labels, Lists lists, double margin, Scores D, Ids I,
+                const Filter* filter) {
+  scan.scan({X, labels, lists, view_of(filter, X.rows, scan.rows().size())}, margin, D, I);
 }
 
-void scan_codes(const ListScan& scan, const PqCodes& pq, Vectors X, Labels labels, Lists lists, Flags allowed,
-                std::size_t kept, Scores D, Ids I, const Filter* filter) {
-  scan.scan_codes({X, labels, lists, allowed, view_of(filter, X.rows)}, pq.view(scan), kept, D, I);
+void scan_codes(const ListScan& scan, const PqCodes& pq, Vectors X, Labels labels, Lists lists, std::size_t kept,
+                Scores D, Ids I, const Filter* filter) {
+  scan.scan_codes({X, labels, lists, view_of(filter, X.rows, scan.rows().size())}, pq.view(scan), kept, D, I);
 }
 
 void centroids(const ListScan& scan, Ints entries, Ints entry_starts, Labels entry_labels, Matrix<float> means,
-               Matrix<float> entry_means, Floats center, int threads) {
+               Matrix<float> entry_means, Floats center, int policy, int threads) {
   check_length("entry_starts", entry_starts.size(), scan.size() + 1);
   check_length("entries", entries.size(), entry_labels.size());
   const Metric metric = scan.rows().metric();
@@ -129,28 +141,23 @@ void centroids(const ListScan& scan, Ints entries, Ints entry_starts, Labels ent
   require(ascends(entry_starts, entries.size()), "entry_starts must ascend from 0 to the number of entries");
   require(all_below(entries, entries.size()), "entries must be numbers of entries");
   const LongCall call;
-  scan.centroids({entries, entry_starts, entry_labels, means, entry_means, center}, threads, call.watch);
+  const auto rows = static_cast<Policy>(policy);
+  scan.centroids({entries, entry_starts, entry_labels, means, entry_means, center, rows}, threads, call.watch);
 }
 
 }  // namespace
 
 void bind_search(nb::module_& module) {
   nb::class_<Filter>(module, "Filter")
-      .def(
-          "__init__",
-          [](Filter* filter, int neighbors, const Array2<const std::int32_t>& labels,
-             const Array2<const std::int64_t>& ids, float low, float high, std::optional<Array2<const double>> values,
-             std::optional<Array2<const double>> limits, std::size_t most_changed) {
-            new (filter) Filter{static_cast<Policy>(neighbors), labels, ids, low, high, values, limits, most_changed};
-          },
-          "neighbors"_a, as_is("labels"), as_is("ids"), "low"_a, "high"_a, "values"_a.none() = nb::none(), "limits"_a.none() = nb::none(),
-          "most_changed"_a = 0);
+      .def("__init__", make_filter, "policy"_a, as_is("excluded_labels"), as_is("excluded_ids"), "low"_a, "high"_a,
+           "allowed"_a.none() = nb::none(), "values"_a.none() = nb::none(), "limits"_a.none() = nb::none(),
+           "most_changed"_a = 0);
   module.def("has_bytes", [] { return kernels().has_bytes; });
   nb::class_<Blocks>(module, "Blocks")
       .def("__init__", make_blocks, nb::keep_alive<1, 2>(), "rows"_a, "element"_a, "rounding_error"_a, "references"_a,
            "reference_starts"_a, "center"_a, "wanted"_a, "allowed"_a, "rotation"_a, "prefix"_a, "threads"_a)
       .def("search", search_blocks, "X"_a, "labels"_a, "starts"_a, "lists"_a, "order"_a, "D"_a, "I"_a,
-           "filter"_a.none() = nb::none(), nb::kw_only(), "deduplicate"_a = false, "resume"_a = false)
+           "rules"_a.none() = nb::none(), nb::kw_only(), "deduplicate"_a = false, "resume"_a = false)
       .def("__len__", &Blocks::size)
       .def_prop_ro("lists", &Blocks::lists)
       .def_prop_ro("memory", &Blocks::memory)
@@ -164,10 +171,10 @@ void bind_search(nb::module_& module) {
       .def(nb::init<const ListScan&, const ClassCentroids&, double, const Blocks*, Flags, std::size_t>(), "lists"_a,
            "centroids"_a, "margin"_a, "blocks"_a.none(), "changed"_a, "least_lists"_a, nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>(), without_gil)
-      .def("search", search, "X"_a, "labels"_a, "nprobe"_a, "complete"_a, "allowed"_a, "D"_a, "I"_a,
-           "filter"_a.none() = nb::none())
+      .def("search", search, "X"_a, "labels"_a, "nprobe"_a, "complete"_a, "D"_a, "I"_a, "rules"_a.none() = nb::none())
       .def("search_groups", search_groups, "X"_a, "rows"_a, "labels"_a, "order"_a, "starts"_a, "group_labels"_a,
-           "tasks"_a, "nprobe"_a, "D"_a, "I"_a, "filter"_a.none() = nb::none(), nb::kw_only(), "threads"_a = 1, "progress"_a = nb::none());
+           "tasks"_a, "nprobe"_a, "D"_a, "I"_a, "rules"_a.none() = nb::none(), nb::kw_only(), "threads"_a = 1,
+           "progress"_a = nb::none());
   nb::class_<PqCodes>(module, "PqCodes")
       .def(
           "__init__",
@@ -179,12 +186,12 @@ void bind_search(nb::module_& module) {
   nb::class_<ListScan>(module, "ListScan")
       .def(nb::init<const Rows&, Labels, Ints>(), "rows"_a, "references"_a, "reference_starts"_a,
            nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(), without_gil)
-      .def("scan", scan_lists, "X"_a, "labels"_a, "lists"_a, "allowed"_a, "margin"_a, "D"_a, "I"_a,
-           "filter"_a.none() = nb::none(), without_gil)
-      .def("scan_codes", scan_codes, "pq"_a, "X"_a, "labels"_a, "lists"_a, "allowed"_a, "kept"_a, "D"_a, "I"_a,
-           "filter"_a.none() = nb::none(), without_gil)
+      .def("scan", scan_lists, "X"_a, "labels"_a, "lists"_a, "margin"_a, "D"_a, "I"_a, "rules"_a.none() = nb::none(),
+           without_gil)
+      .def("scan_codes", scan_codes, "pq"_a, "X"_a, "labels"_a, "lists"_a, "kept"_a, "D"_a, "I"_a,
+           "rules"_a.none() = nb::none(), without_gil)
       .def("centroids", centroids, "entries"_a, "entry_starts"_a, "entry_labels"_a, "means"_a, "entry_means"_a,
-           "center"_a, "threads"_a);
+           "center"_a, "policy"_a, "threads"_a);
 }
 
 }  // namespace cfe

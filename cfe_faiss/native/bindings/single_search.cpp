@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "bindings/bindings.h"
+#include "bindings/filter.h"
 #include "bindings/locks.h"
 #include "core/searcher.h"
 
@@ -76,13 +77,15 @@ class SingleSearch {
 
   // Returns D and I, (1, k), or None if the query needs a conversion or the index has changed.
   nb::object search(nb::handle xq, nb::handle labels_q, nb::handle k, nb::handle nprobe, bool complete,
-                    std::size_t ntotal) const {
+                    std::size_t ntotal, const Filter* filter) const {
     const std::optional<Query> query = as_query(xq, labels_q, k, nprobe, searcher_.d());
     if (!query || query->k > searcher_.size() || ntotal != searcher_.size()) return nb::none();
     const nb::object D = row_of(query->k, NPY_FLOAT32), I = row_of(query->k, NPY_INT64);
+    const SearchOptions options{std::min(query->nprobe, searcher_.lists()), complete,
+                                view_of(filter, 1, searcher_.size())};
     const Reading reading(*lock_);
     if (lock_->writers_so_far() != writers_ ||
-        !searched(*query, complete, {data_of<float>(D), data_of<std::int64_t>(I), query->k}))
+        !searched(*query, options, {data_of<float>(D), data_of<std::int64_t>(I), query->k}))
       return nb::none();
     return nb::make_tuple(D, I);
   }
@@ -94,9 +97,9 @@ class SingleSearch {
     ReadWriteLock& lock;
   };
 
-  bool searched(const Query& query, bool complete, TopK best) const {
+  bool searched(const Query& query, const SearchOptions& options, TopK best) const {
     const nb::gil_scoped_release released;
-    return searcher_.search_single(query.x, query.label, std::min(query.nprobe, searcher_.lists()), complete, best);
+    return searcher_.search_single(query.x, query.label, options, best);
   }
 
   std::shared_ptr<ReadWriteLock> lock_;
@@ -116,7 +119,7 @@ void bind_single_search(nb::module_& module) {
   nb::class_<SingleSearch>(module, "SingleSearch")
       .def(nb::init<const SharedLock&, const Searcher&>(), "lock"_a, "searcher"_a, nb::keep_alive<1, 3>())
       .def("search", &SingleSearch::search, "xq"_a.none(), "labels_q"_a.none(), "k"_a.none(), "nprobe"_a.none(),
-           "complete"_a, "ntotal"_a);
+           "complete"_a, "ntotal"_a, "rules"_a.none() = nb::none());
 }
 
 }  // namespace cfe

@@ -25,10 +25,11 @@ enum RowStatistic : std::size_t {
   kRowStatistics
 };
 
-// Codes and ids of a block whose rows are consecutive in one list.
+// Codes, ids and the first row of a block whose rows are consecutive in one list.
 struct RowRun {
   const std::uint8_t* codes;
   const std::int64_t* ids;
+  std::int64_t row;
 };
 
 // Labels of a block: the smallest, the largest, and the lanes that hold a row.
@@ -37,7 +38,8 @@ struct LabelRange {
   std::uint32_t lanes;
 };
 
-// Blocks of 16 rows, word-major: word i of all 16, then word i + 1. Each list starts a new block.
+// Blocks of 16 rows, word-major: word i of all 16, then word i + 1. Each list starts a new block, and so do its rows of
+// known label, which follow those of unknown label.
 struct BlocksView {
   RowsView rows;
   Element element;
@@ -47,6 +49,7 @@ struct BlocksView {
   const float* rotation;           // (d, columns), or none
   std::size_t columns;             // d, padded to a multiple of 16
   const std::int64_t* starts;      // first block of each list, (lists + 1)
+  const std::int64_t* known;       // first block of its rows of known label, (lists)
   const float* means;              // of each list, (lists, d); bytes only
   const float* longest;            // of each list: the longest x' and, for kIp, the mean's length; bytes only
   const float* center;             // m, for kL2 in bytes, else none; see kernels/block_queries.h
@@ -70,7 +73,7 @@ struct ListTarget {
   LabelRange* ranges;
 };
 
-// The rows of a list and their labels.
+// The rows of a list and their labels; -1 for a lane without a row.
 struct ListRows {
   const std::int64_t* rows;
   const std::int32_t* labels;

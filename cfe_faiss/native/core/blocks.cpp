@@ -110,10 +110,13 @@ void Blocks::lay_out(const BlocksOptions& options) {
   runs_follow_ = options.allowed.empty();
   starts_.assign(1, 0);
   for (std::size_t list = 0; list < number; ++list) {
-    const std::size_t rows = rows_of(list, options).size();
-    runs_follow_ &= list < rows_.nlist() || rows == 0;
-    size_ += rows;
-    starts_.push_back(starts_.back() + static_cast<std::int64_t>((rows + kBlockRows - 1) / kBlockRows));
+    const std::vector<std::int64_t> rows = rows_of(list, options);
+    const auto is_unknown = [&](std::int64_t row) { return row < 0 || rows_.labels()[row] == kUnknown; };
+    const auto known = std::ranges::find_if_not(rows, is_unknown) - rows.begin();
+    runs_follow_ &= list < rows_.nlist() || rows.empty();
+    size_ += rows.size() - static_cast<std::size_t>(std::ranges::count(rows, -1));
+    known_.push_back(starts_.back() + static_cast<std::int64_t>(padded(known) / kBlockRows));
+    starts_.push_back(starts_.back() + static_cast<std::int64_t>(padded(rows.size()) / kBlockRows));
   }
   require(starts_.back() < (std::int64_t{1} << 27), "there must be fewer than 2**27 blocks");
 }
@@ -136,13 +139,12 @@ void Blocks::allocate(const BlocksOptions&) {
     lane_rows_ = AlignedVector<std::int64_t>(blocks * kBlockRows);
 }
 
-// The eligible storage rows of a list: allowed rows with a known label.
 std::vector<std::int64_t> Blocks::rows_of(std::size_t list, const BlocksOptions& options) const {
-  std::vector<std::int64_t> rows;
+  std::vector<std::int64_t> rows, unknown;
   if (!options.wanted.empty() && !options.wanted[list]) return rows;
   const auto labels = rows_.labels();
   const auto take = [&](std::int64_t row) {
-    if (labels[row] != kUnknown && (options.allowed.empty() || options.allowed[row])) rows.push_back(row);
+    if (options.allowed.empty() || options.allowed[row]) (labels[row] == kUnknown ? unknown : rows).push_back(row);
   };
   if (list < rows_.nlist()) {
     for (std::int64_t row = rows_.starts()[list]; row < rows_.starts()[list + 1]; ++row) take(row);
@@ -150,6 +152,8 @@ std::vector<std::int64_t> Blocks::rows_of(std::size_t list, const BlocksOptions&
     const auto own = options.reference_starts.subspan(list - rows_.nlist(), 2);
     for (std::int64_t place = own[0]; place < own[1]; ++place) take(options.references[place]);
   }
+  unknown.resize(padded(unknown.size()), -1);
+  rows.insert(rows.begin(), unknown.begin(), unknown.end());
   return rows;
 }
 
@@ -158,7 +162,7 @@ void Blocks::pack(std::size_t list, const BlocksOptions& options, const PackMemo
   const auto number = static_cast<std::int64_t>(list);
   if (!rows.empty()) rows_.check_lists({&number, 1});
   std::vector<std::int32_t> labels(rows.size());
-  for (std::size_t r = 0; r < rows.size(); ++r) labels[r] = rows_.labels()[rows[r]];
+  for (std::size_t r = 0; r < rows.size(); ++r) labels[r] = rows[r] < 0 ? kUnknown : rows_.labels()[rows[r]];
   const auto first = static_cast<std::size_t>(starts_[list]);
   for (std::size_t r = 0; r < rows.size(); ++r) {
     if (!runs_follow_) {
@@ -166,7 +170,7 @@ void Blocks::pack(std::size_t list, const BlocksOptions& options, const PackMemo
     } else if (r % kBlockRows == 0) {
       const auto place = static_cast<std::size_t>(rows[r] - rows_.starts()[list]);
       runs_[first + r / kBlockRows] = {rows_.codes_of(list) + rows_.row_size() * place,
-                                       rows_.ids_of(list).data() + place};
+                                       rows_.ids_of(list).data() + place, rows[r]};
     }
   }
   const bool bytes = element_ == Element::kByte;
@@ -181,16 +185,16 @@ void Blocks::pack(std::size_t list, const BlocksOptions& options, const PackMemo
 }
 
 BlocksView Blocks::view() const {
-  return {rows_.view(),     element_,           words_,         prefix_,        margin_,         rotation_error_,
-          rotation_.data(), columns_,           starts_.data(), means_.data(),  longest_.data(), center_.data(),
-          data_.data(),     statistics_.data(), added_.data(),  labels_.data(), ranges_.data(),  runs_.data(),
-          lane_rows_.data()};
+  return {rows_.view(),    element_,         words_,         prefix_,        margin_,
+          rotation_error_, rotation_.data(), columns_,       starts_.data(), known_.data(),
+          means_.data(),   longest_.data(),  center_.data(), data_.data(),   statistics_.data(),
+          added_.data(),   labels_.data(),   ranges_.data(), runs_.data(),   lane_rows_.data()};
 }
 
 std::size_t Blocks::memory() const {
   const std::size_t numbers = rotation_.size() + means_.size() + longest_.size() + center_.size() + added_.size() +
                               data_.size() + statistics_.size() + labels_.size() +
-                              2 * (lane_rows_.size() + starts_.size());
+                              2 * (lane_rows_.size() + starts_.size() + known_.size());
   return 4 * numbers + sizeof(LabelRange) * ranges_.size() + sizeof(RowRun) * runs_.size();
 }
 

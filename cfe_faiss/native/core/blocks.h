@@ -38,8 +38,8 @@ struct GroupedQueries {
   std::span<const std::int64_t> order;   // the row of D and I of each query
   Matrix<float> D;
   Matrix<std::int64_t> I;
-  bool deduplicate;  // a row may be in several lists
-  bool resume;       // D and I contain earlier results
+  bool deduplicate;        // a row may be in several lists
+  bool resume;             // D and I contain earlier results
   FilterView filter = {};  // of the rows of D
 };
 
@@ -51,8 +51,9 @@ class Blocks {
 
   std::size_t lists() const { return starts_.size() - 1; }
   std::size_t d() const { return rows_.d(); }
-  std::size_t size() const { return size_; }  // rows in blocks
-  std::size_t memory() const;                 // bytes
+  std::size_t size() const { return size_; }         // rows in blocks
+  std::size_t rows() const { return rows_.size(); }  // of the index
+  std::size_t memory() const;                        // bytes
   Element element() const { return element_; }
   bool rotated() const { return !rotation_.empty(); }
 
@@ -67,6 +68,7 @@ class Blocks {
   void set_center(const BlocksOptions& options);
   void lay_out(const BlocksOptions& options);
   void allocate(const BlocksOptions& options);
+  // The allowed rows of a list, those of unknown label first; -1 for the empty lanes that follow these.
   std::vector<std::int64_t> rows_of(std::size_t list, const BlocksOptions& options) const;
   void pack(std::size_t list, const BlocksOptions& options, const PackMemory& memory);
   void check(const GroupedQueries& queries) const;
@@ -78,8 +80,8 @@ class Blocks {
   std::size_t words_, prefix_, columns_, size_ = 0;
   std::size_t copies_ = 1;  // the largest number of lists that hold the same row
   float margin_, rotation_error_ = 0;
-  bool runs_follow_ = false;  // whether the rows of each block are consecutive in one list
-  std::vector<std::int64_t> starts_;
+  bool runs_follow_ = false;                  // whether the rows of each block are consecutive in one list
+  std::vector<std::int64_t> starts_, known_;  // see BlocksView
   AlignedVector<float> rotation_, means_, longest_, center_, added_;
   AlignedVector<std::int32_t> data_, statistics_, labels_;
   AlignedVector<std::int64_t> lane_rows_;

@@ -5,7 +5,8 @@
 
 namespace cfe {
 
-// The centroids of one list: of its rows with a known label, and of those with another known label than each of some.
+// The centroids of one list: of its rows with a known label, and of those with another known label than each of some;
+// for kOwn, of those with this label; for kAny, of rows of unknown label, too.
 // The outputs are zero at first, and have ranking_length(metric, d) numbers.
 struct ListCentroids {
   ListsView lists;
@@ -16,6 +17,7 @@ struct ListCentroids {
   float* const* class_means;  // for each of the labels
   double* counts;             // scratch: rows of each label, and of all
   double* totals;             // scratch: sums of each label, and of all, (labels + 1, ranking_length(metric, d))
+  Policy policy = Policy::kOther;
 };
 
 }  // namespace cfe

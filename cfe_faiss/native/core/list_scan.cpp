@@ -9,8 +9,7 @@ namespace cfe {
 namespace {
 
 ListQuery query_of(const ListQueries& queries, std::size_t q) {
-  const bool* allowed = queries.allowed.empty() ? nullptr : queries.allowed.data();
-  return {queries.X[q].data(), queries.labels[q], queries.lists[q], allowed, queries.filter.from(q)};
+  return {queries.X[q].data(), queries.labels[q], queries.lists[q], queries.filter.from(q)};
 }
 
 constexpr std::size_t kListsAtOnce = 64;
@@ -35,8 +34,6 @@ void ListScan::check(const ListQueries& queries, const Matrix<float>& D, const M
   const std::size_t nq = queries.X.rows;
   require(queries.X.columns == rows_.d(), "X must have d columns");
   require(queries.labels.size() == nq && queries.lists.rows == nq, "each query must have a label and a row of lists");
-  require(queries.allowed.empty() || queries.allowed.size() == rows_.size(),
-          "allowed must be empty or say something of each row");
   require(D.rows == nq && I.rows == nq && D.columns == I.columns && D.columns > 0, "D and I must be (nq, k), k > 0");
   const auto stop = static_cast<std::int64_t>(size());
   const std::int64_t *first = queries.lists.data, *last = first + queries.lists.size();
@@ -55,7 +52,7 @@ void ListScan::scan(const ListQueries& queries, double margin, Matrix<float> D, 
   for (std::size_t q = 0; q < queries.X.rows; ++q) {
     const TopK best{D[q].data(), I[q].data(), D.columns};
     best.clear();
-    if (queries.labels[q] != kUnknown || queries.filter.neighbors == Policy::kAny)
+    if (queries.labels[q] != kUnknown || queries.filter.policy == Policy::kAny)
       scan(query_of(queries, q), margin, best, memory);
   }
 }
@@ -75,7 +72,8 @@ void ListScan::scan_codes(const ListQueries& queries, const PqView& pq, std::siz
   for (std::size_t q = 0; q < queries.X.rows; ++q) {
     const TopK best{D[q].data(), I[q].data(), D.columns};
     best.clear();
-    if (queries.labels[q] != kUnknown) kernels().scan_codes(view_, pq, query_of(queries, q), memory, best);
+    if (queries.labels[q] != kUnknown || queries.filter.policy == Policy::kAny)
+      kernels().scan_codes(view_, pq, query_of(queries, q), memory, best);
   }
 }
 
@@ -99,7 +97,7 @@ void ListScan::centroids(const CentroidEntries& of, int threads, const Watch& wa
       counts.resize(labels.size() + 1);
       const auto totals = std::make_unique_for_overwrite<double[]>(counts.size() * of.means.columns);
       kernels().list_centroids({view_, list, labels, of.center.data(), of.means[list].data(), class_means.data(),
-                                counts.data(), totals.get()},
+                                counts.data(), totals.get(), of.policy},
                                x.data());
     }
   };

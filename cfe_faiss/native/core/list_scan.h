@@ -14,7 +14,6 @@ struct ListQueries {
   Matrix<const float> X;
   std::span<const std::int32_t> labels;
   Matrix<const std::int64_t> lists;
-  std::span<const bool> allowed;  // which rows may be evidence, (n,), or none: all of them
   FilterView filter = {};
 };
 
@@ -26,6 +25,7 @@ struct CentroidEntries {
   Matrix<float> means;            // (lists, ranking_length)
   Matrix<float> entry_means;      // (entries, ranking_length)
   std::span<const float> center;  // subtracted from rows, (d,); not for unit vectors
+  Policy policy = Policy::kOther;
 };
 
 // The lists of all partitions of an index. Rows, references and starts are held, not copied.
@@ -48,8 +48,8 @@ class ListScan {
   void scan_codes(const ListQueries& queries, const PqView& pq, std::size_t kept, Matrix<float> D,
                   Matrix<std::int64_t> I) const;
 
-  // Writes the mean of the labelled rows of each list, and that of each (list, class) centroid, which leaves its label
-  // out, as ClassCentroids ranks lists by them.
+  // Writes the mean of the rows of each list, and that of each (list, class) centroid: of the rows that queries of its
+  // label may find by the policy. ClassCentroids ranks lists by them.
   void centroids(const CentroidEntries& of, int threads, const Watch& watch) const;
 
  private:

@@ -58,12 +58,12 @@ CFE_INLINE std::size_t first_at_least(const std::int32_t* labels, std::int32_t l
 }
 
 CFE_INLINE EligiblePlaces eligible_places(const std::int32_t* labels, std::size_t n, std::int32_t label,
-                                         Policy neighbors) {
-  if (neighbors == Policy::kAny) return {{0, n}, {n, n}};
+                                          Policy policy) {
+  if (policy == Policy::kAny) return {{0, n}, {n, n}};
   const std::size_t known = first_at_least(labels, kUnknown + 1, 0, n);
   if (label == kUnknown) return {{known, n}, {known, n}};
   const std::size_t own = first_at_least(labels, label, known, n), stop = first_at_least(labels, label + 1, own, n);
-  if (neighbors == Policy::kOwn) return {{own, n}, {stop, n}};
+  if (policy == Policy::kOwn) return {{own, n}, {stop, n}};
   return {{known, stop}, {own, n}};
 }
 

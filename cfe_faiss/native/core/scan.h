@@ -16,15 +16,12 @@ struct ListsView {
   std::size_t copies = 1;  // the largest number of lists that hold the same row
 };
 
-// A query, the lists that it probes (-1: none), and the rows that may be evidence: (n,), or null for all.
+// A query and the lists that it probes, -1 for none.
 struct ListQuery {
   const float* x;
   std::int32_t label;
   std::span<const std::int64_t> lists;
-  const bool* allowed;
   FilterView filter = {};  // of this query
-
-  CFE_INLINE bool allows(std::size_t row) const { return allowed == nullptr || allowed[row]; }
 };
 
 // A product quantizer: codewords of each part, component by component, and the centroids of the lists.

@@ -25,22 +25,27 @@ ClassCounts::ClassCounts(std::span<const std::int32_t> labels, std::span<const b
   for (std::size_t first = 0; first < labels.size();) {  // labels form runs
     std::size_t last = first, count = 0;
     for (; last < labels.size() && labels[last] == labels[first]; ++last) count += allowed.empty() || allowed[last];
-    if (labels[first] != kUnknown) counts_[labels[first]] += count, total_ += count;
+    total_ += count;
+    if (labels[first] != kUnknown) {
+      counts_[labels[first]] += count;
+      known_ += count;
+    }
     first = last;
   }
 }
 
-std::size_t ClassCounts::others(std::int32_t label) const {
-  const auto own = counts_.find(label);
-  return total_ - (own == counts_.end() ? 0 : own->second);
+std::size_t ClassCounts::eligible(std::int32_t label, Policy policy) const {
+  if (policy == Policy::kAny) return total_;
+  const auto own_class = counts_.find(label);
+  const std::size_t count = own_class == counts_.end() ? 0 : own_class->second;
+  return policy == Policy::kOwn ? count : known_ - count;
 }
 
 struct Searcher::Query {
   std::span<const float> x;
   std::int32_t label;
-  std::span<const bool> allowed;
+  FilterView filter;          // of this query
   const ClassCounts* counts;  // of the allowed rows; null if all are allowed
-  FilterView filter = {};     // of this query
 };
 
 struct Searcher::Scratch {
@@ -68,7 +73,7 @@ Searcher::Searcher(const ListScan& lists, const ClassCentroids& centroids, doubl
           "changed must be empty or say something of each list in blocks");
 }
 
-bool Searcher::search_single(std::span<const float> x, std::int64_t label, std::size_t nprobe, bool complete,
+bool Searcher::search_single(std::span<const float> x, std::int64_t label, const SearchOptions& options,
                              TopK best) const {
   assert(x.size() == d());
   static thread_local Scratch scratch;
@@ -80,7 +85,7 @@ bool Searcher::search_single(std::span<const float> x, std::int64_t label, std::
     if (kernels().unit_rows({x.data(), 1, d()}, {scratch.unit.data(), 1, d()}) >= 0) return false;
     x = scratch.unit;
   }
-  search_unit({x, static_cast<std::int32_t>(label), {}, nullptr}, nprobe, complete, scratch, best);
+  search_unit({x, static_cast<std::int32_t>(label), options.filter, nullptr}, options, scratch, best);
   return true;
 }
 
@@ -89,18 +94,21 @@ void Searcher::search(const Matrix<const float>& X, std::span<const std::int32_t
   assert(X.columns == d() && labels.size() == X.rows && D.rows == X.rows && I.rows == X.rows);
   static thread_local Scratch scratch;
   std::optional<ClassCounts> of_allowed;
-  if (options.complete && !options.allowed.empty()) of_allowed.emplace(rows_.labels(), options.allowed);
+  if (options.complete && options.filter.allowed != nullptr)
+    of_allowed.emplace(rows_.labels(), std::span(options.filter.allowed, rows_.size()));
   const ClassCounts* counts = of_allowed ? &*of_allowed : nullptr;
   const auto search_one = [&](std::size_t q) {
-    search_unit({X[q], labels[q], options.allowed, counts, options.filter.from(q)}, options.nprobe, options.complete, scratch,
+    search_unit({X[q], labels[q], options.filter.from(q), counts}, options, scratch,
                 {D[q].data(), I[q].data(), D.columns});
   };
   parallel_for(X.rows, 1, search_one, watch);
 }
 
-void Searcher::search_unit(const Query& query, std::size_t nprobe, bool complete, Scratch& scratch, TopK best) const {
+void Searcher::search_unit(const Query& query, const SearchOptions& options, Scratch& scratch, TopK best) const {
   best.clear();
-  for (bool first = true; query.label != kUnknown; nprobe *= kWider, first = false) {
+  if (query.label == kUnknown && query.filter.policy != Policy::kAny) return;
+  std::size_t nprobe = options.nprobe;
+  for (bool first = true;; nprobe *= kWider, first = false) {
     const bool everywhere = nprobe >= lists();
     scratch.lists.resize(everywhere ? rows_.nlist() : nprobe);
     if (everywhere)  // the lists of the first partition hold every row
@@ -111,17 +119,20 @@ void Searcher::search_unit(const Query& query, std::size_t nprobe, bool complete
       for (std::int64_t& list : scratch.lists)
         if (list >= 0 && scratch.scanned[static_cast<std::size_t>(list)]) list = -1;
     scan(query, scratch.lists, scratch, best);
-    if (everywhere || !complete || holds_all(query, best)) break;
+    if (everywhere || !options.complete || holds_all(query, best)) break;
     if (first) scratch.scanned.assign(lists(), false);
     for (const std::int64_t list : scratch.lists)
       if (list >= 0) scratch.scanned[static_cast<std::size_t>(list)] = true;
   }
 }
 
-// Whether all eligible rows were found, or k of them.
+// Whether k eligible rows were found, or all of them. Their number is unknown under rules that test each row.
 bool Searcher::holds_all(const Query& query, TopK best) const {
   const std::size_t found = best.found();
-  return found == best.k || (!query.filter.tests && found >= (query.counts != nullptr ? *query.counts : counts()).others(query.label));
+  if (found == best.k) return true;
+  if (query.filter.of_allowed().tests) return false;
+  const ClassCounts& of_rows = query.counts != nullptr ? *query.counts : counts();
+  return found >= of_rows.eligible(query.label, query.filter.policy);
 }
 
 const ClassCounts& Searcher::counts() const {
@@ -137,7 +148,7 @@ const ClassCounts& Searcher::counts() const {
 
 // Compares a query with the rows of some lists: in blocks, unless these lists are few or have changed since.
 void Searcher::scan(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const {
-  if (blocks_ == nullptr || !query.allowed.empty() || lists.size() < least_lists_)
+  if (blocks_ == nullptr || query.filter.allowed != nullptr || lists.size() < least_lists_)
     return scan_rows(query, lists, scratch, best);
   scratch.changed.clear();
   if (!changed_.empty()) {
@@ -163,8 +174,7 @@ void Searcher::scan(const Query& query, std::span<const std::int64_t> lists, Scr
 }
 
 void Searcher::scan_rows(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const {
-  const bool* allowed = query.allowed.empty() ? nullptr : query.allowed.data();
-  lists_.scan({query.x.data(), query.label, lists, allowed, query.filter}, margin_, best, scratch.rows);
+  lists_.scan({query.x.data(), query.label, lists, query.filter}, margin_, best, scratch.rows);
 }
 
 void Searcher::check(const LargeGroups& groups) const {

@@ -19,20 +19,19 @@ namespace cfe {
 class ClassCounts {
  public:
   ClassCounts(std::span<const std::int32_t> labels, std::span<const bool> allowed);
-  // Number of rows with a known label other than this one.
-  std::size_t others(std::int32_t label) const;
+  // Number of rows that a query of this label may find.
+  std::size_t eligible(std::int32_t label, Policy policy) const;
 
  private:
-  std::map<std::int32_t, std::size_t> counts_;
-  std::size_t total_ = 0;
+  std::map<std::int32_t, std::size_t> counts_;  // of known labels
+  std::size_t known_ = 0, total_ = 0;
 };
 
 // Effort of a search: `nprobe` lists; with `complete`, four times as many, and so on, until k or all eligible rows are
-// found. `allowed` is empty, or marks the rows that may be found.
+// found.
 struct SearchOptions {
   std::size_t nprobe;
   bool complete;
-  std::span<const bool> allowed;
   FilterView filter = {};
 };
 
@@ -64,15 +63,16 @@ class Searcher {
   std::size_t lists() const { return centroids_.size(); }  // of all partitions
 
   // Searches a query without conversion. Returns false if the query is not finite or its label is not valid.
-  bool search_single(std::span<const float> x, std::int64_t label, std::size_t nprobe, bool complete, TopK best) const;
+  bool search_single(std::span<const float> x, std::int64_t label, const SearchOptions& options, TopK best) const;
 
   // Searches unit queries and writes D and I, (nq, k). A query with an unknown label finds nothing.
   void search(const Matrix<const float>& X, std::span<const std::int32_t> labels, const SearchOptions& options,
               const Matrix<float>& D, const Matrix<std::int64_t>& I, const Watch& watch) const;
 
-  // Halves groups until they are small. Threads share a task of one large group. Writes the best rows in blocks for each query of a group, in the `nprobe` lists
-  // nearest to the mean of its small group. From lists() on, these are all lists of the first partition. Throws
-  // std::invalid_argument if the arguments do not fit each other, or there are no blocks.
+  // Halves groups until they are small. Threads share a task of one large group. Writes the best rows in blocks for
+  // each query of a group, in the `nprobe` lists nearest to the mean of its small group. From lists() on, these are all
+  // lists of the first partition. Throws std::invalid_argument if the arguments do not fit each other, or there are no
+  // blocks.
   void search_groups(const LargeGroups& groups, std::size_t nprobe, int threads, const Watch& watch) const;
 
  private:
@@ -82,7 +82,7 @@ class Searcher {
   void check(const LargeGroups& groups) const;
   void search_some(const LargeGroups& groups, std::size_t first, std::size_t last, std::size_t nprobe, int threads,
                    const Watch& watch) const;
-  void search_unit(const Query& query, std::size_t nprobe, bool complete, Scratch& scratch, TopK best) const;
+  void search_unit(const Query& query, const SearchOptions& options, Scratch& scratch, TopK best) const;
   void scan(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const;
   void scan_rows(const Query& query, std::span<const std::int64_t> lists, Scratch& scratch, TopK best) const;
   bool holds_all(const Query& query, TopK best) const;

@@ -46,6 +46,7 @@ struct Scan {
   std::int32_t label;  // of all queries of the group, unless `mixed`
   bool mixed;          // whether the queries have several labels
   Margin margin;
+  const std::int64_t* first_blocks = nullptr;  // of the lists: with their rows of unknown label, or without
   // Rows outside of blocks have lanes, too: row r has lane r - first_row.
   std::int64_t first_row = 0;
 
@@ -69,6 +70,13 @@ CFE_INLINE StoredRow candidate_row(const Scan& scan, std::int32_t lane) {
     return stored_row(blocks.rows, blocks.lane_rows != nullptr ? blocks.lane_rows[lane] : scan.first_row + lane);
   const RowRun& run = blocks.runs[lane / kLanes];
   return {run.codes + blocks.rows.row_size * static_cast<std::size_t>(lane % kLanes), run.ids[lane % kLanes]};
+}
+
+// The number of a candidate's row in the index, or in its side of a tile.
+CFE_INLINE std::size_t candidate_number(const Scan& scan, std::int32_t lane) {
+  const BlocksView& blocks = scan.blocks;
+  if (blocks.runs != nullptr) return static_cast<std::size_t>(blocks.runs[lane / kLanes].row + lane % kLanes);
+  return static_cast<std::size_t>(blocks.lane_rows != nullptr ? blocks.lane_rows[lane] : scan.first_row + lane);
 }
 
 CFE_INLINE std::int32_t candidate_label(const Scan& scan, std::int32_t lane) {
@@ -136,31 +144,34 @@ CFE_INLINE void score_rows(const Scan& scan, const std::int32_t* lanes, std::siz
   }
 }
 
-// The lanes of the mask whose rows query q may find. Scores are computed only if their upper bound exceeds the range.
-CFE_OUTLINE Mask admitted(const Scan& scan, std::size_t q, const I32x16& lanes, Mask mask, const F32x16& upper) {
+// Whether query q may find the row of a lane. An exact score is computed only if its upper bound exceeds the range.
+CFE_INLINE bool admits(const Scan& scan, std::size_t q, std::int32_t lane, float upper) {
   const FilterView& filter = scan.group.filter;
-  const std::size_t own = scan.row(q), d = scan.blocks.rows.d;
+  const std::size_t query = scan.row(q), d = scan.blocks.rows.d;
+  if (filter.allowed != nullptr && !filter.allowed[candidate_number(scan, lane)]) return false;
+  if (filter.columns > 0 && !filter.fits(query, candidate_number(scan, lane))) return false;
+  if (filter.labels_each > 0 && filter.excludes_label(query, candidate_label(scan, lane))) return false;
+  const bool may_be_equal = filter.high < 1 && upper >= screening_threshold(scan, 1);
+  const bool may_exceed = may_be_equal || !(-lowered(scan, -upper, 2) <= filter.high);
+  if (filter.ids_each == 0 && !may_exceed) return true;
+  const StoredRow row = candidate_row(scan, lane);
+  if (filter.excludes_id(query, row.id)) return false;
+  if (!may_exceed) return true;
+  for (std::size_t i = 0; i < d; ++i) scan.memory.wide[i] = scan.group.X[q * d + i];
+  return score_row(scan.blocks, scan.memory.wide, row.code, scan.memory.row) <= filter.high;
+}
+
+// The lanes of the mask whose rows query q may find. Only these become candidates, because k candidates raise the
+// threshold: a row that the rules exclude must never do so. (A warm-up, which sees bounds only, raises it by rank
+// k + m, where m ids are excluded, and not at all under other rules; see warms_up.)
+CFE_OUTLINE Mask admitted(const Scan& scan, std::size_t q, const I32x16& lanes, Mask mask, const F32x16& upper) {
   std::int32_t numbers[kLanes];
   float bounds[kLanes];
   lanes.store(numbers);
   upper.store(bounds);
-  bool converted = false;
   for (Mask left = mask; left != 0; left &= left - 1) {
     const int i = __builtin_ctz(left);
-    bool keeps = filter.columns == 0 || filter.fits(own, static_cast<std::size_t>(scan.first_row + numbers[i]));
-    keeps = keeps && (filter.labels_each == 0 || !filter.excludes_label(own, candidate_label(scan, numbers[i])));
-    const bool may_be_equal = bounds[i] >= screening_threshold(scan, 1);
-    const bool is_near = !(-lowered(scan, -bounds[i], 2) <= filter.high) || (may_be_equal && filter.high < 1);
-    if (keeps && (filter.ids_each > 0 || is_near)) {
-      const StoredRow row = candidate_row(scan, numbers[i]);
-      keeps = !filter.excludes_id(own, row.id);
-      if (keeps && is_near) {
-        for (std::size_t j = 0; !converted && j < d; ++j) scan.memory.wide[j] = scan.group.X[q * d + j];
-        converted = true;
-        keeps = score_row(scan.blocks, scan.memory.wide, row.code, scan.memory.row) <= filter.high;
-      }
-    }
-    if (!keeps) mask &= ~(Mask{1} << i);
+    if (!admits(scan, q, numbers[i], bounds[i])) mask &= ~(Mask{1} << i);
   }
   return mask;
 }
@@ -259,7 +270,10 @@ CFE_INLINE I32x16 lanes_of_block(std::size_t b) { return lanes_from(b * kLanes);
 // Adds the candidates of the lanes in the mask.
 CFE_INLINE void add_candidates(const Scan& scan, std::size_t q, const I32x16& lanes, Mask mask, const F32x16& lower,
                                const F32x16& upper) {
-  if (scan.group.filter.tests && (mask = admitted(scan, q, lanes, mask, upper)) == 0) return;
+  if (scan.group.filter.tests) {
+    mask = admitted(scan, q, lanes, mask, upper);
+    if (mask == 0) return;
+  }
   const CandidateBuffer buffer = scan.memory.candidates;
   std::size_t& count = buffer.counts[q];
   const std::size_t end = q * buffer.capacity + count;
@@ -271,7 +285,7 @@ CFE_INLINE void add_candidates(const Scan& scan, std::size_t q, const I32x16& la
 }
 
 CFE_INLINE void add_candidate(const Scan& scan, std::size_t q, std::int32_t lane, float product) {
-  if (scan.group.filter.tests && admitted(scan, q, I32x16::all(lane), 1, F32x16::all(product)) == 0) return;
+  if (scan.group.filter.tests && !admits(scan, q, lane, product)) return;
   const CandidateBuffer buffer = scan.memory.candidates;
   const std::size_t end = q * buffer.capacity + buffer.counts[q];
   buffer.lower[end] = product, buffer.lanes[end] = lane;

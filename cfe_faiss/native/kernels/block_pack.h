@@ -10,6 +10,7 @@ CFE_INLINE void write_mean(const RowsView& view, const ListRows& rows, float* x,
   std::size_t number = 0;
   for (std::size_t i = 0; i < view.d; ++i) mean[i] = 0;
   for (std::size_t r = 0; r < rows.size; ++r) {
+    if (rows.rows[r] < 0) continue;
     decode(view, stored_row(view, rows.rows[r]).code, x);
     if (!is_sound(x, view.d)) continue;
     for (std::size_t i = 0; i < view.d; ++i) mean[i] += x[i];
@@ -36,7 +37,7 @@ CFE_INLINE LabelRange read_block(const RowsView& view, const ListRows& rows, con
   LabelRange range{std::numeric_limits<std::int32_t>::max(), kUnknown, 0};
   for (int lane = 0; lane < kLanes; ++lane) {
     labels[lane] = kUnknown;
-    if (static_cast<std::size_t>(lane) >= rows.size) continue;
+    if (static_cast<std::size_t>(lane) >= rows.size || rows.rows[lane] < 0) continue;
     decode(view, stored_row(view, rows.rows[lane]).code, memory.row);
     if (!is_sound(memory.row, view.d)) continue;
     put_lane(memory.row, view.d, lane, memory.block);

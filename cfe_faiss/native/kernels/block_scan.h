@@ -102,16 +102,22 @@ CFE_INLINE void begin_queries(const Scan& scan) {
 // --- labels ---
 
 // The lanes of a block whose rows have another label than `label`.
-CFE_INLINE Mask eligible_lanes(const BlocksView& blocks, std::size_t b, std::int32_t label) {
+CFE_INLINE Mask lanes_of_others(const BlocksView& blocks, std::size_t b, std::int32_t label) {
   const LabelRange& range = blocks.ranges[b];
   if (label < range.smallest || label > range.largest) return range.lanes;
   if (range.smallest == range.largest) return 0;
   return range.lanes & ~bits(I32x16::load(blocks.labels + b * kLanes) == I32x16::all(label));
 }
 
+// The lanes of a block whose rows a query of a label may find.
+CFE_INLINE Mask eligible_lanes(const Scan& scan, std::size_t b, std::int32_t label) {
+  const Mask others = lanes_of_others(scan.blocks, b, label);
+  return scan.group.filter.policy == Policy::kOwn ? scan.blocks.ranges[b].lanes & ~others : others;
+}
+
 // The same for query q of a group with several labels; 0 after the last query.
 CFE_INLINE Mask own_lanes(const Scan& scan, std::size_t q, std::size_t b) {
-  return q < scan.group.size ? eligible_lanes(scan.blocks, b, scan.group.labels[q]) : 0;
+  return q < scan.group.size ? eligible_lanes(scan, b, scan.group.labels[q]) : 0;
 }
 
 // --- products ---
@@ -449,11 +455,11 @@ struct Place {
 CFE_INLINE Place list_blocks(const Scan& scan, std::size_t t) {
   const std::int64_t list = scan.group.lists[t];
   if (list < 0) return {0, 0};
-  return {static_cast<std::size_t>(scan.blocks.starts[list]), static_cast<std::size_t>(scan.blocks.starts[list + 1])};
+  return {static_cast<std::size_t>(scan.first_blocks[list]), static_cast<std::size_t>(scan.blocks.starts[list + 1])};
 }
 
 CFE_INLINE Mask group_lanes(const Scan& scan, std::size_t b) {
-  return scan.mixed ? scan.blocks.ranges[b].lanes : eligible_lanes(scan.blocks, b, scan.label);
+  return scan.mixed ? scan.blocks.ranges[b].lanes : eligible_lanes(scan, b, scan.label);
 }
 
 // Compares the queries with up to `most` eligible blocks, from `place` on. Returns the number of blocks, and sets
@@ -489,11 +495,12 @@ CFE_INLINE std::size_t warm_up_rank(const Scan& scan) {
   return (scan.group.k + scan.group.filter.ids_each) * scan.group.copies;
 }
 
-// Whether bounds of the first blocks give thresholds: other rules may exclude any number of rows.
+// Whether bounds of the first blocks give thresholds. Rules other than excluded ids may exclude any number of rows.
 CFE_INLINE bool warms_up(const Scan& scan) {
   const FilterView& filter = scan.group.filter;
-  return scan.memory.warm_up.blocks > 0 && scan.group.size > 1 && filter.labels_each + filter.columns == 0 &&
-         !filter.in_range && warm_up_rank(scan) <= scan.memory.warm_up.width;
+  const bool ids_only = filter.labels_each + filter.columns == 0 && filter.allowed == nullptr && !filter.in_range;
+  return scan.memory.warm_up.blocks > 0 && scan.group.size > 1 && ids_only &&
+         warm_up_rank(scan) <= scan.memory.warm_up.width;
 }
 
 // Compares the queries with the first blocks, to get thresholds. Returns the end of these blocks.
@@ -523,9 +530,11 @@ CFE_INLINE void scan_all(const Scan& scan) {
 }
 
 CFE_INLINE Scan scan_of(const BlocksView& blocks, const GroupView& group, const SearchMemory& memory) {
+  const Margin margin = margin_of(blocks, group);
+  if (group.filter.policy == Policy::kAny) return {blocks, group, memory, kNoLabel, false, margin, blocks.starts};
   bool mixed = false;
   for (std::size_t q = 1; q < group.size; ++q) mixed |= group.labels[q] != group.labels[0];
-  return {blocks, group, memory, group.labels[0], mixed, margin_of(blocks, group)};
+  return {blocks, group, memory, group.labels[0], mixed, margin, blocks.known};
 }
 
 // Finds the best rows of a group's lists for each of its queries.

@@ -55,7 +55,7 @@ void list_centroids_of(const ListCentroids& of, float* x) {
   };
   for_each_member(of.lists, of.list, [&](std::size_t home, std::size_t place) CFE_LAMBDA {
     const std::int32_t label = rows.labels[home][place];
-    if (label == kUnknown) return;
+    if (label == kUnknown && of.policy != Policy::kAny) return;
     decode_row<codec>(rows, rows.codes[home] + rows.row_size * place, x);
     for (std::size_t i = 0; !unit && i < d; ++i) x[i] -= of.center[i];
     const double norm_square = sum_of_products(x, x, d);
@@ -75,10 +75,15 @@ void list_centroids_of(const ListCentroids& of, float* x) {
   const double* all = of.totals + classes * length;
   for (std::size_t i = 0; in_parts && i < length; ++i) of.mean[i] = static_cast<float>(all[i]);
   for (std::size_t c = 0; c < classes; ++c) {
-    float* other = of.class_means[c];
-    for (std::size_t i = 0; i < length; ++i)
-      other[i] = in_parts ? static_cast<float>(all[i] - of.totals[c * length + i]) : of.mean[i] - other[i];
-    finish_mean(rows.metric, other, d, of.counts[classes] - of.counts[c]);
+    float* class_mean = of.class_means[c];
+    const double* of_class = of.totals + c * length;
+    const bool own_class = of.policy == Policy::kOwn;
+    for (std::size_t i = 0; i < length; ++i) {
+      const auto sum = in_parts ? static_cast<float>(of_class[i]) : class_mean[i];
+      const auto others = in_parts ? static_cast<float>(all[i] - of_class[i]) : of.mean[i] - class_mean[i];
+      class_mean[i] = own_class ? sum : others;
+    }
+    finish_mean(rows.metric, class_mean, d, own_class ? of.counts[c] : of.counts[classes] - of.counts[c]);
   }
   finish_mean(rows.metric, of.mean, d, of.counts[classes]);
 }

@@ -22,12 +22,12 @@ CFE_INLINE void for_each_run(const ListsView& lists, const ListQuery& query, con
     if (list < rows.nlist) {
       const auto start = static_cast<std::size_t>(rows.starts[list]);
       const std::size_t size = static_cast<std::size_t>(rows.starts[list + 1]) - start;
-      const EligiblePlaces places = eligible_places(rows.labels[list], size, query.label, query.filter.neighbors);
+      const EligiblePlaces places = eligible_places(rows.labels[list], size, query.label, query.filter.policy);
       for (int side = 0; side < 2; ++side)
         for (std::size_t first = places.first[side], stop; first < places.stop[side]; first = stop + 1) {
           stop = places.stop[side];
-          if (query.allowed != nullptr)
-            for (stop = first; stop < places.stop[side] && query.allows(start + stop);) ++stop;
+          if (query.filter.allowed != nullptr)
+            for (stop = first; stop < places.stop[side] && query.filter.allows(start + stop);) ++stop;
           if (first < stop) take(list, first, stop);
         }
       continue;
@@ -35,7 +35,7 @@ CFE_INLINE void for_each_run(const ListsView& lists, const ListQuery& query, con
     for_each_member(lists, list, [&](std::size_t home, std::size_t place) CFE_LAMBDA {
       const std::int32_t label = rows.labels[home][place];
       const std::size_t row = static_cast<std::size_t>(rows.starts[home]) + place;
-      if (query.filter.admits(query.label, label) && query.allows(row)) take(home, place, place + 1);
+      if (query.filter.admits(query.label, label) && query.filter.allows(row)) take(home, place, place + 1);
     });
   }
 }
@@ -81,8 +81,7 @@ struct RowScan {
   CFE_INLINE void add_unsorted(const ListQuery& query) {
     const RowsView& rows = scan.blocks.rows;
     const auto n = static_cast<std::size_t>(rows.starts[1]);
-    const bool any = query.filter.neighbors == Policy::kAny, own = query.filter.neighbors == Policy::kOwn;
-    constexpr std::int32_t kNoLabel = std::numeric_limits<std::int32_t>::min();
+    const bool any = query.filter.policy == Policy::kAny, own_class = query.filter.policy == Policy::kOwn;
     const std::int32_t compared = any ? kNoLabel : query.label, least = any ? kNoLabel : kUnknown + 1;
     for (std::size_t first = 0; first < n; first += kTested) {
       std::int32_t lane = number(static_cast<std::int64_t>(first));
@@ -90,7 +89,7 @@ struct RowScan {
       for (std::size_t row = first; row < stop; ++row, ++lane) {
         const std::int32_t label = rows.labels[0][row];
         codes[gathered] = rows.codes[0] + rows.row_size * row, lanes[gathered] = lane;
-        gathered += (label >= least) & ((label == compared) == own) & query.allows(row);
+        gathered += (label >= least) & ((label == compared) == own_class) & query.filter.allows(row);
       }
       compare_gathered(kLanes);
     }
@@ -179,7 +178,8 @@ void scan_lists(const ListsView& lists, const ListQuery& query, float margin, co
   BlocksView rows{};
   rows.rows = lists.rows;
   rows.margin = 2 * margin;  // covers the rounding of sums with it
-  const GroupView group{query.x, &query.label, 1, nullptr, 0, best.k, lists.copies, true, nullptr, best.D, best.I, query.filter};
+  const GroupView group{query.x,      &query.label, 1,       nullptr, 0,      best.k,
+                        lists.copies, true,         nullptr, best.D,  best.I, query.filter.of_allowed()};
   Scan scan{rows, group, memory, query.label, false, margin_of(rows, group)};
   begin_results(scan, 0);
   CFE_WITH_CODEC(lists.rows.codec, scan_lists_of, lists, query, scan)

@@ -13,7 +13,8 @@ inline constexpr std::size_t kColumnsAtOnce = 64;  // products that are compared
 template <class Take>
 CFE_INLINE void for_each_column(const Tile& tile, std::size_t r, std::size_t begin, std::size_t stop,
                                 const Take& take) {
-  const EligiblePlaces places = eligible_places(tile.y.labels.data(), tile.y.size(), tile.x.labels[r], tile.x.filter.neighbors);
+  const EligiblePlaces places =
+      eligible_places(tile.y.labels.data(), tile.y.size(), tile.x.labels[r], tile.x.filter.policy);
   for (int side = 0; side < 2; ++side) {
     const std::size_t last = places.stop[side] < stop ? places.stop[side] : stop;
     for (std::size_t j = places.first[side] > begin ? places.first[side] : begin; j < last; j += kColumnsAtOnce)
@@ -100,8 +101,8 @@ CFE_INLINE void scan_part(const TilePart& part) {
   const Tile& tile = part.tile;
   for (std::size_t r = 0; r < tile.x.size(); ++r) {
     const TopK best = part.of_x[r];
-    const GroupView group{tile.X_of(r), &tile.x.labels[r], 1, nullptr, 0, best.k, 1, true, nullptr, best.D, best.I,
-                          tile.x.filter.from(r)};
+    const GroupView group{tile.X_of(r), &tile.x.labels[r],    1, nullptr, 0, best.k, 1, true, nullptr, best.D,
+                          best.I,       tile.x.filter.from(r)};
     const Scan x{part.rows_of_y, group, part.memory, tile.x.labels[r], false, margin_of_tile(tile)};
     begin_results(x, 0);
     for_each_column(tile, r, part.first, part.stop, [&](std::size_t first, std::size_t stop) CFE_LAMBDA {
@@ -127,18 +128,9 @@ void scan_tile_both(const Tile& tile, const TileResults& of_x, const TileResults
   for (std::size_t first = 0, stop; first < tile.y.size(); first = stop) {
     stop = first + columns < tile.y.size() ? first + columns : tile.y.size();
     const TopK best = of_y[first];
-    const GroupView group{tile.Y_of(first),
-                          tile.y.labels.data() + first,
-                          stop - first,
-                          nullptr,
-                          0,
-                          best.k,
-                          1,
-                          true,
-                          nullptr,
-                          best.D,
-                          best.I,
-                          tile.y.filter.from(first)};
+    const GroupView group{
+        tile.Y_of(first), tile.y.labels.data() + first, stop - first, nullptr, 0, best.k, 1, true, nullptr, best.D,
+        best.I,           tile.y.filter.from(first)};
     const Scan y{x_rows.blocks, group, of_columns, 0, true, margin_of_tile(tile)};
     for (std::size_t q = 0; q < group.size; ++q) begin_results(y, q);
     scan_part<true>({tile, y_rows.blocks, of_x, memory, &y, first, stop});
@@ -151,7 +143,8 @@ void scan_tile_both(const Tile& tile, const TileResults& of_x, const TileResults
 PairsWritten collect_tile(const Tile& tile, float threshold, std::size_t first_row, const PairBuffer& found) {
   std::size_t count = 0;
   const FilterView& filter = tile.x.filter;
-  const auto lowered = static_cast<float>(threshold - tile.margin);
+  // Pairs that must not be found have products of -infinity, which no threshold may reach.
+  const auto lowered = static_cast<float>(std::max<double>(threshold - tile.margin, kPadding));
   const float screen = CFE_LEVEL::screening_threshold(tile.metric, static_cast<float>(tile.margin), lowered);
   for (std::size_t r = first_row; r < tile.x.size(); ++r) {
     if (count + tile.y.size() > found.rows.size()) return {count, r};

@@ -73,6 +73,14 @@ inline float plain_score(Metric metric, const float* x, const float* y, std::siz
 // Bounds the rounding of a product of two unit rows, summed in float32 in any order.
 inline float rounding_of(std::size_t d) { return static_cast<float>(d + 16) * 0x1p-24F; }
 
+// A filter for the allowed rows, or for all if there are none.
+inline FilterView filter_of(std::span<const bool> allowed) {
+  FilterView filter;
+  filter.allowed = allowed.empty() ? nullptr : allowed.data();
+  filter.finish();
+  return filter;
+}
+
 // The k best, in order.
 struct Found {
   std::vector<float> D;

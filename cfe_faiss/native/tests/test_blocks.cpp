@@ -216,10 +216,7 @@ TEST(only_wanted_lists_are_in_blocks) {
     BlocksOptions options = options_of(sample, {variant.element, false}, {});
     options.wanted = wanted;
     const Blocks blocks(rows, options, nullptr);
-    std::size_t known = 0;
-    for (const std::size_t list : {0, 3})
-      for (const std::size_t row : sample.rows_of(list)) known += sample.labels[row] != kUnknown;
-    CHECK(blocks.size() == known && blocks.lists() == 4 && blocks.memory() > 0);
+    CHECK(blocks.size() == 29 && blocks.lists() == 4 && blocks.memory() > 0);
     ScanMemory scratch;
     Found found(5);
     const std::vector<std::int64_t> all{0, 1, 2, 3}, there{0, 3};

@@ -177,7 +177,7 @@ TEST(scans_find_the_same) {
                     .pq_codes = nullptr,
                     .labels = &own_labels};
       ScanMemory memory;
-      kernels().scan_lists(lists, {x.data(), 0, {&list, 1}, nullptr}, 1e-3F, memory.of(1, {d, 5, 1}), best);
+      kernels().scan_lists(lists, {x.data(), 0, {&list, 1}}, 1e-3F, memory.of(1, {d, 5, 1}), best);
       const std::string name = "scan" + std::to_string(d) + "x" + std::to_string(n);
       CHECK(as_at_the_first_level(name, D));
       CHECK(as_at_the_first_level(name, I));
@@ -227,7 +227,7 @@ TEST(rows_in_any_order_are_scanned_like_sorted_ones) {
       const TopK best{D.back().data(), I.back().data(), 5};
       best.clear();
       ScanMemory memory;
-      kernels().scan_lists(lists, {x.data(), 0, {&list, 1}, nullptr}, 1e-3F, memory.of(1, {d, 5, 1}), best);
+      kernels().scan_lists(lists, {x.data(), 0, {&list, 1}}, 1e-3F, memory.of(1, {d, 5, 1}), best);
     }
     CHECK(D[0] == D[1] && I[0] == I[1]);
   }

@@ -112,8 +112,8 @@ TEST(lists_of_each_codec_are_scanned_as_plain_loops_do) {
           std::vector<float> D(nq * k);
           std::vector<std::int64_t> I(nq * k);
           // Codes stand for rows that are longer or shorter than 1.
-          scan.scan({{X.data(), nq, d}, labels, {lists.data(), nq, nprobe}, allowed}, 100 * tests::rounding_of(d),
-                    {D.data(), nq, k}, {I.data(), nq, k});
+          scan.scan({{X.data(), nq, d}, labels, {lists.data(), nq, nprobe}, tests::filter_of(allowed)},
+                    100 * tests::rounding_of(d), {D.data(), nq, k}, {I.data(), nq, k});
           for (std::size_t q = 0; q < nq; ++q) {
             const Found expected =
                 sample.search(std::span(X).subspan(q * d, d), labels[q], std::span(lists).subspan(q * nprobe, nprobe),

@@ -117,7 +117,7 @@ void check_alone(const Searched& searched, std::size_t k, std::size_t nprobe, bo
     const std::span x = std::span<const float>(X).subspan(q * sample.d, sample.d);
     const auto label = static_cast<std::int32_t>(q % 4);
     Found found(k);
-    CHECK(searched.searcher.search_single(x, label, nprobe, complete, found.results()));
+    CHECK(searched.searcher.search_single(x, label, {nprobe, complete}, found.results()));
     CHECK(found == searched.expected(x, label, k, nprobe, complete));
   }
 }
@@ -153,8 +153,8 @@ TEST(many_queries_find_the_same_with_a_selection_and_without) {
       const std::span<const bool> allowed(reinterpret_cast<const bool*>(bytes.data()), selected ? bytes.size() : 0);
       std::vector<float> D(nq * k);
       std::vector<std::int64_t> I(nq * k);
-      searched.searcher.search(tests::as_matrix(X, sample.d), labels, {2, true, allowed}, {D.data(), nq, k},
-                               {I.data(), nq, k}, nullptr);
+      searched.searcher.search(tests::as_matrix(X, sample.d), labels, {2, true, tests::filter_of(allowed)},
+                               {D.data(), nq, k}, {I.data(), nq, k}, nullptr);
       for (std::size_t q = 0; q < nq; ++q) {
         Found found(k), expected(k);
         std::copy_n(D.begin() + static_cast<std::ptrdiff_t>(q * k), k, found.D.begin());
@@ -180,7 +180,7 @@ TEST(threads_may_search_the_same_index_at_once) {
       threads.emplace_back([&, thread] {
         for (std::size_t row = thread; row < sample.n(); row += 2) {
           Found found(3 + thread);
-          searched.searcher.search_single(sample.x(row), 0, 2, true, found.results());
+          searched.searcher.search_single(sample.x(row), 0, {2, true}, found.results());
           if (found != searched.expected(sample.x(row), 0, 3 + thread, 2, true)) ++wrong;
         }
       });
@@ -196,7 +196,7 @@ TEST(queries_that_are_no_vectors_or_have_no_label_are_refused) {
   const std::vector<float> fine{1, 0, 0}, endless{1, std::numeric_limits<float>::infinity(), 0},
       none{1, std::numeric_limits<float>::quiet_NaN(), 0};
   const auto taken = [&](const std::vector<float>& x, std::int64_t label) {
-    return searched.searcher.search_single(x, label, 1, true, found.results());
+    return searched.searcher.search_single(x, label, {1, true}, found.results());
   };
   CHECK(taken(fine, 0) && taken(fine, 1000));
   CHECK(!taken(endless, 0) && !taken(none, 0));

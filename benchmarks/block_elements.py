@@ -1,0 +1,132 @@
+"""Which element type is faster, float or byte: the measurements behind ``cfe_faiss.search.element``.
+
+All rows are searched in blocks of floats and of bytes, and single queries read stored vectors and byte blocks, in few
+lists and in many: in turns, on several data sets for each dimension, at each instruction set with byte products. The
+rule of an instruction set is the dimension from which on bytes are faster in the geometric mean over the data sets; for
+single queries, from which on they take at most 0.9 of the time, as they need memory beside the vectors.
+
+    python benchmarks/block_elements.py                    # writes results/block_elements.json and prints the rule
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from common import save
+from numpy.typing import NDArray
+
+import cfe_faiss as cfe
+from cfe_faiss import _native
+from cfe_faiss.base.threads import use_threads
+from cfe_faiss.search.derived import Derived
+from cfe_faiss.search.element import Choice
+
+DIMENSIONS = 4, 8, 12, 18, 24, 32, 48, 64, 96, 128, 256, 768
+ROWS, NLIST, CLASSES, K = 8000, 90, 6, 10
+FEW, MANY = 8, 60
+WORTH_MEMORY = 0.9
+SINGLES, REPEATS = 200, 9
+
+
+def clusters(rng: np.random.Generator, d: int) -> NDArray[np.float32]:
+    """Return rows around 60 centres."""
+    centres = rng.normal(size=(60, d))
+    return (centres[rng.integers(0, 60, ROWS)] + 0.7 * rng.normal(size=(ROWS, d))).astype(np.float32)
+
+
+def low_rank(rng: np.random.Generator, d: int) -> NDArray[np.float32]:
+    """Return rows near a subspace of 8 dimensions, as KS vectors are."""
+    basis = rng.normal(size=(8, d))
+    return (rng.normal(size=(ROWS, 8)) @ basis + 0.2 * rng.normal(size=(ROWS, d))).astype(np.float32)
+
+
+def sparse(rng: np.random.Generator, d: int) -> NDArray[np.float32]:
+    """Return rows with a few large numbers, as tables and bags of words have them."""
+    return (rng.exponential(size=(ROWS, d)) * (rng.random((ROWS, d)) < 0.2) + 1e-3).astype(np.float32)
+
+
+DATA = {"clusters": clusters, "low rank": low_rank, "sparse": sparse}
+
+
+def in_turns(first: Callable[[], object], second: Callable[[], object]) -> float:
+    """Return the processor time of the second function, as a share of the first's: the least of some runs of each."""
+    least = [float("inf")] * 2
+    for _ in range(REPEATS):
+        for place, run in enumerate((first, second)):
+            start = time.process_time()
+            run()
+            least[place] = min(least[place], time.process_time() - start)
+    return least[1] / least[0]
+
+
+def measure(name: str, d: int) -> dict[str, Any]:
+    """Return the times with bytes, as shares of those with floats, for one data set."""
+    rng = np.random.default_rng(d)
+    X, labels = DATA[name](rng, d), rng.integers(0, CLASSES, ROWS)
+    indexes = []
+    for choice in (Choice("float", "float"), Choice("byte", "byte")):
+        index = cfe.IndexEvidenceIVF(d, NLIST)
+        index.cp.niter = 4
+        index.train(X)
+        index.add_with_labels(X, labels)
+        Derived.of(index.storage()).pin(choice)
+        index.search_stored(k=K, nprobe=FEW)
+        indexes.append(index)
+
+    def batch(index: Any) -> Callable[[], object]:
+        return lambda: index.search_stored(k=K, nprobe=FEW)
+
+    def single(index: Any, nprobe: int) -> Callable[[], object]:
+        return lambda: [index.search_evidence(X[q : q + 1], labels[q : q + 1], K, nprobe) for q in range(SINGLES)]
+
+    floats, of_bytes = indexes
+    return {
+        "data": name,
+        "d": d,
+        "batch": in_turns(batch(floats), batch(of_bytes)),
+        "single_few": in_turns(single(floats, FEW), single(of_bytes, FEW)),
+        "single_many": in_turns(single(floats, MANY), single(of_bytes, MANY)),
+    }
+
+
+def fit(rows: list[dict[str, Any]], key: str) -> int:
+    """Return the dimension from which on bytes pay: all larger dimensions have a geometric mean below the limit."""
+    limit = 1.0 if key == "batch" else WORTH_MEMORY
+    means = {d: float(np.exp(np.mean([np.log(row[key]) for row in rows if row["d"] == d]))) for d in DIMENSIONS}
+    slower = [d for d in DIMENSIONS if means[d] > limit]
+    larger = [d for d in DIMENSIONS if d > max(slower, default=0)]
+    return min(larger, default=1 << 30)
+
+
+def measure_level() -> None:
+    """Print the measurements at the instruction set of this process."""
+    use_threads(1)
+    print(json.dumps([measure(name, d) for d in DIMENSIONS for name in DATA]))
+
+
+def main() -> None:
+    """Measure each instruction set in a process of its own, and save the measurements and the rule."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--here", action="store_true", help="measure in this process and print the result")
+    if parser.parse_args().here:
+        measure_level()
+        return
+    levels = {}
+    for level in (name for name in _native.available_levels() if name != "generic"):
+        run = [sys.executable, __file__, "--here"]
+        printed = subprocess.run(run, env=os.environ | {"CFE_SIMD": level}, capture_output=True, check=True).stdout
+        rows = json.loads(printed)
+        rule = {key: fit(rows, key) for key in ("batch", "single_few", "single_many")}
+        levels[level] = {"rule": rule, "measurements": rows}
+        print(level, rule)
+    save("block_elements", {"rows": ROWS, "nlist": NLIST, "few": FEW, "many": MANY, "levels": levels})
+
+
+if __name__ == "__main__":
+    main()
