@@ -71,7 +71,7 @@ def test_a_radius_of_zero_finds_equal_samples() -> None:
 def test_labels_have_one_kind() -> None:
     for y, wrong in (([True, False, True], [1]), ([1, 0, 1], [True]), (["1", "0", "1"], [1]), ([1, 0, 1], ["1"])):
         neighbors = cfe.EvidenceNeighbors(1).fit(np.eye(3), y)
-        with pytest.raises(TypeError, match="labels must be .* as in fit"):
+        with pytest.raises(TypeError, match=r"labels must be .* as in fit"):
             neighbors.kneighbors(np.eye(3)[:1], labels=wrong)
         assert set(neighbors.kneighbors(np.eye(3), 2, labels=y)[1][0].tolist()) == {1, -1}
 

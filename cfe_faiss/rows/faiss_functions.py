@@ -94,6 +94,7 @@ def inverted_lists(ivf: Any) -> FaissLists:
 pointer_to = attrgetter("this")
 """Returns the pointer inside SWIG's proxy of a FAISS object; calls with it take a fifth of the time."""
 
+
 def is_same(one: Any, other: Any) -> bool:
     """Return whether two Python objects stand for the same object of FAISS."""
     return int(pointer_to(one)) == int(pointer_to(other))

@@ -215,5 +215,5 @@ def test_missing_values_of_pandas_are_unknown_labels() -> None:
 def test_texts_that_numpy_would_cut_are_refused() -> None:
     with pytest.raises(ValueError, match="labels must hold no text that ends in a zero"):
         trained("IDMap2,EvidenceFlat").add_with_labels(X[:2], ["a", "a\0"])
-    with pytest.raises(ValueError, match="labels must hold no empty text, got .* at position 1"):
+    with pytest.raises(ValueError, match=r"labels must hold no empty text, got .* at position 1"):
         trained("IDMap2,EvidenceFlat").add_with_labels(X[:2], ["a", ""])

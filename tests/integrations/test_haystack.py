@@ -368,7 +368,8 @@ def test_an_empty_folder_is_a_store_to_be_made(tmp_path: Path) -> None:
         store = EvidenceDocumentStore(embedding_dim=3, path=str(path))
         store.write_documents([Document(id="a", embedding=[1.0, 0.0, 0.0], meta={"label": True})])
         store.save_to_disk()
-        found = EvidenceDocumentStore(embedding_dim=3, path=str(path)).filter_documents(having("meta.label", "==", True))
+        reopened = EvidenceDocumentStore(embedding_dim=3, path=str(path))
+        found = reopened.filter_documents(having("meta.label", "==", True))
         assert [document.meta for document in found] == [{"label": True}]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("mine")

@@ -1,4 +1,4 @@
-"""Classes of a store are texts, integers or booleans, from every library, and stay what they are; filters have limits."""
+"""Classes of a store are texts, integers or booleans, from every library, and stay so; filters have limits."""
 
 import json
 from pathlib import Path

@@ -70,7 +70,7 @@ def test_classes() -> None:
     assert check_labels("labels", (one for one in "ab"), 2) == ["a", "b"]
     assert type(check_labels("label", [np.str_("x")], 1)[0]) is str
     for wrong in (b"x", 0.5, ["x"]):
-        with pytest.raises(TypeError, match="labels must be .* at position 1"):
+        with pytest.raises(TypeError, match=r"labels must be .* at position 1"):
             check_labels("labels", ["x", wrong], 2)
 
 

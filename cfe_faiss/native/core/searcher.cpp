@@ -14,8 +14,8 @@ namespace cfe {
 
 namespace {
 
-constexpr std::size_t kWider = 4;     // factor of nprobe if a row is incomplete
-constexpr std::size_t kLargest = 16;  // queries of a small group
+constexpr std::size_t kWider = 4;                           // factor of nprobe if a row is incomplete
+constexpr std::size_t kLargest = 16;                        // queries of a small group
 constexpr std::int64_t kLargeTask = std::int64_t{1} << 13;  // queries; threads share tasks that have more
 constexpr std::size_t kGroupsOfPart = 64;                   // small groups that one thread scans at once
 
