@@ -28,10 +28,6 @@ class Transaction:
         snapshot: Snapshot = self._index.snapshot()
         return snapshot
 
-    def next_id(self) -> int:
-        """Return the first default id: the largest stored id + 1, or 0."""
-        return int(self._index._table.greatest_id(self._lists)) + 1
-
     def new_ids(self, ids: ArrayLike | None, n: int) -> Ints:
         """Return n new ids, checked to be distinct and not in the index; by default those after the largest id."""
         table = self._index._table

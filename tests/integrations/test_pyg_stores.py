@@ -147,7 +147,7 @@ def test_a_mapped_tensor_is_never_in_memory_as_a_whole(
 
     thread = threading.Thread(target=watch)
     thread.start()
-    kept = store_input("features", source, tmp_path)
+    kept = store_input("features", source, tmp_path, [])
     done.set()
     thread.join()
     assert 0 < peak < before + (20 << 20)
