@@ -33,7 +33,8 @@ struct Filter {
     }
     if (values) {
       check_length("values", values->shape(0), nq);
-      require(limits && limits->shape(1) == 2 && limits->shape(0) <= values->shape(1), "limits must be of columns");
+      if (!limits) throw std::invalid_argument("limits must be given with values");
+      require(limits->shape(1) == 2 && limits->shape(0) <= values->shape(1), "limits must be of columns");
       view.columns = values->shape(1);
       view.limited = limits->shape(0);
       view.most_changed = most_changed;

@@ -66,7 +66,8 @@ std::pair<std::size_t, std::size_t> collect_tile(int metric, Vectors S, Vectors 
   check_length("scores", scores.size(), rows.size());
   Tile tile = tile_of(metric, S, X, labels_x, Y, labels_y, margin);
   set_filters(tile, filter, filter_y);
-  if (filter != nullptr) tile.y.ids = ids_of(tile.y, ids_y.value());
+  if (ids_y) tile.y.ids = ids_of(tile.y, *ids_y);
+  require(ids_y || tile.x.filter.ids_each == 0, "ids_y must be given where ids are excluded");
   const PairsWritten written = kernels().collect_tile(tile, threshold, first, {rows, columns, scores});
   return {written.count, written.next};
 }

@@ -34,9 +34,11 @@ constexpr std::int64_t kPart = 4096;  // rows of a group that one thread halves
 
 // A part of a group, order[first : last], and the offsets of its small groups.
 struct Part {
+  Part(std::size_t begin, std::size_t end, std::int64_t of_group) : first(begin), last(end), group(of_group) {}
+
   std::size_t first, last;
   std::int64_t group;
-  std::vector<std::int64_t> starts = {};
+  std::vector<std::int64_t> starts;
 
   std::int64_t size() const { return static_cast<std::int64_t>(last - first); }
 };
@@ -87,8 +89,8 @@ std::vector<Part> parts_of(const Matrix<const float>& X, std::span<const std::in
                            std::vector<std::int64_t>& order, int threads, const Watch& watch) {
   std::vector<Part> parts;
   for (std::size_t g = 0; g + 1 < borders.size(); ++g)
-    parts.push_back(
-        {static_cast<std::size_t>(borders[g]), static_cast<std::size_t>(borders[g + 1]), static_cast<std::int64_t>(g)});
+    parts.emplace_back(static_cast<std::size_t>(borders[g]), static_cast<std::size_t>(borders[g + 1]),
+                       static_cast<std::int64_t>(g));
   const std::int64_t most = std::max(kPart, static_cast<std::int64_t>(largest));
   const auto is_large = [most](const Part& part) { return part.size() > most; };
   while (threads > 1 && std::ranges::any_of(parts, is_large)) {
@@ -99,8 +101,8 @@ std::vector<Part> parts_of(const Matrix<const float>& X, std::span<const std::in
     std::vector<Part> halves;
     for (const Part& part : parts) {
       const std::size_t middle = part.first + (part.last - part.first) / 2;
-      halves.push_back({part.first, is_large(part) ? middle : part.last, part.group});
-      if (is_large(part)) halves.push_back({middle, part.last, part.group});
+      halves.emplace_back(part.first, is_large(part) ? middle : part.last, part.group);
+      if (is_large(part)) halves.emplace_back(middle, part.last, part.group);
     }
     parts = std::move(halves);
   }

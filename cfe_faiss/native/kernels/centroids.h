@@ -28,6 +28,39 @@ CFE_INLINE void finish_mean(Metric metric, float* mean, std::size_t d, double co
                                                      : std::sqrt(variance / static_cast<double>(d)));
 }
 
+// Moves the float32 sums of the classes and, last, of all rows to the totals; `is_first` if these are not set yet.
+CFE_INLINE void move_sums(const ListCentroids& of, std::size_t length, bool is_first) {
+  const std::size_t classes = of.labels.size();
+  for (std::size_t c = 0; c <= classes; ++c) {
+    float* sum = c < classes ? of.class_means[c] : of.mean;
+    double* total = of.totals + c * length;
+    for (std::size_t i = 0; i < length; ++i) {
+      total[i] = (is_first ? 0 : total[i]) + static_cast<double>(sum[i]);
+      sum[i] = 0;
+    }
+  }
+}
+
+// Makes the means of the classes and of all rows, of sums: `in_totals`, or those in place of the means.
+CFE_INLINE void finish_means(const ListCentroids& of, std::size_t length, bool in_totals) {
+  const RowsView& rows = of.lists.rows;
+  const std::size_t classes = of.labels.size();
+  const bool own_class = of.policy == Policy::kOwn;
+  const double* all = of.totals + classes * length;
+  for (std::size_t i = 0; in_totals && i < length; ++i) of.mean[i] = static_cast<float>(all[i]);
+  for (std::size_t c = 0; c < classes; ++c) {
+    float* class_mean = of.class_means[c];
+    const double* of_class = of.totals + c * length;
+    for (std::size_t i = 0; i < length; ++i) {
+      const auto sum = in_totals ? static_cast<float>(of_class[i]) : class_mean[i];
+      const auto others = in_totals ? static_cast<float>(all[i] - of_class[i]) : of.mean[i] - class_mean[i];
+      class_mean[i] = own_class ? sum : others;
+    }
+    finish_mean(rows.metric, class_mean, rows.d, own_class ? of.counts[c] : of.counts[classes] - of.counts[c]);
+  }
+  finish_mean(rows.metric, of.mean, rows.d, of.counts[classes]);
+}
+
 template <Codec codec>
 void list_centroids_of(const ListCentroids& of, float* x) {
   const RowsView& rows = of.lists.rows;
@@ -36,17 +69,10 @@ void list_centroids_of(const ListCentroids& of, float* x) {
   for (std::size_t c = 0; c <= classes; ++c) of.counts[c] = 0;
   const std::size_t length = ranking_length(rows.metric, d);
   std::size_t summed = 0;
-  bool in_parts = false;
+  bool in_totals = false;
   const auto end_part = [&]() CFE_LAMBDA {
-    for (std::size_t c = 0; c <= classes; ++c) {
-      float* sum = c < classes ? of.class_means[c] : of.mean;
-      double* total = of.totals + c * length;
-      for (std::size_t i = 0; i < length; ++i) {
-        total[i] = (in_parts ? total[i] : 0) + static_cast<double>(sum[i]);
-        sum[i] = 0;
-      }
-    }
-    in_parts = true;
+    move_sums(of, length, !in_totals);
+    in_totals = true;
     summed = 0;
   };
   const auto add = [&](float* to, float square) CFE_LAMBDA {
@@ -71,21 +97,8 @@ void list_centroids_of(const ListCentroids& of, float* x) {
       }
     if (++summed == kRowsOfSum) end_part();
   });
-  if (in_parts) end_part();
-  const double* all = of.totals + classes * length;
-  for (std::size_t i = 0; in_parts && i < length; ++i) of.mean[i] = static_cast<float>(all[i]);
-  for (std::size_t c = 0; c < classes; ++c) {
-    float* class_mean = of.class_means[c];
-    const double* of_class = of.totals + c * length;
-    const bool own_class = of.policy == Policy::kOwn;
-    for (std::size_t i = 0; i < length; ++i) {
-      const auto sum = in_parts ? static_cast<float>(of_class[i]) : class_mean[i];
-      const auto others = in_parts ? static_cast<float>(all[i] - of_class[i]) : of.mean[i] - class_mean[i];
-      class_mean[i] = own_class ? sum : others;
-    }
-    finish_mean(rows.metric, class_mean, d, own_class ? of.counts[c] : of.counts[classes] - of.counts[c]);
-  }
-  finish_mean(rows.metric, of.mean, d, of.counts[classes]);
+  if (in_totals) end_part();
+  finish_means(of, length, in_totals);
 }
 
 // Writes the mean of a list, and that of each (list, class) centroid; `x`, (d,), is scratch.
