@@ -144,7 +144,8 @@ class EvidenceMixin(SearchingMixin):
     def reading(self) -> AbstractContextManager[Snapshot]:
         """Return a context manager that returns :meth:`storage`. It holds no lock while the block runs.
 
-        Arrays read inside are copies and stay valid after changes of the index.
+        Arrays read inside are copies and stay valid after changes of the index. Reading more rows after a change raises
+        RuntimeError.
         """
         return nullcontext(self.storage())
 
@@ -179,7 +180,7 @@ class EvidenceMixin(SearchingMixin):
         """Hold the read lock; raise RuntimeError if the rows have changed since ``snapshot``."""
         with self.holding() as now:
             if now.native is not snapshot.native:
-                raise RuntimeError("the index has changed since storage() was called; call it again")
+                raise RuntimeError("the index has changed since reading() or storage() was called; call it again")
             yield
 
     def members(self) -> Members:

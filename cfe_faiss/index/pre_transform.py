@@ -54,6 +54,8 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
     evidence: Any = None
 
     def __init__(self, transforms: list[Any], evidence: EvidenceIndex) -> None:
+        if not hasattr(evidence, "search_evidence"):
+            raise TypeError(f"evidence must be an evidence index, got {evidence!r}")
         super().__init__(evidence)
         for transform in reversed(transforms):
             self.prepend_transform(transform)

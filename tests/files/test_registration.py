@@ -102,6 +102,15 @@ def test_transforms_are_copied_and_not_lost_without_a_word(tmp_path: Path) -> No
         faiss.write_index(index, str(tmp_path / "index"))
 
 
+def test_wrappers_of_faiss_do_not_lose_classes_without_a_word(tmp_path: Path) -> None:
+    flat = cfe.IndexEvidenceFlat(8)
+    for wrapper in (faiss.IndexIDMap2(flat), faiss.IndexPreTransform(faiss.IndexIDMap2(flat))):
+        with pytest.raises(TypeError, match="index must"):
+            faiss.write_index(wrapper, str(tmp_path / "index"))
+    assert not list(tmp_path.iterdir())
+    faiss.write_index(faiss.IndexIVFFlat(cfe.IndexEvidenceFlat(8), 8, 4), str(tmp_path / "index"))
+
+
 def test_registration_is_idempotent_and_reversible() -> None:
     first = faiss.write_index
     copied = faiss.index_factory

@@ -112,3 +112,9 @@ def test_merging_keeps_labels() -> None:
         index.merge_from(cfe.index_factory(16, "PCAR8,EvidenceIVF12,Flat"))
     with pytest.raises(TypeError, match="otherIndex must be an IndexEvidencePreTransform"):
         index.merge_from(index.evidence)
+
+
+def test_a_chain_needs_an_evidence_index() -> None:
+    for wrong in (None, faiss.IndexFlatIP(4)):
+        with pytest.raises(TypeError, match="evidence must be an evidence index"):
+            cfe.IndexEvidencePreTransform([], wrong)
