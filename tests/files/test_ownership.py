@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 CHILD = """
 import copy, gc, io, pickle, sys, tempfile
 from pathlib import Path
@@ -115,6 +117,7 @@ print("sound", count)
 
 
 def test_many_reads_copies_and_loads_leave_the_process_sound() -> None:
+    pytest.importorskip("pyarrow")  # of stores
     code = CHILD.replace("ROUNDS", "16")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]

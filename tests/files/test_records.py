@@ -17,6 +17,7 @@ from stores import filled
 import cfe_faiss as cfe
 from cfe_faiss.scale import Job, ShardedEvidenceIndex, write_shards
 
+pytest.importorskip("pyarrow")  # of stores and jobs
 pytestmark = pytest.mark.usefixtures("without_sync")
 
 N, D = 60, 4

@@ -8,11 +8,8 @@ from typing import Any
 
 import faiss
 import numpy as np
-import pandas as pd
 import polars as pl
-import pyarrow as pa
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
@@ -20,6 +17,10 @@ from reference import clustered
 
 import cfe_faiss as cfe
 from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
+
+pd: Any = pytest.importorskip("pandas")
+pa: Any = pytest.importorskip("pyarrow")
+torch: Any = pytest.importorskip("torch")
 
 DIM, N = 4, 24
 X, NUMBERS = clustered(N, DIM, 3)
