@@ -30,8 +30,10 @@ def bytes_of_block(d: int, element: Element) -> int:
 
 
 def bytes_of_all(snapshot: Snapshot, element: Element) -> int:
-    """Return the maximum size of the blocks of all lists, in bytes."""
-    return int((-(-np.diff(snapshot.list_starts) // ROWS_OF_BLOCK)).sum()) * bytes_of_block(snapshot.d, element)
+    """Return the maximum size of the blocks of all lists, in bytes: each list may end with a block that is not full."""
+    starts = snapshot.list_starts
+    blocks = int(starts[-1]) // ROWS_OF_BLOCK + len(starts) - 1
+    return blocks * bytes_of_block(snapshot.d, element)
 
 
 def all_blocks(snapshot: Snapshot, element: Element) -> Blocks | None:
