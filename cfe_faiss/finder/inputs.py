@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.attributes.classes import Predictions, as_predictions
+from cfe_faiss.attributes.classes import TRUTH_VALUES, Predictions, as_predictions, classes_or_scores
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, attributes_of
 from cfe_faiss.base.arrays import Doubles, Floats, Int32s, Ints
@@ -97,11 +97,16 @@ def fill_index(index: str | EvidenceIndex | None, vectors: Floats, labels: Int32
 
 
 def true_classes(truth: Any, n: int, predicted: Sequence[str] | None, class_names: Sequence[str] | None) -> Int32s:
-    """Return true classes in the numbering of the ``predicted`` names, both given as numbers or both as texts."""
-    if np.asarray(truth).dtype.kind in "biu":
-        if predicted is not None and class_names is None:
-            raise ValueError("truth must be texts, as the predicted classes are, or class_names be given, got numbers")
-        return as_labels("truth", truth, n, unknown=True)
+    """Return true classes in the numbering of the ``predicted`` names, both given as numbers or both as texts.
+
+    Beside predicted booleans, 0, 1 and -1 (unknown) are numbers of classes.
+    """
+    rows = classes_or_scores(truth, n, "truth")[0]
+    kind = rows.dtype.kind
+    if kind in "biu" and class_names is None and predicted not in (None, TRUTH_VALUES):
+        raise ValueError("truth must be texts, as the predicted classes are, or class_names be given, got numbers")
+    if kind in "iu":
+        return as_labels("truth", rows, n, unknown=True)
     return as_predictions(truth, n, predicted, "truth").labels
 
 

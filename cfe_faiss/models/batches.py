@@ -95,6 +95,6 @@ def _classes(output: Any, seeds: Ints, rows: int, names: tuple[str, ...] | None,
     if getattr(output, "shape", None) == (len(seeds), 1) and output.dtype.kind == "f":
         has_shares, output = classes.are_shares(output), classes.as_two_logits(output)
     found = classes.as_predictions(output, len(seeds), names, name)
-    if names is None and found.class_names is not None:
+    if names is None and found.class_names not in (None, classes.TRUTH_VALUES):
         raise ValueError(f"{name} must be numbers, got texts: give data class_names, which number them")
     return found.labels, has_shares
