@@ -218,7 +218,7 @@ def as_classes(name: str, values: Any) -> Array:
     TypeError
         If a value is no label, or of another kind than the first; the error names both and their positions.
     ValueError
-        If a value is missing.
+        If a value is missing, or above 2**63 - 1.
     """
     array = as_values(name, values, floats=False)
     if array.dtype.kind != "O" or not array.size:
@@ -231,7 +231,11 @@ def as_classes(name: str, values: Any) -> Array:
         if kind is None or kind != kinds[0]:
             where = " and ".join(f"{listed[at]!r:.80} at position {at}" for at in sorted({0, position}))
             raise TypeError(f"{name} must be {_KINDS_IN_WORDS}, all of one kind, got {where}")
-    return array if kinds[0] == "texts" else np.array(listed)
+    if kinds[0] == "texts":
+        return array
+    if max(map(abs, listed)) > _MAX_LABEL:
+        raise ValueError(f"{name} must lie in 0..2**63-1, got {max(listed, key=abs)}")
+    return np.array(listed)
 
 
 def _identity(label: Any) -> Any:

@@ -13,6 +13,7 @@ from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, attributes_of
 from cfe_faiss.base.arrays import Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_array, as_count, as_labels, as_number
+from cfe_faiss.base.values import as_classes
 from cfe_faiss.finder.suspicious import InputWarning
 from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, metapath_graph
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
@@ -126,7 +127,9 @@ def truth_of(data: Any, n: int) -> Int32s | None:
     if values.ndim == 1 and values.dtype.kind == "f" and np.isin(values, np.arange(100)).all():
         text = "data.y holds floats, which are no true classes: make it integers, data.y.long(), if they are meant so"
         warnings.warn(text, InputWarning, stacklevel=3)
-    return None if values.ndim != 1 or values.dtype.kind == "f" else as_labels("data.y", values, n, unknown=True)
+    if values.ndim != 1 or values.dtype.kind == "f":
+        return None
+    return as_labels("data.y", as_classes("data.y", y) if np.ndim(y) == 1 else values, n, unknown=True)
 
 
 def empty_index(index: str | EvidenceIndex | None, n: int, d: int, metric: Metric | int = "cosine") -> EvidenceIndex:

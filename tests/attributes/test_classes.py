@@ -147,6 +147,7 @@ def test_texts_come_back(texts: list[str]) -> None:
         (pl.DataFrame({"a": TEXTS, "b": TEXTS}), TypeError, "p must be a frame of probabilities or logits"),
         (None, TypeError, "p must be an array of real numbers"),
         ("abcd", TypeError, "p must be an array of real numbers"),
+        ([2**70] * 4, ValueError, r"p must lie in 0\.\.2\*\*63-1, got 11805916207"),
         ([[1, 2], [3]], ValueError, "p must be a rectangular array"),
     ],
 )

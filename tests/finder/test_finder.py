@@ -712,6 +712,9 @@ def test_booleans_are_classes_of_their_own_kind() -> None:
     for given, truth in (([True, 1, 0] * 2, None), ([0, 1, 0] * 2, [True, 1, 0] * 2), (["a", 1, 0] * 2, None)):
         with pytest.raises(TypeError, match=r"must be .* all of one kind, got .* at position 0 and 1 at position 1"):
             cfe.EvidenceFinder.from_vectors(X, given, truth=truth)
+    data = SimpleNamespace(x=X, y=[True, 1, 0] * 2, edge_index=np.empty((2, 0), int))
+    with pytest.raises(TypeError, match=r"data\.y must be .* got True at position 0 and 1 at position 1"):
+        cfe.EvidenceFinder.from_data(data, [0, 1] * 3)
     values = np.array([True, False, False] * 2)
     for truth in (values, values.tolist(), pd.array(values), values.astype(int)):
         finder = cfe.EvidenceFinder.from_vectors(X, values, truth=truth)
