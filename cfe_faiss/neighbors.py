@@ -81,8 +81,8 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         The fitted classifier; None without ``estimator``.
     index_
         Evidence index of the samples: ids are rows of ``X``, labels are positions in ``classes_``.
-    effective_metric_
-        The ``metric`` of ``fit``: another one has an effect at the next ``fit``.
+    effective_metric_, effective_neighbors_
+        ``metric`` and ``neighbors`` of ``fit``: other ones have an effect at the next ``fit``.
     n_features_in_
         Number of features seen in ``fit``.
     feature_names_in_
@@ -223,6 +223,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             index.add_with_labels(_dense(samples[rows]), labels[rows])
         self.classes_, self.estimator_, self.index_, self.n_samples_fit_ = classes, classifier, index, len(targets)
         self.effective_metric_ = self.metric
+        self.effective_neighbors_ = self.neighbors
         return self
 
     def _effort(self) -> dict[str, Any]:
@@ -288,7 +289,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         with _threads(self.n_jobs):
             if X is None:
                 _check_no_labels(labels)
-                D, I = self.index_.search_stored(None, k, neighbors=self.neighbors, **options)
+                D, I = self.index_.search_stored(None, k, neighbors=self.effective_neighbors_, **options)
             else:
                 found = [self.index_.search_evidence(*block, k, **options) for block in self._queries(X, labels)]
                 D, I = (np.concatenate(part) if len(found) > 1 else part[0] for part in zip(*found, strict=True))
@@ -493,12 +494,12 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """Yield blocks of queries as dense vectors and encoded labels."""
         if X is None:
             _check_no_labels(labels)
-            ids, fitted = np.arange(self.n_samples_fit_), self.index_.members().labels + (self.neighbors == "any")
+            ids, fitted = np.arange(self.n_samples_fit_), self.index_.members().labels + (self.effective_neighbors_ == "any")
             for rows in gen_batches(len(ids), max(1, _BLOCK // self.n_features_in_)):
                 yield self.index_.reconstruct_batch(ids[rows]), fitted[rows]
             return
         queries = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
-        if self.neighbors == "any":
+        if self.effective_neighbors_ == "any":
             _check_no_labels(labels, 'neighbors="other"')
             codes = np.full(queries.shape[0], len(self.classes_))  # a class without samples
         else:
@@ -583,7 +584,7 @@ class EvidenceTransformer(EvidenceNeighbors):
 
     Attributes
     ----------
-    index_, effective_metric_, n_features_in_, feature_names_in_, n_samples_fit_
+    index_, effective_metric_, effective_neighbors_, n_features_in_, feature_names_in_, n_samples_fit_
         As in :class:`EvidenceNeighbors`.
 
     Examples
@@ -647,7 +648,7 @@ class EvidenceTransformer(EvidenceNeighbors):
         check_is_fitted(self, "index_")
         if X is None:
             raise ValueError("X must be given: kneighbors_graph() searches the fitted samples")
-        finds_itself = self.neighbors == "any" and self.mode == "distance"
+        finds_itself = self.effective_neighbors_ == "any" and self.mode == "distance"
         return self.kneighbors_graph(X, self.n_neighbors + finds_itself, self.mode, labels=labels)
 
     def fit_transform(self, X: Any, y: ArrayLike | None = None, **fit_params: Any) -> csr_matrix:

@@ -621,3 +621,13 @@ def test_the_metric_of_fit_holds_until_the_next(kind: Any, metric: str) -> None:
         assert_array_equal(fitted.kneighbors()[0], before[0])
         assert_array_equal(fitted.radius_neighbors_graph(radius=1, mode="distance").toarray(), before[1])
     assert fitted.effective_metric_ == metric
+
+
+@pytest.mark.parametrize("neighbors", ["other", "any"])
+def test_the_neighbors_of_fit_hold_until_the_next(neighbors: Any) -> None:
+    fitted = cfe.EvidenceTransformer(1, neighbors=neighbors).fit(SAMPLES, NAMES)
+    labels = NAMES if neighbors == "other" else None
+    before = fitted.kneighbors()[1], fitted.transform(SAMPLES, labels).toarray()
+    fitted.set_params(neighbors="any" if neighbors == "other" else "other")
+    assert_array_equal(fitted.kneighbors()[1], before[0])
+    assert_array_equal(fitted.transform(SAMPLES, labels).toarray(), before[1])
