@@ -494,7 +494,8 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """Yield blocks of queries as dense vectors and encoded labels."""
         if X is None:
             _check_no_labels(labels)
-            ids, fitted = np.arange(self.n_samples_fit_), self.index_.members().labels + (self.effective_neighbors_ == "any")
+            ids = np.arange(self.n_samples_fit_)
+            fitted = self.index_.members().labels + (self.effective_neighbors_ == "any")
             for rows in gen_batches(len(ids), max(1, _BLOCK // self.n_features_in_)):
                 yield self.index_.reconstruct_batch(ids[rows]), fitted[rows]
             return
