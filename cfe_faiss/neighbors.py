@@ -81,6 +81,8 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         The fitted classifier; None without ``estimator``.
     index_
         Evidence index of the samples: ids are rows of ``X``, labels are positions in ``classes_``.
+    effective_metric_, effective_neighbors_
+        ``metric`` and ``neighbors`` of ``fit``: other ones have an effect at the next ``fit``.
     n_features_in_
         Number of features seen in ``fit``.
     feature_names_in_
@@ -214,12 +216,14 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             check_classification_targets(targets)
         classes, labels = np.unique(targets, return_inverse=True)
         n, d = samples.shape
-        index = empty_index(self.index, n, d, self._index_metric)
+        index = empty_index(self.index, n, d, _index_metric(self.metric))
         if not index.is_trained:
             index.train(_training_rows(samples, index))
         for rows in _blocks(samples):
             index.add_with_labels(_dense(samples[rows]), labels[rows])
         self.classes_, self.estimator_, self.index_, self.n_samples_fit_ = classes, classifier, index, len(targets)
+        self.effective_metric_ = self.metric
+        self.effective_neighbors_ = self.neighbors
         return self
 
     def _effort(self) -> dict[str, Any]:
@@ -229,8 +233,8 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         if not (self.index is None or isinstance(self.index, str)):
             raise TypeError(f"index must be a description or None, got {self.index!r}")
         as_count("n_neighbors", self.n_neighbors)
-        as_metric("metric", self._index_metric)
-        as_number("radius", self.radius, self._least_radius, np.inf)
+        as_metric("metric", _index_metric(self.metric))
+        as_number("radius", self.radius, _least_radius(self.metric), np.inf)
         Effort.of(*self._effort().values())
         if self.neighbors not in ("other", "any"):
             raise ValueError(f'neighbors must be "other" or "any", got {self.neighbors!r}')
@@ -285,7 +289,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         with _threads(self.n_jobs):
             if X is None:
                 _check_no_labels(labels)
-                D, I = self.index_.search_stored(None, k, neighbors=self.neighbors, **options)
+                D, I = self.index_.search_stored(None, k, neighbors=self.effective_neighbors_, **options)
             else:
                 found = [self.index_.search_evidence(*block, k, **options) for block in self._queries(X, labels)]
                 D, I = (np.concatenate(part) if len(found) > 1 else part[0] for part in zip(*found, strict=True))
@@ -490,12 +494,13 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """Yield blocks of queries as dense vectors and encoded labels."""
         if X is None:
             _check_no_labels(labels)
-            ids, fitted = np.arange(self.n_samples_fit_), self.index_.members().labels + (self.neighbors == "any")
+            ids = np.arange(self.n_samples_fit_)
+            fitted = self.index_.members().labels + (self.effective_neighbors_ == "any")
             for rows in gen_batches(len(ids), max(1, _BLOCK // self.n_features_in_)):
                 yield self.index_.reconstruct_batch(ids[rows]), fitted[rows]
             return
         queries = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
-        if self.neighbors == "any":
+        if self.effective_neighbors_ == "any":
             _check_no_labels(labels, 'neighbors="other"')
             codes = np.full(queries.shape[0], len(self.classes_))  # a class without samples
         else:
@@ -526,10 +531,11 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def _within(self, X: Any, labels: ArrayLike | None, radius: float | None) -> tuple[Ints, Doubles, Ints]:
         """Return lims, distances and indices of the samples within a distance, as FAISS's range search does."""
         check_is_fitted(self, "index_")
-        most = as_number("radius", self.radius if radius is None else radius, self._least_radius, np.inf)
+        metric = self.effective_metric_
+        most = as_number("radius", self.radius if radius is None else radius, _least_radius(metric), np.inf)
         square = most * most * (1 + _ROUNDING)
         thresholds = {"cosine": 1 - most - _ROUNDING, "euclidean": square, "ip": -most}
-        threshold = thresholds.get(self.metric, most)
+        threshold = thresholds.get(metric, most)
         counts, distances, indices, first = [], [], [], 0
         for vectors, codes in self._queries(X, labels):
             with _threads(self.n_jobs):
@@ -545,17 +551,9 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         lims = np.concatenate(([0], np.cumsum(np.concatenate(counts))))
         return lims, np.concatenate(distances), np.concatenate(indices)
 
-    @property
-    def _least_radius(self) -> float:
-        return -np.inf if self.metric == "ip" else 0
-
-    @property
-    def _index_metric(self) -> Any:
-        return "l2" if self.metric in ("euclidean", "sqeuclidean") else self.metric
-
     def _distances(self, D: Floats, I: Ints) -> Doubles:
-        distances = {"cosine": 1 - D, "ip": 0 - D, "l2": D}[self._index_metric].astype(np.float64)
-        if self.metric == "euclidean":
+        distances = {"cosine": 1 - D, "ip": 0 - D, "l2": D}[_index_metric(self.effective_metric_)].astype(np.float64)
+        if self.effective_metric_ == "euclidean":
             distances = np.sqrt(distances)
         return np.where(I < 0, np.inf, distances)
 
@@ -587,7 +585,7 @@ class EvidenceTransformer(EvidenceNeighbors):
 
     Attributes
     ----------
-    index_, n_features_in_, feature_names_in_, n_samples_fit_
+    index_, effective_metric_, effective_neighbors_, n_features_in_, feature_names_in_, n_samples_fit_
         As in :class:`EvidenceNeighbors`.
 
     Examples
@@ -651,7 +649,7 @@ class EvidenceTransformer(EvidenceNeighbors):
         check_is_fitted(self, "index_")
         if X is None:
             raise ValueError("X must be given: kneighbors_graph() searches the fitted samples")
-        finds_itself = self.neighbors == "any" and self.mode == "distance"
+        finds_itself = self.effective_neighbors_ == "any" and self.mode == "distance"
         return self.kneighbors_graph(X, self.n_neighbors + finds_itself, self.mode, labels=labels)
 
     def fit_transform(self, X: Any, y: ArrayLike | None = None, **fit_params: Any) -> csr_matrix:
@@ -679,6 +677,14 @@ class EvidenceTransformer(EvidenceNeighbors):
     def _n_features_out(self) -> int:
         check_is_fitted(self, "index_")
         return self.n_samples_fit_
+
+
+def _least_radius(metric: str) -> float:
+    return -np.inf if metric == "ip" else 0
+
+
+def _index_metric(metric: str) -> Any:
+    return "l2" if metric in ("euclidean", "sqeuclidean") else metric
 
 
 def _threads(n_jobs: int | None) -> AbstractContextManager[None]:

@@ -609,3 +609,25 @@ def test_distances_follow_the_metric(metric: Any, index: str) -> None:
     np.testing.assert_array_equal(neighbors.kneighbors(X[:3], labels=y[:3])[0], D[:3])
     with pytest.raises(ValueError, match="metric must be"):
         cfe.EvidenceNeighbors(metric="manhattan").fit(X, y)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [cfe.EvidenceNeighbors, cfe.EvidenceTransformer])
+@pytest.mark.parametrize("metric", ["cosine", "euclidean", "sqeuclidean", "ip"])
+def test_the_metric_of_fit_holds_until_the_next(kind: Any, metric: str) -> None:
+    fitted = kind(2, metric=metric, neighbors="other").fit(SAMPLES, NAMES)
+    before = fitted.kneighbors()[0], fitted.radius_neighbors_graph(radius=1, mode="distance").toarray()
+    for other in ("cosine", "euclidean", "sqeuclidean", "ip"):
+        fitted.set_params(metric=other)
+        assert_array_equal(fitted.kneighbors()[0], before[0])
+        assert_array_equal(fitted.radius_neighbors_graph(radius=1, mode="distance").toarray(), before[1])
+    assert fitted.effective_metric_ == metric
+
+
+@pytest.mark.parametrize("neighbors", ["other", "any"])
+def test_the_neighbors_of_fit_hold_until_the_next(neighbors: Any) -> None:
+    fitted = cfe.EvidenceTransformer(1, neighbors=neighbors).fit(SAMPLES, NAMES)
+    labels = NAMES if neighbors == "other" else None
+    before = fitted.kneighbors()[1], fitted.transform(SAMPLES, labels).toarray()
+    fitted.set_params(neighbors="any" if neighbors == "other" else "other")
+    assert_array_equal(fitted.kneighbors()[1], before[0])
+    assert_array_equal(fitted.transform(SAMPLES, labels).toarray(), before[1])

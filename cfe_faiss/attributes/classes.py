@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import as_array, as_labels, check_distinct, is_missing
-from cfe_faiss.base.values import as_ids
+from cfe_faiss.base.checks import as_array, as_labels, check_distinct
+from cfe_faiss.base.values import as_classes, as_ids
 
-_TEXTS = "OSTU"
-"""Kinds of arrays that may hold texts."""
+TRUTH_VALUES = "False", "True"
+"""Names of the classes of boolean predictions, whose numbers are 0 and 1."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -53,8 +52,9 @@ def node_count(data: Any) -> int:
 
 def check_names(predictions: Predictions, data: Any) -> None:
     """Raise ValueError if texts are predicted, and ``data.y`` holds numbers without class names."""
-    if predictions.class_names is not None and class_names_of(data) is None and getattr(data, "y", None) is not None:
-        some = ", ".join(predictions.class_names[:8])
+    names = predictions.class_names
+    if names not in (None, TRUTH_VALUES) and class_names_of(data) is None and getattr(data, "y", None) is not None:
+        some = ", ".join(names[:8])
         raise ValueError(f"data must have class_names, the text of each class of data.y: the model predicts {some}")
 
 
@@ -68,12 +68,13 @@ def as_predictions(
     values
         One of
 
-        - classes, (n,): integers, or texts, which are ``class_names`` (without these, the texts in ascending order
-          become classes 0, 1, ...);
+        - classes, (n,), of one kind: integers; texts, which are ``class_names`` (without these, the texts in
+          ascending order become classes 0, 1, ...); or booleans, which are the texts "False" and "True", or with
+          other ``class_names`` classes 0 and 1;
         - probabilities or logits, (n, C), C at least 2; the first of the largest values gives the class;
         - one logit for two classes, (n, 1): class 1 if it is positive, else class 0;
 
-        as an array, a tensor, lists, or a Series or DataFrame of pandas or polars. The index of a pandas object holds
+        as an array, a tensor, lists, or a column or DataFrame of pandas or polars. The index of a pandas object holds
         node ids 0..n-1, in any order. The columns of a DataFrame are classes: 0..C-1 or all of ``class_names``, in any
         order; without ``class_names``, other columns are classes 0, 1, ... in column order.
     n
@@ -86,7 +87,7 @@ def as_predictions(
     Raises
     ------
     TypeError
-        If the values have another type, floats of shape (n,) for example.
+        If the values have another type, floats of shape (n,) for example, or classes are of several kinds.
     ValueError
         If the shape is wrong, a value is missing or NaN, a class negative, or a text not a class name.
 
@@ -100,7 +101,7 @@ def as_predictions(
     """
     names = None if class_names is None else tuple(map(str, class_names))
     check_distinct("class_names must be distinct", names or ())
-    array, columns = _array(values, n, name)
+    array, columns = classes_or_scores(values, n, name)
     if array.shape == (n, 1) and array.dtype.kind == "f":
         if are_shares(array):
             raise ValueError(
@@ -113,12 +114,12 @@ def as_predictions(
             f"{name} must be logits or probabilities of shape ({n}, C) with C >= 2 or classes of shape ({n},), "
             f"got shape {array.shape}, dtype {array.dtype}"
         )
-    if array.dtype.kind in _TEXTS:
-        return _of_texts(array, n, names, name)
-    if array.ndim == 1 and array.dtype.kind in "biu":
+    if array.ndim == 1 and array.dtype.kind == "b" and set(TRUTH_VALUES) <= set(names or TRUTH_VALUES):
+        return _of_texts(array.astype(str), names or TRUTH_VALUES, name)
+    if array.ndim == 1 and array.dtype.kind != "O":
         return Predictions(as_labels(name, array, n), None, names)
     if array.ndim == 1:
-        raise TypeError(f"{name} must be integers or texts where there is one of each node, got {array.dtype}")
+        return _of_texts(array, names, name)
     if columns is not None:
         array = array[:, _order_of(columns, names, name)]
     if np.isnan(array).any():
@@ -136,8 +137,8 @@ def as_two_logits(scores: NDArray[Any]) -> NDArray[Any]:
     return np.hstack([np.zeros_like(scores), scores])
 
 
-def _array(values: Any, n: int, name: str) -> tuple[NDArray[Any], list[Any] | None]:
-    """Return the values as an array, row i for node i, and the column names if there are any."""
+def classes_or_scores(values: Any, n: int, name: str) -> tuple[NDArray[Any], list[Any] | None]:
+    """Return classes of :func:`as_classes` or scores, row i for node i, and the column names if there are any."""
     kind = type(values).__module__.partition(".")[0]
     columns = list(values.columns) if kind in ("pandas", "polars") and hasattr(values, "columns") else None
     if kind == "pandas" and hasattr(values, "index"):
@@ -146,24 +147,15 @@ def _array(values: Any, n: int, name: str) -> tuple[NDArray[Any], list[Any] | No
         if len(columns) > 1:
             return as_array(name, _as_floats(values, kind, name)), columns
         values = values[columns[0]]
-    if kind in ("pandas", "polars") and hasattr(values, "to_numpy"):
-        missing = (values.isna() if kind == "pandas" else values.is_null()).to_numpy()
-        if missing.any():
-            raise ValueError(f"{name} must hold a class for every node, got none for node {int(missing.argmax())}")
-        return np.asarray(values.to_numpy()), None
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        if values.is_floating_point():
-            values = values.float()  # NumPy has no bfloat16
-        return as_array(name, values), None
     try:
-        array = np.asarray(values)
-    except ValueError:
-        return as_array(name, values), None  # raises an error
-    if array.dtype.kind in _TEXTS and array.ndim == 1:
-        # NumPy converts every value of a list with texts to a text
-        return (array if isinstance(values, np.ndarray) else np.array(values, object)), None
-    return as_array(name, array), None
+        are_classes = np.ndim(values) == 1
+    except ValueError:  # rows of different lengths
+        are_classes = False
+    if not are_classes:
+        return as_array(name, values), None
+    if isinstance(next(iter(values), None), bytes):
+        values = [value.decode() if isinstance(value, bytes) else value for value in values]
+    return as_classes(name, values), None
 
 
 def _as_floats(frame: Any, kind: str, name: str) -> NDArray[np.float64]:
@@ -184,16 +176,8 @@ def _order(index: NDArray[Any], n: int, name: str) -> NDArray[np.int64]:
     return np.argsort(nodes)
 
 
-def _of_texts(array: NDArray[Any], n: int, names: tuple[str, ...] | None, name: str) -> Predictions:
-    listed = array.tolist()
-    if all(isinstance(value, Integral) for value in listed):
-        return Predictions(as_labels(name, np.array(listed), n), None, names)
-    for node, value in enumerate(listed):
-        if is_missing(value):
-            raise ValueError(f"{name} must hold a class for every node, got {value} for node {node}")
-        if not isinstance(value, str | bytes):
-            raise TypeError(f"{name} must be an array of real numbers or texts, got {type(value).__name__}: {value!r}")
-    texts = [value.decode() if isinstance(value, bytes) else value for value in listed]
+def _of_texts(array: NDArray[Any], names: tuple[str, ...] | None, name: str) -> Predictions:
+    texts = array.tolist()
     known = tuple(sorted(set(texts))) if names is None else names
     codes = {text: code for code, text in reversed(list(enumerate(known)))}
     for node, text in enumerate(texts):

@@ -210,6 +210,34 @@ def _check_objects(name: str, labels: list[Any], unknown: bool) -> Array:
     return _as_objects(None if label == UNKNOWN else label for label in labels)
 
 
+def as_classes(name: str, values: Any) -> Array:
+    """Return known labels of one kind: integers, booleans, or texts as objects.
+
+    Raises
+    ------
+    TypeError
+        If a value is no label, or of another kind than the first; the error names both and their positions.
+    ValueError
+        If a value is missing, or above 2**63 - 1.
+    """
+    array = as_values(name, values, floats=False)
+    if array.dtype.kind != "O" or not array.size:
+        return array
+    listed = array.tolist()
+    if None in listed:
+        raise ValueError(f"{name} must hold a class for every node, got none for node {listed.index(None)}")
+    kinds = [_KINDS.get(type(label)) for label in listed]
+    for position, kind in enumerate(kinds):
+        if kind is None or kind != kinds[0]:
+            where = " and ".join(f"{listed[at]!r:.80} at position {at}" for at in sorted({0, position}))
+            raise TypeError(f"{name} must be {_KINDS_IN_WORDS}, all of one kind, got {where}")
+    if kinds[0] == "texts":
+        return array
+    if max(map(abs, listed)) > _MAX_LABEL:
+        raise ValueError(f"{name} must lie in 0..2**63-1, got {max(listed, key=abs)}")
+    return np.array(listed)
+
+
 def _identity(label: Any) -> Any:
     """Return a key that equals those of equal labels only: True equals 1."""
     return (bool, label) if type(label) is bool else label

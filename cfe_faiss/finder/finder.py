@@ -342,20 +342,21 @@ class EvidenceFinder:
             Vectors, (n, d): array, tensor or sparse matrix of finite real numbers. Not changed: ``vectors`` of the
             finder are unit rows.
         model
-            A fitted estimator with ``predict``, or a callable: called with ``X``. Or predictions, (n,), as numbers or
-            texts, or probabilities or logits, (n, C). See :func:`cfe_faiss.models.predictions.predictions_of_rows`.
+            A fitted estimator with ``predict``, or a callable: called with ``X``. Or predictions, (n,), as numbers,
+            texts or booleans, or probabilities or logits, (n, C). See
+            :func:`cfe_faiss.models.predictions.predictions_of_rows`.
         scores
             In place of a model: a number for each row, (n,), such as a probability, price or rating.
         features
             Attributes of all rows, as in :meth:`from_data`. The similarity does not use them.
         truth
-            True classes, (n,): numbers, -1 if unknown, or texts, if the predicted classes are texts.
+            True classes, (n,): numbers, -1 if unknown, or texts, if the predicted classes are texts; or booleans.
         ids
             The id of each row, (n,), integers or texts, each once; default: rows go by their number.
         sensitive
             Names of attributes that audits use as sensitive by default.
         class_names
-            Names of the classes; default: predicted texts in ascending order.
+            Names of the classes; default: predicted texts in ascending order, or "False" and "True" of booleans.
         index, nodes
             As in :meth:`from_data`; ``nodes`` are row numbers or a mask.
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.attributes.classes import Predictions, as_predictions
+from cfe_faiss.attributes.classes import TRUTH_VALUES, Predictions, as_predictions, classes_or_scores
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, attributes_of
 from cfe_faiss.base.arrays import Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_array, as_count, as_labels, as_number
+from cfe_faiss.base.values import as_classes
 from cfe_faiss.finder.suspicious import InputWarning
 from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, metapath_graph
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
@@ -97,11 +98,16 @@ def fill_index(index: str | EvidenceIndex | None, vectors: Floats, labels: Int32
 
 
 def true_classes(truth: Any, n: int, predicted: Sequence[str] | None, class_names: Sequence[str] | None) -> Int32s:
-    """Return true classes in the numbering of the ``predicted`` names, both given as numbers or both as texts."""
-    if np.asarray(truth).dtype.kind in "biu":
-        if predicted is not None and class_names is None:
-            raise ValueError("truth must be texts, as the predicted classes are, or class_names be given, got numbers")
-        return as_labels("truth", truth, n, unknown=True)
+    """Return true classes in the numbering of the ``predicted`` names, both given as numbers or both as texts.
+
+    Beside predicted booleans, 0, 1 and -1 (unknown) are numbers of classes.
+    """
+    rows = classes_or_scores(truth, n, "truth")[0]
+    kind = rows.dtype.kind
+    if kind in "biu" and class_names is None and predicted not in (None, TRUTH_VALUES):
+        raise ValueError("truth must be texts, as the predicted classes are, or class_names be given, got numbers")
+    if kind in "iu":
+        return as_labels("truth", rows, n, unknown=True)
     return as_predictions(truth, n, predicted, "truth").labels
 
 
@@ -121,7 +127,9 @@ def truth_of(data: Any, n: int) -> Int32s | None:
     if values.ndim == 1 and values.dtype.kind == "f" and np.isin(values, np.arange(100)).all():
         text = "data.y holds floats, which are no true classes: make it integers, data.y.long(), if they are meant so"
         warnings.warn(text, InputWarning, stacklevel=3)
-    return None if values.ndim != 1 or values.dtype.kind == "f" else as_labels("data.y", values, n, unknown=True)
+    if values.ndim != 1 or values.dtype.kind == "f":
+        return None
+    return as_labels("data.y", as_classes("data.y", y) if np.ndim(y) == 1 else values, n, unknown=True)
 
 
 def empty_index(index: str | EvidenceIndex | None, n: int, d: int, metric: Metric | int = "cosine") -> EvidenceIndex:

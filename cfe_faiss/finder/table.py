@@ -11,7 +11,7 @@ from cfe_faiss.attributes.classes import Predictions, as_predictions
 from cfe_faiss.attributes.columns import DUPLICATE, PROXY, Proxy, Removed, association
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s
-from cfe_faiss.base.checks import as_dense, as_unit_rows, check_distinct, check_known, did_you_mean, is_missing, to_host
+from cfe_faiss.base.checks import as_dense, as_unit_rows, check_distinct, check_known, did_you_mean, is_missing
 from cfe_faiss.base.extras import extra
 from cfe_faiss.datasets.own.classes import sort_names
 from cfe_faiss.datasets.own.encoding import MOST_VALUES
@@ -183,9 +183,7 @@ def predictions_of_table(model: Any, frame: "pd.DataFrame", class_names: Sequenc
         given = frame.to_numpy()
     argument = "the model's output"
     if not hasattr(model, "predict"):
-        found = as_predictions(output := model(given), len(frame), None, argument)
-        if found.scores is None and np.asarray(to_host(output)).dtype.kind == "b":
-            found = replace(found, class_names=("False", "True"))
+        found = as_predictions(model(given), len(frame), None, argument)
         return _of_scores(argument, found, class_names)
     texts = class_texts(argument, model.predict(given), len(frame))
     if not hasattr(model, "classes_"):

@@ -41,7 +41,9 @@ def call_by_batches(model: Callable[..., Any], data: Any, node_type: str | None,
             seeds, rows = _seeds(batch, number, node_type, len(labels))
             _refuse_repeats(seeds, labels)
             output = output_of(model, batch if device is None else batch.to(device), node_type)
-            labels[seeds], has_shares = _classes(output, seeds, rows, names, number)
+            found, has_shares = _classes(output, seeds, rows, names, number)
+            labels[seeds] = found.labels
+            names = found.class_names
             may_be_shares &= has_shares
     missing = np.flatnonzero(labels == UNKNOWN)
     if len(missing):
@@ -77,7 +79,9 @@ def _refuse_repeats(seeds: Ints, labels: Int32s) -> None:
         raise ValueError(f"loader must yield every node once, got node {again[0]} twice")
 
 
-def _classes(output: Any, seeds: Ints, rows: int, names: tuple[str, ...] | None, number: int) -> tuple[Int32s, bool]:
+def _classes(
+    output: Any, seeds: Ints, rows: int, names: tuple[str, ...] | None, number: int
+) -> tuple[Predictions, bool]:
     """Return the class of each seed of a batch, from an output for all nodes of the batch or for the seeds only.
 
     The second value is whether the output is one column of numbers in [0, 1], which may be logits or probabilities.
@@ -95,6 +99,6 @@ def _classes(output: Any, seeds: Ints, rows: int, names: tuple[str, ...] | None,
     if getattr(output, "shape", None) == (len(seeds), 1) and output.dtype.kind == "f":
         has_shares, output = classes.are_shares(output), classes.as_two_logits(output)
     found = classes.as_predictions(output, len(seeds), names, name)
-    if names is None and found.class_names is not None:
+    if names is None and found.class_names not in (None, classes.TRUTH_VALUES):
         raise ValueError(f"{name} must be numbers, got texts: give data class_names, which number them")
-    return found.labels, has_shares
+    return found, has_shares

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from cfe_faiss.base.checks import as_count, as_labels, as_number
 from cfe_faiss.base.extras import extra
+from cfe_faiss.base.values import as_classes
 from cfe_faiss.files.new_file import new_folder
 from cfe_faiss.files.outputs import path_within
 from cfe_faiss.files.regular import alone_in
@@ -174,6 +175,8 @@ class Job:
             raise ValueError(f"only one of recall and exact may be given, got recall={recall}, exact=True")
         named = {"features": features, "labels": labels, **_edge_sources(edges), "edge_weight": edge_weight}
         sources = {name: source for name, source in named.items() if source is not None}
+        if isinstance(labels, list | tuple):  # NumPy would make one class of True and 1
+            sources["labels"] = as_classes("labels", labels)
         self.directory.mkdir(parents=True, exist_ok=True)
         # One construction at a time: the others wait, and then find this job.
         with alone_in(self.directory), _new_inputs(self.directory, sources, overwrite) as inputs:

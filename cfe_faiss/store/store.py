@@ -681,10 +681,12 @@ class EvidenceStore:
 
         Its columns are id, vector (unit vectors, a fixed-size list of float32), label, document and one for each key
         of the metadata. A key with the name of another column is called "label (metadata)"; a missing value is null.
-        Values that no Arrow type holds together are written as JSON.
+        Values of metadata that no Arrow type holds together are written as JSON.
 
         Raises
         ------
+        TypeError
+            If labels are of several kinds, such as 1 and "1".
         ImportError
             If pyarrow is missing, with the ``pip install`` that installs it.
         """

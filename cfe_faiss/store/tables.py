@@ -88,7 +88,11 @@ def rows_of(table: Any, **columns: str) -> tuple[Any, Any, Any, list[Metadata], 
 
 def to_arrow(rows: Rows, class_names: Sequence[Any]) -> Any:
     """Return rows as a ``pyarrow.Table``; ``class_names`` are all classes: they decide the type of their column."""
-    labels = _array([*class_names, *rows.labels])[len(class_names) :]
+    if not _are_of_one_kind(rows.labels):
+        remedy = "give all rows labels of one kind by relabel"
+        raise TypeError(f"labels must be of one kind in a table, got {class_names!r:.80}; {remedy}")
+    names = class_names if _are_of_one_kind(class_names) else ()
+    labels = _array([*names, *rows.labels])[len(names) :]
     columns = {
         "id": pa.array(rows.ids, pa.string()),
         "vector": pa.FixedSizeListArray.from_arrays(pa.array(rows.vectors.reshape(-1)), rows.vectors.shape[1]),

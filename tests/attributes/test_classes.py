@@ -26,6 +26,9 @@ SHARES = np.array([[0.1, 0.2, 0.7], [0.8, 0.1, 0.1], [0.2, 0.6, 0.2], [0.0, 0.4,
         torch.tensor(CLASSES),
         pd.Series(CLASSES),
         pd.Series(CLASSES, dtype="Int64"),
+        pd.array(CLASSES, dtype="Int64"),
+        pd.Categorical(CLASSES),
+        pd.Index(CLASSES),
         pd.Series(CLASSES[::-1], index=[3, 2, 1, 0]),
         pd.DataFrame({"predicted": CLASSES}),
         pl.Series(CLASSES),
@@ -50,6 +53,9 @@ def test_class_numbers(values: Any) -> None:
         np.array(TEXTS, object),
         pd.Series(TEXTS),
         pd.Series(TEXTS, dtype="category"),
+        pd.array(TEXTS, dtype="string"),
+        pd.Categorical(TEXTS),
+        [text.encode() for text in TEXTS],
         pd.Series(TEXTS[::-1], index=[3, 2, 1, 0]),
         pd.DataFrame({"predicted": TEXTS}),
         pl.Series(TEXTS),
@@ -118,14 +124,20 @@ def test_texts_come_back(texts: list[str]) -> None:
         (TEXTS[:2], ValueError, r"got shape \(2,\)"),
         (SHARES[:2], ValueError, r"logits or probabilities of shape \(4, C\) .* got shape \(2, 3\)"),
         (SHARES[:, :1], ValueError, r"p must be logits where there is one column, got numbers in \[0, 1\] only"),
-        ([0.1, 0.2, 0.3, 0.4], TypeError, "p must be integers or texts where there is one of each node, got float64"),
+        ([0.1, 0.2, 0.3, 0.4], TypeError, "p must be integers.*got dtype float64"),
         ([0, 1, -1, 2], ValueError, r"p must lie in 0\.\.\d+, got -1"),
-        (["a", None, "b", "a"], ValueError, "p must hold a class for every node, got None for node 1"),
-        (["a", float("nan"), 2, "a"], ValueError, "p must hold a class for every node, got nan for node 1"),
-        (["a", "b", 1.5, "a"], TypeError, r"p must be .* or texts, got float: 1\.5"),
+        (["a", None, "b", "a"], ValueError, "p must hold a class for every node, got none for node 1"),
+        (["a", float("nan"), 2, "a"], ValueError, "p must hold a class for every node, got none for node 1"),
+        (["a", "b", 1.5, "a"], TypeError, r"p must be .* got 'a' at position 0 and 1\.5 at position 2"),
+        ([True, 1, 0, 0], TypeError, "p must be .* got True at position 0 and 1 at position 1"),
+        (["1", "0", 1, 0], TypeError, "p must be .* got '1' at position 0 and 1 at position 2"),
+        (np.array([0, 1, 1, False], object), TypeError, "p must be .* got 0 at position 0 and False at position 3"),
         (["a", "b", ("c",), "a"], ValueError, "p must be a rectangular array"),
         (pd.Series([0, 1, None, 2]), ValueError, "p must hold a class for every node, got none for node 2"),
         (pd.Series(["a", None, "b", "a"]), ValueError, "p must hold a class for every node, got none for node 1"),
+        (pd.array([0, 1, None, 2], dtype="Int64"), ValueError, "p must hold a class .* got none for node 2"),
+        (pd.array(["a", None, "b", "a"], dtype="string"), ValueError, "p must hold a class .* got none for node 1"),
+        (pd.Categorical(["a", None, "b", "a"]), ValueError, "p must hold a class .* got none for node 1"),
         (pl.Series([0, 1, 2, None]), ValueError, "p must hold a class for every node, got none for node 3"),
         (np.where(SHARES > 0.75, np.nan, SHARES), ValueError, "p must not be NaN, got NaN for node 1"),
         (pd.Series(CLASSES, index=[1, 2, 3, 4]), ValueError, r"the index of p must hold the nodes 0\.\.3, each once"),
@@ -135,12 +147,23 @@ def test_texts_come_back(texts: list[str]) -> None:
         (pl.DataFrame({"a": TEXTS, "b": TEXTS}), TypeError, "p must be a frame of probabilities or logits"),
         (None, TypeError, "p must be an array of real numbers"),
         ("abcd", TypeError, "p must be an array of real numbers"),
+        ([2**70] * 4, ValueError, r"p must lie in 0\.\.2\*\*63-1, got 11805916207"),
         ([[1, 2], [3]], ValueError, "p must be a rectangular array"),
     ],
 )
 def test_faults_are_named(values: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         as_predictions(values, 4, name="p")
+
+
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor, pd.Series, pd.array, pl.Series])
+def test_booleans_have_names(kind: Any) -> None:
+    values = kind([True, False, True, True])
+    found = as_predictions(values, 4)
+    assert_array_equal(found.labels, [1, 0, 1, 1])
+    assert found.class_names == ("False", "True")
+    assert_array_equal(as_predictions(values, 4, ["True", "False"]).labels, [0, 1, 0, 0])
+    assert_array_equal(as_predictions(values, 4, ["no", "yes"]).labels, [1, 0, 1, 1])
 
 
 def test_names_that_do_not_fit() -> None:

@@ -236,7 +236,7 @@ def test_errors() -> None:
             ValueError,
             r"predictions\['v2'\] must be .* shape \(60,\), got shape \(50,\)",
         ),
-        (finder, {"v2": wrong}, {}, TypeError, r"predictions\['v2'\] must be integers or texts"),
+        (finder, {"v2": wrong}, {}, ValueError, r"predictions\['v2'\] must hold .* none for node 3"),
         (finder, {"v2": np.column_stack([wrong, wrong])}, {}, ValueError, r"predictions\['v2'\] must not be NaN"),
         (finder, {"v2": labels + 1}, {}, ValueError, r"predictions\['v2'\] must hold classes 0 to 1, got 2"),
         (finder, {"v2": labels - 1}, {}, ValueError, r"predictions\['v2'\]"),

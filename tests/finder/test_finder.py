@@ -705,3 +705,28 @@ def test_shares_that_miss_the_sum_of_1_are_named(data: Data) -> None:
     with pytest.warns(cfe.InputWarning, match="sums up to 0.01 from 1, so they are taken for scores"):
         assert cfe.EvidenceFinder.from_data(data, shares).probabilities is None
     assert cfe.EvidenceFinder.from_data(data, shares / 0.99).probabilities is not None
+
+
+def test_booleans_are_classes_of_their_own_kind() -> None:
+    X = np.eye(6)
+    for given, truth in (([True, 1, 0] * 2, None), ([0, 1, 0] * 2, [True, 1, 0] * 2), (["a", 1, 0] * 2, None)):
+        with pytest.raises(TypeError, match=r"must be .* all of one kind, got .* at position 0 and 1 at position 1"):
+            cfe.EvidenceFinder.from_vectors(X, given, truth=truth)
+    data = SimpleNamespace(x=X, y=[True, 1, 0] * 2, edge_index=np.empty((2, 0), int))
+    with pytest.raises(TypeError, match=r"data\.y must be .* got True at position 0 and 1 at position 1"):
+        cfe.EvidenceFinder.from_data(data, [0, 1] * 3)
+    values = np.array([True, False, False] * 2)
+    for truth in (values, values.tolist(), pd.array(values), values.astype(int)):
+        finder = cfe.EvidenceFinder.from_vectors(X, values, truth=truth)
+        assert finder.class_names == ("False", "True")
+        assert_array_equal(finder.labels, values)
+        assert_array_equal(finder.truth, values)
+    assert cfe.EvidenceFinder.from_vectors(X, lambda X: X[:, 0] > 0, truth=[1, -1, 0] * 2).class_name(1) == "True"
+
+
+@pytest.mark.parametrize("kind", ["Int64", "string", "category"])
+def test_columns_of_pandas_without_an_index(kind: str) -> None:
+    values = pd.array([0, 2, 1] * 2, dtype="Int64").astype(kind)
+    finder = cfe.EvidenceFinder.from_vectors(np.eye(6), values, truth=values)
+    assert_array_equal(finder.labels, [0, 2, 1] * 2)
+    assert_array_equal(finder.truth, finder.labels)

@@ -116,7 +116,7 @@ def test_a_class_that_is_predicted_is_the_models_own() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(NotFittedError):
         predictions_of_estimator(LogisticRegression(), DATA)
-    with pytest.raises(TypeError, match="the model's output must be integers or texts"):
+    with pytest.raises(TypeError, match="the model's output must be integers"):
         predictions_of_estimator(LinearRegression().fit(X, Y), DATA)
     with pytest.raises(ValueError, match=r"the model's output must be classes of shape \(60,\), got shape \(60, 2\)"):
         predictions_of_estimator(DecisionTreeClassifier().fit(X, np.stack([Y, 1 - Y], axis=1)), DATA)

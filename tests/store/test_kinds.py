@@ -56,10 +56,12 @@ def test_classes_come_back_as_they_were(tmp_path_factory: Any, labels: list[Any]
             found = one.evidence(X[0], 6, label=name)
             assert not set(found.ids) & set(own)
             assert typed(found.labels) == [typed(labels)[IDS.index(i)] for i in found.ids]
-    column = store.to_arrow()["label"].to_pylist()
     if len({type(label) for label in labels} - {type(None)}) < 2:
-        assert typed(column) == typed(labels)
+        assert typed(store.to_arrow()["label"].to_pylist()) == typed(labels)
         assert typed(cfe.EvidenceStore.from_arrow(store.to_arrow()).get().labels) == typed(labels)
+    else:
+        with pytest.raises(TypeError, match="labels must be of one kind in a table"):
+            store.to_arrow()
 
 
 def test_classes_of_every_library() -> None:

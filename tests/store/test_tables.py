@@ -89,6 +89,16 @@ def test_the_columns_of_a_table() -> None:
     assert store.to_pandas().shape == store.to_polars().shape == (3, 8)
 
 
+@pytest.mark.parametrize("kind", ["to_arrow", "to_polars", "to_pandas"])
+def test_labels_of_several_kinds_are_refused(kind: str) -> None:
+    store = cfe.EvidenceStore(2)
+    store.add(["a", "b", "c"], X, [True, 1, "1"])
+    with pytest.raises(TypeError, match=r"labels must be of one kind .*True.* relabel"):
+        getattr(store, kind)()
+    store.relabel(["a", "b"], ["2", None])
+    assert cfe.EvidenceStore.from_arrow(getattr(store, kind)()).get().labels == ["2", None, "1"]
+
+
 @pytest.mark.parametrize(
     "values",
     [
