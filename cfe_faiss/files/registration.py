@@ -73,19 +73,26 @@ def _make(d: int, description: Any, metric: int = faiss.METRIC_L2, *args: Any, *
     return _stock["index_factory"](d, description, metric, *args, **kwargs)
 
 
-def _held_evidence(index: Any) -> Any:
-    """Return the evidence index that a stock index searches through, as a wrapper does; None if there is none."""
+def _held_classes(index: Any) -> Any:
+    """Return the evidence index with classes that a stock index searches through; None if there is none."""
     if isinstance(index, faiss.IndexIVF):  # an evidence index as quantizer needs no classes
         return None
     for part in getattr(index, "referenced_objects", ()):
-        held = part if _is_evidence(part) else _held_evidence(part)
+        held = part if _is_evidence(part) and _has_classes(part) else _held_classes(part)
         if held is not None:
             return held
     return None
 
 
+def _has_classes(index: Any) -> bool:
+    try:
+        return len(getattr(index, "evidence", index).label_names) > 0
+    except RuntimeError:  # a wrapper has added vectors without classes
+        return False
+
+
 def _write(index: Any, target: Any, io_flags: int = 0) -> None:
-    held = None if _is_evidence(index) else _held_evidence(index)
+    held = None if _is_evidence(index) else _held_classes(index)
     if held is not None:
         raise TypeError(
             f"index must keep its classes in the file, but a {type(index).__name__} over {held!r} loses them: write "

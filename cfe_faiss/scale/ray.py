@@ -6,8 +6,9 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -262,14 +263,15 @@ def check_nodes(ray: Any, nodes: Nodes, folder: Path, files: Mapping[str, int]) 
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     mark = folder / f".nodes-{uuid4().hex}"
-    check = ray.remote(num_cpus=0, max_retries=_CHECKS)(_problem)  # Ray replaces a worker that dies
+    check = ray.remote(num_cpus=0, max_retries=0)(_problem)  # Ray would retry without end where memory is short
     mark.touch()
     try:
         on_nodes = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
         tasks = [check.options(scheduling_strategy=on_node) for on_node in on_nodes]
-        answers = [task.remote(str(mark), versions(), dict(files)) for task in tasks]
-        for node, answer in zip(nodes, answers, strict=True):
-            problem = _answer(ray, answer)
+        starts = [partial(task.remote, str(mark), versions(), dict(files)) for task in tasks]
+        answers = [start() for start in starts]
+        for node, start, answer in zip(nodes, starts, answers, strict=True):
+            problem = _answer(ray, start, answer)
             if problem and node["NodeID"] in {other["NodeID"] for other in _nodes_of(ray)}:
                 name = f"{node['NodeManagerAddress']} ({node['NodeManagerHostname']}, {node['NodeID'][:8]})"
                 raise RuntimeError(f"the Ray node {name} cannot run the job: {problem}")
@@ -282,7 +284,8 @@ def versions() -> dict[str, str]:
     return {"cfe_faiss": cfe_faiss.__version__, "faiss": faiss.__version__}
 
 
-def _answer(ray: Any, reference: Any) -> str | None:
+def _answer(ray: Any, start: Callable[[], Any], reference: Any, checks: int = _CHECKS) -> str | None:
+    """Return why a node cannot run the job, or None; a worker that dies is replaced ``checks`` times."""
     try:
         problem: str | None = ray.get(reference, timeout=_ANSWER)
     except ray.exceptions.GetTimeoutError:
@@ -291,6 +294,8 @@ def _answer(ray: Any, reference: Any) -> str | None:
     except ray.exceptions.RayTaskError as error:
         return _reason(error)
     except ray.exceptions.RayError as error:  # its worker was killed
+        if isinstance(error, ray.exceptions.WorkerCrashedError) and checks > 0:
+            return _answer(ray, start, start(), checks - 1)
         return str(error).partition("\n")[0]
     return problem
 

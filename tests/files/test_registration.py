@@ -103,11 +103,15 @@ def test_transforms_are_copied_and_not_lost_without_a_word(tmp_path: Path) -> No
 
 
 def test_wrappers_of_faiss_do_not_lose_classes_without_a_word(tmp_path: Path) -> None:
+    faiss.write_index(faiss.IndexIDMap2(cfe.IndexEvidenceFlat(8)), str(tmp_path / "no classes"))
     flat = cfe.IndexEvidenceFlat(8)
-    for wrapper in (faiss.IndexIDMap2(flat), faiss.IndexPreTransform(faiss.IndexIDMap2(flat))):
+    flat.add_with_labels(np.eye(8, dtype=np.float32), np.arange(8) % 2)
+    vectors = faiss.IndexFlatIP(8)
+    vectors.add(np.eye(8, dtype=np.float32))
+    for wrapper in (faiss.IndexPreTransform(flat), faiss.IndexRefine(flat, vectors)):
         with pytest.raises(TypeError, match="index must"):
             faiss.write_index(wrapper, str(tmp_path / "index"))
-    assert not list(tmp_path.iterdir())
+    assert not (tmp_path / "index").exists()
     faiss.write_index(faiss.IndexIVFFlat(cfe.IndexEvidenceFlat(8), 8, 4), str(tmp_path / "index"))
 
 

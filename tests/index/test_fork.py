@@ -27,7 +27,7 @@ faiss.omp_set_num_threads(2)
 
 def filled():
     index = cfe.index_factory(d, kind)
-    if kind != "EvidenceFlat":
+    if not kind.endswith("EvidenceFlat"):
         index.train(X)
     index.add_with_labels(X, y)
     return index
@@ -86,7 +86,7 @@ def check_child():
     thread.start()
     thread.join()
     assert index.members().labels.max() == 2
-    if kind != "EvidenceFlat":
+    if not kind.endswith("EvidenceFlat"):
         filled()
 
 
@@ -127,8 +127,8 @@ for name in busy:
 @pytest.mark.parametrize(
     ("kind", "busy"),
     [
-        ("EvidenceFlat", ["search"]),
-        pytest.param("EvidenceFlat", ["write"], marks=pytest.mark.slow),
+        ("IDMap2,EvidenceFlat", ["search"]),
+        pytest.param("IDMap2,EvidenceFlat", ["write"], marks=pytest.mark.slow),
         ("EvidenceIVF20,Flat", ["prepare", "search", "write", "train"]),
         pytest.param("EvidenceIVF20x2,Flat", ["write"], marks=pytest.mark.slow),
     ],

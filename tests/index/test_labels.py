@@ -129,13 +129,14 @@ def test_labels_change_no_result(name: str, kind: str, tmp_path: Path) -> None:
     ):
         assert_same(copy, other, names)
     merged = trained(kind)
-    merged.add_with_labels(X[:2], [names[4], names[0]], [1000, 1001])
+    first = [names[4], names[0], *names]
+    merged.add_with_labels(X[: len(first)], first, 1000 + np.arange(len(first)))
     merged.merge_from(index)
     ids, labels = other.members().ids, other.members().labels
-    assert merged.members().ids.tolist() == [*ids, 1000, 1001]
+    assert merged.members().ids.tolist() == [*ids, *range(1000, 1000 + len(first))]
     ordered, unknown = sorted(names, key=order_key), None if isinstance(names[0], str) else -1
     expected = [unknown if label < 0 else ordered[label] for label in labels]
-    assert merged.members().labels.tolist() == [*expected, names[4], names[0]]
+    assert merged.members().labels.tolist() == [*expected, *first]
     merged.reset()
     merged.add_with_labels(X[:1], [3])
     assert merged.label_names.tolist() == [3]
