@@ -148,7 +148,7 @@ class Derived:
 
     # --- blocks -----------------------------------------------------------------------------------------------------
 
-    @property
+    @derived
     def choice(self) -> Choice:
         """Element types of the blocks: prescribed, or by dimension and instruction set."""
         return choose(self.snapshot, self.pinned, keeps_blocks=self._may_keep)
@@ -237,6 +237,7 @@ class Derived:
     def pin(self, choice: Choice | None) -> None:
         """Prescribe element types, or let the rule choose them (None). No other thread may search."""
         self.pinned = choice
+        vars(self).pop("choice", None)
         self.kept.clear()
         self.searchers.clear()
 
