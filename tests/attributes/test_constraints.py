@@ -142,7 +142,7 @@ def test_parameters_of_an_index_equal_brute_force(case: Case, as_table: bool, th
         assert_array_equal(found[1], I)
         assert_array_equal(found[0], D)
         lims, range_D, range_I = index.range_search(case.stored.X[rows], threshold, params=params)
-        reached = (every_I >= 0) & (every_D >= np.float32(threshold))
+        reached = (every_I >= 0) & (every_D > np.float32(threshold))
         assert_array_equal(np.diff(lims), reached.sum(axis=1))
         assert_array_equal(range_I, every_I[reached])
         assert_array_equal(range_D, every_D[reached])
