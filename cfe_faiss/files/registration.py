@@ -64,7 +64,7 @@ def unregister() -> None:
 
 
 def _is_evidence(index: Any) -> bool:
-    return _registered and (hasattr(type(index), "answer_on") or isinstance(index, IndexEvidencePreTransform))
+    return _registered and hasattr(type(index), "search_evidence")
 
 
 def _make(d: int, description: Any, metric: int = faiss.METRIC_L2, *args: Any, **kwargs: Any) -> Any:
