@@ -174,12 +174,13 @@ def _rename(outputs: Sequence[_Output]) -> None:
                 os.link(output.place, output.backup)
             except OSError:  # the file system has no hard links
                 shutil.copy2(output.place, output.backup)
+    # Texts instead of paths: the conversion of a path is Python code, in which an interrupt may end the call.
     try:
-        call_steps([(os.replace, (output.temporary, output.place)) for output in outputs], [])
+        call_steps([(os.replace, (str(output.temporary), str(output.place))) for output in outputs], [])
     except OSError as error:
         moved = [output for output in outputs if not output.temporary.exists()]
-        back = [(os.replace, (output.backup, output.place)) for output in moved if output in replaced]
-        call_steps(back + [(os.unlink, (output.place,)) for output in moved if output not in replaced], [])
+        back = [(os.replace, (str(output.backup), str(output.place))) for output in moved if output in replaced]
+        call_steps(back + [(os.unlink, (str(output.place),)) for output in moved if output not in replaced], [])
         raise OSError(error.errno, error.strerror, str(outputs[len(moved)].target)) from error
 
 
