@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from calibration_cells import CELLS, CHANGES, LARGE, Cell, Change, many_values, people, two_models
+from calibration_tables import TABLES
 from common import RESULTS, save
 from numpy.typing import NDArray
 from report import table
@@ -40,9 +41,9 @@ KINDS = ("independent", "correlated", "rare")
 Results = dict[str, Any]
 
 
-def tested(X: Any, decisions: Any, attributes: Mapping[str, Any]) -> audit.DirectEffects:
+def tested(X: Any, decisions: Any, attributes: Mapping[str, Any], metric: str = "cosine") -> audit.DirectEffects:
     """Return what the product says: decision 0 is the unfavourable one."""
-    finder = cfe.EvidenceFinder.from_vectors(X, decisions, features=attributes)
+    finder = cfe.EvidenceFinder.from_vectors(X, decisions, features=attributes, metric=metric)
     return audit.direct_effects(finder, sensitive=list(attributes), unfavourable=0)
 
 
@@ -66,7 +67,7 @@ def run_cell(name: str, cell: Cell, results: Results, runs: int) -> bool:
     todo = min(BATCH if cell.n < 10_000 else 2, runs - counts["runs"])
     for seed in range(FIRST_SEED + counts["runs"], FIRST_SEED + counts["runs"] + todo):
         X, carries, decisions = people(name, cell, seed)
-        for test, outcome in outcomes(tested(X, decisions, {"attribute": carries.astype(int)})):
+        for test, outcome in outcomes(tested(X, decisions, {"attribute": carries.astype(int)}, cell.metric)):
             counts[test][outcome] = counts[test].get(outcome, 0) + 1
     counts["runs"] += max(0, todo)
     return todo > 0

@@ -54,6 +54,11 @@ class Cell:
     is_limit: bool = False
     draw: Callable[["Cell", Rng], People] | None = None
     refused: float = 0.4
+    metric: str = "cosine"
+
+    def flipped(self) -> "Cell":
+        """Return the same cell, where 30 % of the carriers near the border are refused."""
+        return replace(self, title=f"flipped: {self.title}", harm="flip")
 
 
 def people(name: str, cell: Cell, seed: int) -> People:
