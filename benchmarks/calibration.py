@@ -25,11 +25,15 @@ from report import table
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
+from cfe_faiss.audit.direct_test import ScoreTest, verdict
+from cfe_faiss.audit.groups import DEFAULT_BINS
+from cfe_faiss.audit.sample import question
 
 NAME = "calibration"
 PAGE = RESULTS / f"{NAME}.md"
 FIRST_SEED = 30_000
 BATCH = 20
+K = 10  # neighbours of the situation test
 ROUNDS = (40, 100, 200)
 """Everything gets so many runs before anything gets more."""
 TESTS = ("direction", "situation")
@@ -61,14 +65,23 @@ def outcomes(effects: audit.DirectEffects | audit.ModelComparison, value: str = 
             yield row.test, "few"
 
 
+def carriers_tested(X: Any, decisions: Any, carries: NDArray[np.bool_], metric: str) -> dict[str, ScoreTest]:
+    """Return both tests of the carriers as `audit.direct_effects` makes them, without those of all others."""
+    finder = cfe.EvidenceFinder.from_vectors(X, decisions, features={"attribute": carries.astype(int)}, metric=metric)
+    people, value, _ = question(finder, "attribute", ("value", 1), 0, None, DEFAULT_BINS)
+    _, tests = people.test(value, [people.evidence_contrast, people.situation_contrast(K)])
+    return dict(zip(TESTS, tests, strict=True))
+
+
 def run_cell(name: str, cell: Cell, results: Results, runs: int) -> bool:
     """Add one batch of runs to a cell; return whether any was lacking."""
     counts = results["cells"].setdefault(name, {"runs": 0, **{test: {} for test in TESTS}})
     todo = min(BATCH if cell.n < 10_000 else 2, runs - counts["runs"])
     for seed in range(FIRST_SEED + counts["runs"], FIRST_SEED + counts["runs"] + todo):
         X, carries, decisions = people(name, cell, seed)
-        for test, outcome in outcomes(tested(X, decisions, {"attribute": carries.astype(int)}, cell.metric)):
-            counts[test][outcome] = counts[test].get(outcome, 0) + 1
+        for test, result in carriers_tested(X, decisions, carries, cell.metric).items():
+            for outcome in (verdict(result.statistic, result.p_value, ALPHA), *(["few"] if result.few else [])):
+                counts[test][outcome] = counts[test].get(outcome, 0) + 1
     counts["runs"] += max(0, todo)
     return todo > 0
 
