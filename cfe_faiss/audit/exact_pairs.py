@@ -115,9 +115,8 @@ class OnlyIn(TableResult):
         ends = {"source": source, "target": target}
         columns: dict[str, Any] = {end: found.finder.names(ids) for end, ids in ends.items()}
         rows = {end: found.attributes.rows(ids) for end, ids in ends.items()}
-        columns |= {measure_of(found.finder.metric): values} | {
-            f"{end}_label": found.labels[own] for end, own in rows.items()
-        }
+        columns[measure_of(found.finder.metric)] = values
+        columns |= {f"{end}_label": found.labels[own] for end, own in rows.items()}
         for name in self.names:
             values = np.array([*found.attributes[name].values, None], dtype=object)
             columns |= {f"{end} {name}": values[found.attributes[name].codes[own]] for end, own in rows.items()}

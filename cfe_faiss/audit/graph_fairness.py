@@ -288,7 +288,8 @@ def ranking_ndcg(Y: ArrayLike, similarity: Any, k: int = 10, *, confidence: floa
     Y
         Outputs, (n, C).
     similarity
-        A finder: the similarities of all its searched nodes. Or a matrix as in :func:`similarity_graph`; missing pairs are 0.
+        A finder: the similarities of all its searched nodes. Or a matrix as in :func:`similarity_graph`; missing pairs
+        are 0.
     k
         Nodes ranked, >= 1.
     confidence

@@ -24,7 +24,7 @@ from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.table import classes_of_table
 from cfe_faiss.index.flat import IndexEvidenceIDMap2
 from cfe_faiss.pairs import evidence_pairs
-from cfe_faiss.rows.metric import measure_of, threshold_of
+from cfe_faiss.rows.metric import measure_of, measured, threshold_of
 
 Models: TypeAlias = Mapping[str, NDArray[np.int32]]
 """Predicted class of every row, (n,), by the name of the model; the first one is the baseline."""
@@ -214,9 +214,10 @@ class ModelComparison(TableResult):
         ``disappears``, the pairs that the baseline, or the model, treats equally; ``changed``, ``changed_share``:
         people in another class; ``unfavourable`` and ``accuracy`` with intervals, NaN where not known.
     pairs
-        The closest evidence of each model, that which changed first: ``model``, ``source``, ``target``,
-        ``similarity`` (of a table ``distance``), ``change`` ("appears", "disappears", "stays"), ``equal`` (name of the model that treats both
-        equally, or ""), and classes of both sides: ``source_before``, ``source_after``, ``target_before``, ...
+        The closest evidence of each model, that which changed first: ``model``, ``source``, ``target``, ``similarity``
+        (of a table ``distance``), ``change`` ("appears", "disappears", "stays"), ``equal`` (name of the model that
+        treats both equally, or ""), and classes of both sides: ``source_before``, ``source_after``, ``target_before``,
+        ...
     people
         Everyone who changed class: ``model``, ``node``, ``before``, ``after``.
     directions
@@ -409,7 +410,9 @@ def _pairs(finder: EvidenceFinder, models: Models, name: str, own: Changes | Non
     own, after = own or Changes.none(), models[name]
     sides = {"source": own.source, "target": own.target}
     columns: _Columns = {"model": name} | {side: finder.names(rows) for side, rows in sides.items()}
-    columns[measure_of(finder.metric)] = finder.measure64(own.source, own.target)
+    is_distance = finder.metric == "l2"
+    values = measured(own.away, "l2") if is_distance else finder.measure64(own.source, own.target)
+    columns[measure_of(finder.metric)] = values
     columns["change"] = np.select([own.before & own.after, own.after], ["stays", "appears"], "disappears")
     equal = [labels[own.source] == labels[own.target] for labels in (before, after)]
     columns["equal"] = np.select(equal, [first, name], "")

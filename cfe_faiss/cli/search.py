@@ -104,8 +104,8 @@ def open_index(arguments: argparse.Namespace) -> EvidenceIndex:
 def _measure(
     index: EvidenceIndex, v: NDArray[np.int64], u: NDArray[np.int64], found: NDArray[np.float32]
 ) -> NDArray[Any]:
-    """Return similarities or distances in float64, if the index holds vectors and not codes of them; else as found."""
-    if not index.keeps_vectors:
+    """Return cosines in float64, if the index holds vectors and not codes of them; other measures as found."""
+    if not index.keeps_vectors or index.metric != "cosine":
         return measured(found, index.metric)
     parts = [_measure64(index, v[pairs], u[pairs]) for pairs in slices(len(v), _PAIRS_AT_ONCE)]
     return np.concatenate(parts or [np.empty(0)])

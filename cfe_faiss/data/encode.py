@@ -79,11 +79,12 @@ def encode(attributes: Attributes, *, scale: Mapping[str, float] | None = None, 
     Examples
     --------
     >>> from cfe_faiss.attributes.table import as_attributes
-    >>> encoding = encode(as_attributes({"age": [20, 40, None, 30.0], "sex": ["f", "m", "f", "m"]}), scale={"age": 2})
+    >>> encoding = encode(as_attributes({"age": [20, 40, np.nan, 30], "sex": ["f", "m", "f", "m"]}), scale={"age": 2})
     >>> encoding.names
     ('age', 'age=(missing)', 'sex=f', 'sex=m')
-    >>> encoding.x.round(2).tolist()[:2]
-    [[-2.450000047683716, 0.0, 0.7099999785423279, 0.0], [2.450000047683716, 0.0, 0.0, 0.7099999785423279]]
+    >>> encoding.x[:2].round(2)
+    array([[-2.45,  0.  ,  0.71,  0.  ],
+           [ 2.45,  0.  ,  0.  ,  0.71]], dtype=float32)
     """
     weights = _weights(scale, attributes)
     names, owners = list[str](), list[str]()
@@ -171,8 +172,8 @@ def _columns(attribute: Attribute, as_is: bool) -> Iterator[tuple[str, NDArray[A
         return
     if not can_be_encoded(attribute):
         raise ValueError(
-            f"column {name!r} has {len(attribute.values):,} different texts, more than {MOST_VALUES}, which is no category: name "
-            "it in id or without, or make it a number"
+            f"column {name!r} has {len(attribute.values):,} different texts, more than {MOST_VALUES}, which is no "
+            "category: name it in id or without, or make it a number"
         )
     for code in np.unique(attribute.codes).tolist():
         text = MISSING if code < 0 else attribute.values[code]

@@ -38,8 +38,8 @@ class Case:
         Id and decision of the person.
     table
         A column for the person and for each of the others, most similar first, named by their ids. Lines: decision,
-        true class and probability, if known, similarity or distance; then the attributes in which somebody differs from the person,
-        marked by "*", the largest difference first.
+        true class and probability, if known, similarity or distance; then the attributes in which somebody differs from
+        the person, marked by "*", the largest difference first.
     agreeing
         Value of each attribute that is the same for all.
     """

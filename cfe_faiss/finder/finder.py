@@ -100,13 +100,13 @@ class EvidenceFinder:
     >>> bool((frame["node_label"] != frame["evidence_label"]).all())
     True
 
-    The similarity may leave attributes out. Copies of them leave, too, and proxies are listed.
+    The similarity may leave attributes out. Copies of them leave, too; others that tell them are listed.
 
     >>> finder = EvidenceFinder.from_data(data, model, without=["mean radius"])
     >>> finder.removed.columns
-    ('mean radius', 'mean perimeter', 'mean area')
+    ('mean radius',)
     >>> finder.removed.proxies[0].column
-    'worst area'
+    'mean area'
     """
 
     vectors: Floats
@@ -261,8 +261,8 @@ class EvidenceFinder:
             Names of attributes to leave out of the KS vectors: columns of ``data.x`` (by ``data.feature_names``),
             one-hot groups of columns, or attributes of ``features`` that some column holds. Columns that go one to one
             with such an attribute leave with it, see ``removed``. Others that tell it stay, and are named there with
-            their strength, see :func:`cfe_faiss.attributes.columns.proxies`. The model still sees all of ``data.x``. The edges stay, and
-            may reveal the attribute.
+            their strength, see :func:`cfe_faiss.attributes.columns.proxies`. The model still sees all of ``data.x``.
+            The edges stay, and may reveal the attribute.
         num_layers, alpha
             Settings of the KS vectors, see :func:`cfe_faiss.ks_vectors`.
         directed

@@ -30,6 +30,7 @@ class _Measured:
     __slots__ = ()
     D: Floats
     metric: Metric
+    finder: "EvidenceFinder | None"
 
     @property
     def measure(self) -> str:
@@ -53,6 +54,12 @@ class _Measured:
         if name != self.measure:
             raise AttributeError(f"a result with metric {self.metric!r} has no {name}, use {self.measure}")
         return measured(self.D, self.metric)
+
+    def _measure(self, v: Ints, u: Ints, D: Floats) -> Array:
+        """Return the measure of pairs of rows: cosines in float64 if the vectors are known, else from D."""
+        if self.finder is None or self.metric != "cosine":
+            return measured(D, self.metric)
+        return self.finder.measure64(v, u)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -104,19 +111,15 @@ class LocalEvidence(_Measured):
         return as_html(repr(self), self.to_frame())
 
     def measure64(self) -> Doubles:
-        """Return the similarities or distances in float64, (nq, k), NaN without evidence.
+        """Return the similarities or distances that frames show, (nq, k), NaN without evidence.
 
-        :meth:`EvidenceFinder.measure64` defines them, :func:`cfe_faiss.base.text.similarity_error` bounds the error of
-        similarities. The search has ranked by ``D``, which may differ in the last digits.
-
-        Raises
-        ------
-        ValueError
-            If the result was made without a finder.
+        With a finder, cosines are computed in float64: :func:`cfe_faiss.ks_similarity` defines them,
+        :func:`cfe_faiss.base.text.similarity_error` bounds their error. The search has ranked by ``D``, which may
+        differ in the last digits.
         """
         row, place = np.nonzero(self.evidence >= 0)
         found = np.full(self.evidence.shape, np.nan)
-        found[row, place] = _require_finder(self.finder).measure64(self.nodes[row], self.evidence[row, place])
+        found[row, place] = self._measure(self.nodes[row], self.evidence[row, place], self.D[row, place])
         return found
 
     def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
@@ -134,7 +137,7 @@ class LocalEvidence(_Measured):
         Returns
         -------
         DataFrame
-            With a finder, the similarity or distance is that of :meth:`measure64`. O(rows * d) time.
+            The similarity or distance is that of :meth:`measure64`. O(rows * d) time.
 
         Raises
         ------
@@ -143,8 +146,7 @@ class LocalEvidence(_Measured):
         """
         row, place = np.nonzero(self.evidence >= 0)
         sides = {"node": self.nodes[row], "evidence": self.evidence[row, place]}
-        values = measured(self.D, self.metric) if self.finder is None else self.measure64()
-        columns = {"rank": place + 1, self.measure: values[row, place]}
+        columns = {"rank": place + 1, self.measure: self.measure64()[row, place]}
         return _frame(columns, sides, self.labels, self.finder, attributes)
 
 
@@ -181,9 +183,7 @@ class PairEvidence(_Measured):
 
     def __repr__(self) -> str:
         ends = [0, -1][: len(self)]
-        values: Array = measured(self.D[ends], self.metric)
-        if self.finder is not None:
-            values = self.finder.measure64(self.source[ends], self.target[ends])
+        values = self._measure(self.source[ends], self.target[ends], self.D[ends])
         lacking = ", ".join(f"{name} in {int(lacks.sum()):,}" for name, lacks in self.both_lack.items())
         note = f", both sides lack {lacking}" if lacking else ""
         return f"PairEvidence({pairs_text(len(self), values, self.measure)}{missing_text(self.missing)}{note})"
@@ -210,8 +210,8 @@ class PairEvidence(_Measured):
         return masks
 
     def measure64(self) -> Doubles:
-        """Return the similarities or distances in float64, (k,), as :meth:`LocalEvidence.measure64` does."""
-        return _require_finder(self.finder).measure64(self.source, self.target)
+        """Return the similarities or distances, (k,), as :meth:`LocalEvidence.measure64` does."""
+        return self._measure(self.source, self.target, self.D)
 
     def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
         """Return one line per pair: source, target, similarity, source_label, target_label.
@@ -230,7 +230,7 @@ class PairEvidence(_Measured):
         Returns
         -------
         DataFrame
-            With a finder, the similarity or distance is that of :meth:`measure64`. O(rows * d) time.
+            The similarity or distance is that of :meth:`measure64`. O(rows * d) time.
 
         Raises
         ------
@@ -238,14 +238,7 @@ class PairEvidence(_Measured):
             If ``attributes`` are asked for, and neither attributes nor true classes are known.
         """
         sides = {"source": self.source, "target": self.target}
-        values = measured(self.D, self.metric) if self.finder is None else self.measure64()
-        return _frame({self.measure: values}, sides, self.labels, self.finder, attributes)
-
-
-def _require_finder(finder: "EvidenceFinder | None") -> "EvidenceFinder":
-    if finder is None:
-        raise ValueError("the result must have a finder, which holds the vectors, got None")
-    return finder
+        return _frame({self.measure: self.measure64()}, sides, self.labels, self.finder, attributes)
 
 
 def _frame(

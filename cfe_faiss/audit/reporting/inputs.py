@@ -152,8 +152,8 @@ class Inputs:
         if finder.scale is None:
             return text
         weights = [f"{show(name)} × {weight:g}" for name, weight in finder.scale.items()]
-        text = f"Two {people} are compared by distance, in standard deviations: different categories are one apart, and so "
-        text += "are a missing and a known value."
+        text = f"Two {people} are compared by distance, in standard deviations: different categories are one apart, "
+        text += "and so are a missing and a known value."
         return text + (f" Weights: {', '.join(weights)}." if weights else "")
 
     def nearness(self, value: float) -> str:
