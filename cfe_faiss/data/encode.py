@@ -109,6 +109,8 @@ def encode_table(
 ) -> Floats:
     """Return the vectors of a table, (n, d) float32, made by :func:`encode` or an encoder of the user.
 
+    Columns of :func:`encode` in which all rows are equal are left out.
+
     Parameters
     ----------
     attributes, frame
@@ -131,7 +133,9 @@ def encode_table(
             "and without leave out, with their copies"
         )
     if encoder is None:
-        return encode(attributes, scale=scale).x
+        x = encode(attributes, scale=scale).x
+        varies = (x != x[:1]).any(axis=0)
+        return x[:, varies] if varies.any() else x
     if scale is not None:
         raise ValueError("scale must be left out with encoder, which scales columns itself")
     asked = getattr(encoder, "feature_names_in_", list(frame.columns))

@@ -164,3 +164,90 @@ def test_amounts_without_a_direct_effect_are_not_accused() -> None:
         finder = EvidenceFinder.from_table(people, "loan", sensitive=["sex"])
         accused += audit.direct_effects(finder, unfavourable="no").table["named"].any()
     assert accused <= 1
+
+
+# --- missing values on both sides -------------------------------------------------------------------------------------
+
+
+def with_missing(n: int = 300) -> pd.DataFrame:
+    """Return a table in which the closest pairs of different decisions lack the income or the job on both sides."""
+    rng = np.random.default_rng(2)
+    people = pd.DataFrame({"income": rng.normal(40, 12, n), "age": rng.integers(20, 60, n) * 1.0})
+    people["job"], people["sex"] = rng.choice(["cook", "smith"], n), rng.choice(["f", "m"], n)
+    people["loan"] = np.where(people["income"] + 6 * (people["sex"] == "m") > 44, "yes", "no")
+    for rows, column in ((slice(0, 6), "income"), (slice(6, 10), "job")):
+        people.loc[people.index[rows], column] = np.nan
+        people.loc[people.index[rows], "age"] = 40.0
+    people.loc[:9, "loan"] = ["yes", "no"] * 5
+    people.loc[6:9, "income"] = 40.0
+    return people
+
+
+@pytest.mark.filterwarnings("ignore:missing values")
+def test_pairs_that_lack_a_column_on_both_sides_are_counted_and_never_the_strongest(tmp_path: Any) -> None:
+    people = with_missing()
+    finder = EvidenceFinder.from_table(people, "loan", sensitive=["sex"])
+    pairs = finder.top_pairs(40)
+    lacks = people.isna().to_numpy()
+    both = lacks[pairs.source] & lacks[pairs.target]
+    expected = {name: both[:, j] for j, name in enumerate(people) if both[:, j].any()}
+    assert set(expected) == {"income", "job"}
+    assert pairs.both_lack.keys() == expected.keys()
+    for name, mask in expected.items():
+        assert_array_equal(pairs.both_lack[name], mask)
+        assert f"{name} in {mask.sum()}" in repr(pairs)
+    assert both[0].any()
+
+    report = audit.report(finder, tmp_path / "r.html", favourable="yes", pairs=40, progress=False)
+    sections = {section["id"]: section for section in report.numbers["sections"]}
+    findings = " ".join(sections["pairs"]["findings"])
+    for name, mask in expected.items():
+        assert f"In {mask.sum()} of these 40 pairs both lack {name}" in findings
+    rows = sections["pairs"]["tables"][0]["rows"]
+    strongest = sections["strongest_case"]["findings"][0]
+    places = [
+        row["place"] - 1 for row in rows if f"A ({row['node_a']})" in strongest and f"B ({row['node_b']})" in strongest
+    ]
+    assert len(places) == 1
+    assert not both[places[0]].any()
+
+
+@pytest.mark.filterwarnings("ignore:missing values")
+def test_columns_that_are_left_out_do_not_count_as_lacking() -> None:
+    finder = EvidenceFinder.from_table(with_missing(), "loan", without=["income", "job"])
+    assert finder.top_pairs(40).both_lack == {}
+
+
+# --- columns that leave with an attribute -----------------------------------------------------------------------------
+
+
+def test_copies_leave_and_proxies_stay_by_name() -> None:
+    rng = np.random.default_rng(4)
+    place = rng.integers(0, 30, 400)
+    people = pd.DataFrame({"zip": [f"z{i}" for i in place], "poverty": rng.random(30)[place]})
+    people["region"] = np.array(["north", "south"])[place % 2]
+    people["code"] = place + 10_000
+    people["income"], people["loan"] = rng.normal(size=400), rng.choice(["yes", "no"], 400)
+    finder = EvidenceFinder.from_table(people, "loan", without=["zip"])
+    removed = finder.removed
+    assert removed is not None
+    assert removed.columns == ("zip", "code")
+    assert [copy.column for copy in removed.copies] == ["code"]
+    assert {proxy.column: round(proxy.strength, 2) for proxy in removed.proxies} == {"poverty": 1, "region": 1}
+    assert finder.vectors.shape[1] == 4  # poverty, two regions, income
+    assert finder.attributes is not None
+    assert list(finder.attributes) == ["zip", "poverty", "region", "code", "income"]
+
+
+def test_a_copy_of_a_sensitive_attribute_stays_out_of_every_section(tmp_path: Any) -> None:
+    rng = np.random.default_rng(5)
+    people = pd.DataFrame({"income": rng.normal(40, 12, 400), "sex": rng.choice(["f", "m"], 400)})
+    people["gender"] = people["sex"].map({"f": "Female", "m": "Male"})
+    people["loan"] = np.where(people["income"] - 8 * (people["sex"] == "f") > 38, "yes", "no")
+    finder = EvidenceFinder.from_table(people, "loan", sensitive=["sex"])
+    report = audit.report(finder, tmp_path / "r.html", favourable="yes", progress=False)
+    sections = {section["id"]: section for section in report.numbers["sections"]}
+    rows = sections["sensitivity"]["tables"][0]["rows"]
+    assert "as reported" in [row["choice"] for row in rows]
+    assert all(row["p_0"] is not None and row["p_0"] < 0.05 for row in rows)
+    assert "gender" in (tmp_path / "r.html").read_text().split("Left out of the comparison")[1][:200]

@@ -134,7 +134,7 @@ class Inputs:
         return known is not None and not (isinstance(known, Sequence) and not known)
 
     @property
-    def distance(self) -> str:
+    def by_distance(self) -> str:
         """Unit of the distance by which rows are compared; empty if they are compared by similarity."""
         if self.finder.metric != "l2":
             return ""
@@ -158,15 +158,15 @@ class Inputs:
 
     def nearness(self, value: float) -> str:
         """Return a similarity or distance as the page shows it, with its unit."""
-        if not self.distance:
+        if not self.by_distance:
             return number(value, "similarity")
-        return f"{number(value, 'distance')} {self.distance}"
+        return f"{number(value, 'distance')} {self.by_distance}"
 
     def at_least(self, value: float | None) -> str:
         """Return a threshold of a comparison of models in words."""
         if value is None:
             return ""
-        if self.distance:
+        if self.by_distance:
             return f"a distance of at most {self.nearness(value)}"
         return f"a similarity of at least {self.nearness(value)}"
 

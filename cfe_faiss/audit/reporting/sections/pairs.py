@@ -203,8 +203,8 @@ def _case(inputs: Inputs, pairs: Pairs, graph: Graph | None, place: int, rank: s
         sides[i] = replace(sides[i], surroundings=counts, neighbourhood=_drawing(inputs, nodes[i], one, styles))
     return Case(
         place + 1,
-        None if inputs.distance else inputs.nearness(row["similarity"]),
-        inputs.nearness(row["distance"]) if inputs.distance else None,
+        None if inputs.by_distance else inputs.nearness(row["similarity"]),
+        inputs.nearness(row["distance"]) if inputs.by_distance else None,
         rank,
         (sides[0], sides[1]),
         _differences(inputs, pairs, place, f"case_{place + 1}"),
