@@ -118,15 +118,6 @@ def closest(blocks: list[Changes], most: int) -> Changes:
     """Return at most ``most`` changes: first evidence of one model only, each kind with the closest first."""
     joined = Changes(*map(np.concatenate, zip(*blocks, strict=True)))
     stays = joined.before & joined.after
-    kinds = []
-    for kind in (~stays, stays):
-        near = np.flatnonzero(kind)
-        if len(near) > most:
-            last = np.partition(joined.away[near], most - 1)[most - 1]
-            near = near[joined.away[near] <= last]
-        kinds.append(near)
-    joined = joined.take(np.concatenate(kinds))
-    stays = joined.before & joined.after
     return joined.take(np.lexsort((joined.target, joined.source, joined.away, stays))[:most])
 
 

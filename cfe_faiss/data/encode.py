@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute, Attributes
-from cfe_faiss.base.arrays import Doubles, Floats
+from cfe_faiss.base.arrays import Floats
 from cfe_faiss.base.checks import as_dense, as_number, check_distinct, check_known
 
 if TYPE_CHECKING:
@@ -163,14 +163,18 @@ def _weights(scale: Mapping[str, float] | None, attributes: Attributes) -> dict[
 
 def _columns(attribute: Attribute, as_is: bool) -> Iterator[tuple[str, NDArray[Any], NDArray[Any]]]:
     """Yield the name of each column of an attribute, its values, (n,), and these in units of distance."""
+    from sklearn.preprocessing import StandardScaler  # takes a second to import
+
     name = attribute.name
     if attribute.numbers is not None:
         numbers = attribute.numbers.astype(np.float64)
         if np.isinf(numbers).any():
             raise ValueError(f"column {name!r} must hold finite numbers, got infinite ones")
         missing = np.isnan(numbers)
-        filled = np.where(missing, _mean(numbers[~missing]), numbers)
-        yield name, filled, filled if as_is else _standardise(filled, missing)
+        known = numbers[~missing] if not missing.all() else np.zeros(1)
+        scaler = StandardScaler().fit(known[:, None])
+        filled = np.where(missing, scaler.mean_, numbers)
+        yield name, filled, filled if as_is else (filled - scaler.mean_) / scaler.scale_
         if missing.any():
             yield f"{name}={MISSING}", missing, missing
         return
@@ -188,20 +192,6 @@ def _columns(attribute: Attribute, as_is: bool) -> Iterator[tuple[str, NDArray[A
 def can_be_encoded(attribute: Attribute) -> bool:
     """Return whether an attribute holds numbers, or so few texts that they are categories."""
     return attribute.numbers is not None or len(attribute.values) <= MOST_VALUES
-
-
-def _mean(numbers: Doubles) -> float:
-    return float(numbers.mean()) if len(numbers) else 0.0
-
-
-def _standardise(filled: Doubles, missing: NDArray[np.bool_]) -> Doubles:
-    """Return numbers in standard deviations of the known ones from their mean; 0 where all are equal."""
-    known = filled[~missing]
-    centred = filled - _mean(known)
-    deviation = math.sqrt(_mean(centred[~missing] ** 2))
-    # Rounding errors of a constant are no difference.
-    is_constant = deviation <= 1e-12 * np.abs(filled).max(initial=0)
-    return np.zeros_like(filled) if is_constant else centred / deviation
 
 
 def _transform(encoder: Any) -> Any:
