@@ -255,9 +255,10 @@ def make_finder(arguments: argparse.Namespace, case: Case, nodes: ArrayLike, **o
 
 def _make_table_finder(arguments: argparse.Namespace, case: Case, nodes: ArrayLike, **options: Any) -> EvidenceFinder:
     data, known = case.data, np.array([*case.data.class_names, None], object)
-    vectors: dict[str, Any] = {"scale": arguments.scale}
+    scale = arguments.scale
+    vectors: dict[str, Any] = {"scale": scale}
     if arguments.as_is or not is_table(arguments.features):
-        vectors = {"encoder": lambda frame: encode(as_attributes(frame), as_is=True, **vectors).x}
+        vectors = {"encoder": lambda frame: encode(as_attributes(frame), scale=scale, as_is=True).x}
     return EvidenceFinder.from_table(
         as_attributes(case.attributes),
         case.predicted if case.predicted.ndim == 2 else known[case.predicted],
