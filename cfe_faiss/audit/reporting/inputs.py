@@ -133,6 +133,43 @@ class Inputs:
         known = getattr(self, need) if hasattr(self, need) else getattr(self.finder, need)
         return known is not None and not (isinstance(known, Sequence) and not known)
 
+    @property
+    def by_distance(self) -> str:
+        """Unit of the distance by which rows are compared; empty if they are compared by similarity."""
+        if self.finder.metric != "l2":
+            return ""
+        return "standard deviations" if self.finder.scale is not None else "the units of the vectors"
+
+    @property
+    def compared(self) -> str:
+        """Sentence that says how two rows are compared."""
+        finder, people = self.finder, self.subject.people
+        if finder.metric == "cosine":
+            return f"The similarity of two {people} is the cosine of their vectors, 1 at most."
+        if finder.metric == "ip":
+            return f"The similarity of two {people} is the inner product of their vectors."
+        text = f"Two {people} are compared by the Euclidean distance of their vectors."
+        if finder.scale is None:
+            return text
+        weights = [f"{show(name)} × {weight:g}" for name, weight in finder.scale.items()]
+        text = f"Two {people} are compared by distance, in standard deviations: different categories are one apart, "
+        text += "and so are a missing and a known value."
+        return text + (f" Weights: {', '.join(weights)}." if weights else "")
+
+    def nearness(self, value: float) -> str:
+        """Return a similarity or distance as the page shows it, with its unit."""
+        if not self.by_distance:
+            return number(value, "similarity")
+        return f"{number(value, 'distance')} {self.by_distance}"
+
+    def at_least(self, value: float | None) -> str:
+        """Return a threshold of a comparison of models in words."""
+        if value is None:
+            return ""
+        if self.by_distance:
+            return f"a distance of at most {self.nearness(value)}"
+        return f"a similarity of at least {self.nearness(value)}"
+
     @cached_property
     def words(self) -> Mapping[str, Any]:
         """Words of the report: nouns for the rows, the confidence, and the favourable class in quotes."""
@@ -147,6 +184,7 @@ class Inputs:
             "k": self.settings.k,
             "bins": self.settings.bins,
             "closest": self.settings.pairs,
+            "compared": self.compared,
         }
 
     @property

@@ -127,7 +127,7 @@ def models_section(inputs: Inputs) -> Section:
     for row in pairs:
         row |= {f"decided_{at}": f"{row[f'source_{at}']} and {row[f'target_{at}']}" for at in ("before", "after")}
     told, count = int(changes.table["p"].notna().sum()), len(changes.table)
-    values = {"threshold": changes.threshold, "baseline": changes.baseline, "fdr": changes.fdr}
+    values = {"threshold": inputs.at_least(changes.threshold), "baseline": changes.baseline, "fdr": changes.fdr}
     values |= {"told": told, "count": count, "weak": told < count}
     tables = {
         "models": shown,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute
 from cfe_faiss.audit.reporting.document import STYLES, Case, Neighbour, Neighbourhood, Section, Side, Table
-from cfe_faiss.audit.reporting.formats import group_name, join_words, list_first, number, show
+from cfe_faiss.audit.reporting.formats import group_name, join_words, list_first, show
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.direct_effects import find_effects
 from cfe_faiss.audit.tables import Floats
@@ -18,6 +18,7 @@ from cfe_faiss.finder import PairEvidence
 from cfe_faiss.graph.csr import Graph
 from cfe_faiss.graph.surroundings import Surroundings, surroundings
 from cfe_faiss.pairs import evidence_pairs
+from cfe_faiss.rows.metric import flipped
 
 _NAMES = 6
 """Names of attributes in one cell, at most."""
@@ -40,9 +41,9 @@ class Pairs:
     Attributes
     ----------
     found
-        The nodes, (p,), most similar first, and their similarities in float32, by which the search ranks them.
-    similarity
-        In float64, (p,).
+        The nodes, (p,), most similar first, and D in float32, by which the search ranks them.
+    measure
+        Similarity or distance in float64, (p,).
     differing
         For each pair the names of the attributes in which the two differ; two missing values are equal.
     total
@@ -50,12 +51,12 @@ class Pairs:
     """
 
     found: PairEvidence
-    similarity: NDArray[np.float64]
+    measure: NDArray[np.float64]
     differing: tuple[tuple[str, ...], ...]
     total: int
 
     def __len__(self) -> int:
-        return len(self.similarity)
+        return len(self.measure)
 
     def nodes(self, place: int) -> tuple[int, int]:
         """Return the two nodes of a pair."""
@@ -71,7 +72,7 @@ def find_pairs(inputs: Inputs) -> Pairs:
     differing = tuple(tuple(name for name in table if table[name][pair]) for pair in range(len(found)))
     sizes = np.bincount(inputs.labels[inputs.labels != UNKNOWN]).astype(np.int64)
     total = int(sizes.sum() ** 2 - (sizes**2).sum()) // 2
-    return Pairs(found, found.similarity64(), differing, total)
+    return Pairs(found, found.measure64(), differing, total)
 
 
 def strongest_section(inputs: Inputs) -> Section:
@@ -79,18 +80,28 @@ def strongest_section(inputs: Inputs) -> Section:
     pairs = inputs.once(find_pairs)
     if not len(pairs):
         return inputs.section("strongest_case", missing="no_pairs")
-    place, why = _strongest(inputs, pairs)
+    strongest = _strongest(inputs, pairs)
+    if strongest is None:
+        return inputs.section("strongest_case", missing="lacking")
+    place, why = strongest
     values = _row(inputs, pairs, place) | {"agreement": _agreement(inputs, pairs, place), "why": why}
     table = _differences(inputs, pairs, place, "strongest_case")
     return inputs.section("strongest_case", values, tables=(table,))
 
 
-def _strongest(inputs: Inputs, pairs: Pairs) -> tuple[int, str]:
-    """Return the first pair whose unfavourable side alone carries a value named at a disadvantage, and the reason."""
+def _strongest(inputs: Inputs, pairs: Pairs) -> tuple[int, str] | None:
+    """Return the first pair whose unfavourable side alone carries a value named at a disadvantage, and the reason.
+
+    Pairs in which both sides lack an attribute are left out; None if these are all.
+    """
+    lacking = pairs.found.both_lack
+    known = np.flatnonzero(~np.logical_or.reduce([np.zeros(len(pairs), bool), *lacking.values()]))
+    if not len(known):
+        return None
     effects = inputs.once(find_effects)
     worse = [] if effects is None else effects.table[effects.table["verdict"] == "disadvantaged"].to_dict("records")
     named = {(line["attribute"], str(line["value"])) for line in worse}
-    for place in range(len(pairs) if named else 0):
+    for place in known.tolist() if named else ():
         refused, other = pairs.nodes(place)
         if inputs.finder.labels[refused] not in inputs.unfavourable:
             refused, other = other, refused
@@ -99,7 +110,7 @@ def _strongest(inputs: Inputs, pairs: Pairs) -> tuple[int, str]:
             if mine != theirs is not None and (attribute.name, mine) in named:
                 groups = {"mine": group_name(attribute.name, mine), "theirs": group_name(attribute.name, theirs)}
                 return place, inputs.say("strongest_case.finding", groups)
-    return 0, inputs.say("strongest_case.closest")
+    return int(known[0]), inputs.say("strongest_case.known" if lacking else "strongest_case.closest")
 
 
 def pairs_section(inputs: Inputs) -> Section:
@@ -112,8 +123,10 @@ def pairs_section(inputs: Inputs) -> Section:
     values = {
         "count": len(pairs),
         "total": pairs.total,
-        "most": float(pairs.similarity[0]),
-        "least": float(pairs.similarity[-1]),
+        "measure": pairs.found.measure,
+        "most": inputs.nearness(pairs.measure[0]),
+        "least": inputs.nearness(pairs.measure[-1]),
+        "lacking": [{"name": name, "pairs": int(lacks.sum())} for name, lacks in pairs.found.both_lack.items()],
         "attributes": len(inputs.attributes),
         "equal": sum(not names for names in pairs.differing),
         "only_sensitive": sum(bool(names) and sensitive.issuperset(names) for names in pairs.differing),
@@ -136,7 +149,7 @@ def _row(inputs: Inputs, pairs: Pairs, place: int) -> dict[str, Any]:
         row[f"true_{side}"] = None if true == UNKNOWN else inputs.class_names[true]
     names = pairs.differing[place]
     return row | {
-        "similarity": float(pairs.similarity[place]),
+        pairs.found.measure: float(pairs.measure[place]),
         "attributes_differing": len(names),
         "differing": ", ".join(names) or "none",
         "which": list_first(map(show, names), _NAMES) or "none",
@@ -155,12 +168,16 @@ def cases_section(inputs: Inputs) -> Section:
 
 
 def _ranks(inputs: Inputs, pairs: Pairs, count: int) -> list[str]:
-    """Return in words the rank of each of the first pairs among all pairs; pairs of equal similarity share a rank."""
-    first = pairs.found.similarity[:count]
+    """Return in words the rank of each of the first pairs among all pairs; pairs that are as near share a rank."""
+    metric = pairs.found.metric
+    first = flipped(pairs.found.D[:count], metric)
+    last = float(pairs.found.D[count - 1])
     above, equal, counted = np.zeros(count, np.int64), np.zeros(count, np.int64), 0
-    for some in evidence_pairs(inputs.finder.index, min(float(first[-1]), 1.0)):  # rounding may exceed 1
-        above += (some.similarity[:, None] > first).sum(axis=0)
-        equal += (some.similarity[:, None] == first).sum(axis=0)
+    # rounding may exceed 1
+    for some in evidence_pairs(inputs.finder.index, min(last, 1.0) if metric == "cosine" else last):
+        scores = flipped(some.similarity, metric)[:, None]
+        above += (scores > first).sum(axis=0)
+        equal += (scores == first).sum(axis=0)
         counted += len(some)
         if counted > _COUNTED:
             return [inputs.say("cases.not_counted", counted=_COUNTED, total=pairs.total)] * count
@@ -186,7 +203,8 @@ def _case(inputs: Inputs, pairs: Pairs, graph: Graph | None, place: int, rank: s
         sides[i] = replace(sides[i], surroundings=counts, neighbourhood=_drawing(inputs, nodes[i], one, styles))
     return Case(
         place + 1,
-        number(row["similarity"], "similarity"),
+        None if inputs.by_distance else inputs.nearness(row["similarity"]),
+        inputs.nearness(row["distance"]) if inputs.by_distance else None,
         rank,
         (sides[0], sides[1]),
         _differences(inputs, pairs, place, f"case_{place + 1}"),
