@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from calibration_cells import CELLS, CHANGES, LARGE, Cell, Change, many_values, people, two_models
+from calibration_cells import CELLS, CHANGES, LARGE, Cell, Change, People, many_values, people, two_models
 from calibration_tables import TABLES
 from common import RESULTS, save
 from numpy.typing import NDArray
@@ -45,9 +45,9 @@ KINDS = ("independent", "correlated", "rare")
 Results = dict[str, Any]
 
 
-def tested(X: Any, decisions: Any, attributes: Mapping[str, Any], metric: str = "cosine") -> audit.DirectEffects:
+def tested(X: Any, decisions: Any, attributes: Mapping[str, Any]) -> audit.DirectEffects:
     """Return what the product says: decision 0 is the unfavourable one."""
-    finder = cfe.EvidenceFinder.from_vectors(X, decisions, features=attributes, metric=metric)
+    finder = cfe.EvidenceFinder.from_vectors(X, decisions, features=attributes)
     return audit.direct_effects(finder, sensitive=list(attributes), unfavourable=0)
 
 
@@ -65,11 +65,12 @@ def outcomes(effects: audit.DirectEffects | audit.ModelComparison, value: str = 
             yield row.test, "few"
 
 
-def carriers_tested(X: Any, decisions: Any, carries: NDArray[np.bool_], metric: str) -> dict[str, ScoreTest]:
+def carriers_tested(drawn: People, metric: str) -> dict[str, ScoreTest]:
     """Return both tests of the carriers as `audit.direct_effects` makes them, without those of all others."""
-    finder = cfe.EvidenceFinder.from_vectors(X, decisions, features={"attribute": carries.astype(int)}, metric=metric)
-    people, value, _ = question(finder, "attribute", ("value", 1), 0, None, DEFAULT_BINS)
-    _, tests = people.test(value, [people.evidence_contrast, people.situation_contrast(K)])
+    attribute = {"attribute": drawn.carries.astype(int)}
+    finder = cfe.EvidenceFinder.from_vectors(drawn.X, drawn.decisions, features=attribute, metric=metric)
+    sample, carries, _ = question(finder, "attribute", ("value", 1), 0, None, DEFAULT_BINS, drawn.persons)
+    _, tests = sample.test(carries, [sample.evidence_contrast, sample.situation_contrast(K)])
     return dict(zip(TESTS, tests, strict=True))
 
 
@@ -78,8 +79,7 @@ def run_cell(name: str, cell: Cell, results: Results, runs: int) -> bool:
     counts = results["cells"].setdefault(name, {"runs": 0, **{test: {} for test in TESTS}})
     todo = min(BATCH if cell.n < 10_000 else 2, runs - counts["runs"])
     for seed in range(FIRST_SEED + counts["runs"], FIRST_SEED + counts["runs"] + todo):
-        X, carries, decisions = people(name, cell, seed)
-        for test, result in carriers_tested(X, decisions, carries, cell.metric).items():
+        for test, result in carriers_tested(people(name, cell, seed), cell.metric).items():
             for outcome in (verdict(result.statistic, result.p_value, ALPHA), *(["few"] if result.few else [])):
                 counts[test][outcome] = counts[test].get(outcome, 0) + 1
     counts["runs"] += max(0, todo)
@@ -190,9 +190,9 @@ def alarms(counts: Mapping[str, Any], test: str) -> float:
     return percent(of.get("disadvantaged", 0) + of.get("advantaged", 0), counts["runs"])
 
 
-def levels(results: Results, limits: bool) -> str:
+def levels(results: Results, cells: Mapping[str, Cell], limits: bool = False) -> str:
     rows = []
-    for name, cell in (CELLS | LARGE).items():
+    for name, cell in cells.items():
         counts = results["cells"].get(name, {"runs": 0})
         if cell.harm or cell.is_limit != limits or not counts["runs"]:
             continue
@@ -210,9 +210,9 @@ def levels(results: Results, limits: bool) -> str:
     return table(head if limits else [*head, f"at most {HIGHEST_LEVEL:g} % + 3 errors"], rows)
 
 
-def powers(results: Results) -> str:
+def powers(results: Results, cells: Mapping[str, Cell]) -> str:
     rows = []
-    for name, cell in CELLS.items():
+    for name, cell in cells.items():
         counts = results["cells"].get(name, {"runs": 0})
         if not cell.harm or not counts["runs"]:
             continue
@@ -358,7 +358,7 @@ def write(results: Results) -> Path:
 
 def run_round(results: Results, runs: int, only: list[str] | None) -> None:
     """Bring every cell and every family to the number of runs, large cells to a tenth of it."""
-    for name, cell in CELLS.items():
+    for name, cell in (CELLS | TABLES).items():
         if only is None or name in only:
             while run_cell(name, cell, results, runs):
                 write(results)

@@ -10,6 +10,7 @@ border. ``harm`` is what the attribute itself adds:
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -25,11 +26,12 @@ Rng = np.random.Generator
 
 
 class People(NamedTuple):
-    """Vectors (n, d), who carries the value (n,), decisions (n,)."""
+    """Vectors (n, d), who carries the value (n,), decisions (n,), and the person of each row if people repeat."""
 
     X: NDArray[Any]
     carries: NDArray[np.bool_]
     decisions: NDArray[np.int64]
+    persons: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,20 @@ def repeated(cell: Cell, rng: Rng) -> People:
     """Half of the people, each of them twice."""
     X, carries, decisions = ordinary(replace(cell, n=cell.n // 2, draw=None), rng)
     return People(np.repeat(X, 2, axis=0), np.repeat(carries, 2), np.repeat(decisions, 2))
+
+
+def repeated_people(cell: Cell, rng: Rng, *, most: int = 2, moves: float = 0.0) -> People:
+    """People with ``most`` rows each or, if these are more than two, with 1 to ``most``; the tests know whose they are.
+
+    With ``moves``, rows of one person differ, and each row is decided for itself.
+    """
+    count = 2 * cell.n // (most + 2 * (most == 2))
+    X, carries, f = scored(replace(cell, n=count), rng)
+    persons = np.repeat(np.arange(count), most if most == 2 else rng.integers(1, most + 1, count))
+    n = len(persons)
+    X = X[persons] + moves * rng.normal(size=(n, cell.d)) / np.sqrt(cell.d)
+    f = f[persons] + moves * rng.normal(size=n)
+    return People(X, carries[persons], decide(cell, rng, X, carries[persons], f), persons)
 
 
 def sorted_by_attribute(X: Floats, carries: NDArray[np.bool_], decisions: NDArray[np.int64]) -> People:
@@ -235,9 +251,27 @@ CELLS |= {
     "strong_boosting_n3000": Cell(
         "strongly correlated, learned model, n = 3,000", link="linear", rule="boosting", n=3000
     ),
+    "twice_known_50": Cell("every person twice, people counted", draw=repeated_people),
+    "twice_chance_10": Cell(
+        "the same, decisions by chance, strongly correlated, 10 % carry",
+        share=0.1,
+        link="linear",
+        rule="chance",
+        draw=repeated_people,
+    ),
+    "twice_moved_50": Cell(
+        "every person twice, rows differ, strongly correlated, people counted",
+        link="linear",
+        draw=partial(repeated_people, moves=0.1),
+    ),
+    "often_50": Cell(
+        "1 to 10 rows for each person, rows differ, strongly correlated, people counted",
+        link="linear",
+        draw=partial(repeated_people, most=10, moves=0.1),
+    ),
     "network_50": Cell("follows the score of a neural network", link="linear", score="network", is_limit=True),
     "jump_50": Cell("jumps at the border", link="jump", strength=1.4, is_limit=True),
-    "twice_50": Cell("every person twice, independent", draw=repeated, is_limit=True),
+    "twice_50": Cell("every person twice, rows counted", draw=repeated, is_limit=True),
 }
 _flip = Cell("", harm="flip")
 CELLS |= {

@@ -77,7 +77,7 @@ def judge(line: dict[str, Any], q: float, fdr: float) -> None:
     line["named"] = line["verdict"] in FINDINGS
 
 
-def basis(X: NDArray[np.float32], *unfavourable: Bools) -> Floats:
+def basis(X: NDArray[np.float32], *unfavourable: Bools, persons: Ints) -> Floats:
     """Return the columns that the null model predicts an attribute from, (n, c), without a constant one.
 
     Columns of ``X`` that are far from normal (skewed, heavy tails, many zeros) enter as amounts and as normal ranks:
@@ -89,9 +89,11 @@ def basis(X: NDArray[np.float32], *unfavourable: Bools) -> Floats:
     Parameters
     ----------
     X
-        Vectors, (n, d), in an order that does not depend on the attribute: row i belongs to fold i modulo 5.
+        Vectors, (n, d), in an order that does not depend on the attribute.
     unfavourable
         Whether each person was decided unfavourably, (n,), some and not all; once for each model.
+    persons
+        Number of the person of each row, (n,), which belongs to the fold of this number modulo 5.
     """
     n = len(X)
     shaped, amounts = _normal_ranks(X)
@@ -103,7 +105,8 @@ def basis(X: NDArray[np.float32], *unfavourable: Bools) -> Floats:
     if shaped.shape[1] <= min(_FEW_COLUMNS, n // _PEOPLE_PER_COLUMN):
         parts += [_standardise(_hinges(column, _COLUMN_KNOTS, 1 / (_COLUMN_KNOTS + 1))) for column in shaped.T]
     columns = np.column_stack(parts)
-    return np.column_stack([columns, *(_decision_hinges(columns, decisions) for decisions in unfavourable)])
+    folds = persons % _FOLDS
+    return np.column_stack([columns, *(_decision_hinges(columns, decisions, folds) for decisions in unfavourable)])
 
 
 def propensity(B: Floats, carries: Bools) -> Floats:
@@ -114,12 +117,18 @@ def propensity(B: Floats, carries: Bools) -> Floats:
     return chance
 
 
-def score_tests(B: Floats, carries: Bools, chance: Floats, contrasts: Sequence[Floats]) -> list[ScoreTest]:
-    """Return one score test for each contrast, given the propensity of :func:`propensity`."""
+def score_tests(
+    B: Floats, carries: Bools, chance: Floats, contrasts: Sequence[Floats], persons: Ints
+) -> list[ScoreTest]:
+    """Return one score test for each contrast, given the propensity of :func:`propensity`.
+
+    Rows of one person, by number, are one draw of the attribute, unless the attribute differs among them.
+    """
     from scipy.stats import norm
 
-    n = len(B)
-    columns = np.column_stack([np.ones(n), B])
+    draws = _draws(persons, carries)
+    n = int(draws.max()) + 1
+    columns = np.column_stack([np.ones(len(B)), B])
     w = chance * (1 - chance)
     weighted = columns * w[:, None]
     gram = weighted.T @ columns
@@ -127,8 +136,11 @@ def score_tests(B: Floats, carries: Bools, chance: Floats, contrasts: Sequence[F
     S = np.column_stack(contrasts)
     T = S - columns @ np.linalg.lstsq(gram, weighted.T @ S, rcond=None)[0]
     scores = S.T @ (carries - chance)
-    variances = w @ T**2
-    fourth = w @ T**4
+    chances = np.bincount(draws, weights=w) / np.bincount(draws)
+    sums = np.zeros((n, T.shape[1]))
+    np.add.at(sums, draws, T)
+    variances = chances @ sums**2
+    fourth = chances @ sums**4
     tests = []
     for score, variance, power in zip(scores.tolist(), variances.tolist(), fourth.tolist(), strict=True):
         effective = variance**2 / power if power > 0 else 0.0
@@ -240,12 +252,22 @@ def _standardise(columns: Floats) -> Floats:
 def _hinges(values: Floats, count: int, lowest: float) -> Floats:
     """Return max(values - c, 0) at quantiles c between ``lowest`` and 1 - ``lowest``, (n, at most count)."""
     knots = np.unique(np.quantile(values, np.linspace(lowest, 1 - lowest, count)))
-    return np.maximum(values[:, None] - knots[knots > values.min()], 0)
+    hinges: Floats = np.maximum(values[:, None] - knots[knots > values.min()], 0)
+    return hinges
 
 
-def _decision_hinges(columns: Floats, unfavourable: Bools) -> Floats:
+def _draws(persons: Ints, carries: Bools) -> Ints:
+    """Return the number of the draw of the attribute of each row: of its person, or its own if these values differ."""
+    rows = np.bincount(persons)
+    carriers = np.bincount(persons, weights=carries)
+    is_mixed = (carriers > 0) & (carriers < rows)
+    draws = np.where(is_mixed[persons], len(rows) + np.arange(len(persons)), persons)
+    numbers: Ints = np.unique(draws, return_inverse=True)[1]
+    return numbers
+
+
+def _decision_hinges(columns: Floats, unfavourable: Bools, fold: Ints) -> Floats:
     """Return the cross-fitted logit of an unfavourable decision, and its hinges, standardised, (n, at most 15)."""
-    fold = np.arange(len(columns)) % _FOLDS
     logit = np.empty(len(columns))
     for k in range(_FOLDS):
         logit[fold == k] = _logits(columns[fold != k], unfavourable[fold != k], columns[fold == k])

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.tables import Ints
 from cfe_faiss.base.checks import UNKNOWN, as_names
 from cfe_faiss.finder import EvidenceFinder
@@ -37,6 +37,35 @@ def known_rows(finder: EvidenceFinder, nodes: Any) -> Ints:
     rows = finder.index.members().ids if nodes is None else np.unique(finder.searched("nodes", nodes))
     known: Ints = rows[finder.labels[rows] != UNKNOWN]
     return known
+
+
+def persons_of(finder: EvidenceFinder, person: Any) -> Ints:
+    """Return the number of the person of every row, (n,): equal for rows of one person.
+
+    ``person`` is the name of an attribute, or one value per row; None: every row is a person, and so is a row without a
+    value.
+
+    Raises
+    ------
+    ValueError
+        If there is no such attribute, or another number of values than rows.
+    """
+    n = len(finder.labels)
+    codes = np.full(n, UNKNOWN, np.int64)
+    if isinstance(person, str):
+        attributes = attributes_of(finder)
+        codes[attributes.ids] = attributes[attributes.known("person", person)].codes
+    elif person is not None:
+        codes = person_codes(person, n)
+    return np.where(codes == UNKNOWN, n + np.arange(n), codes)
+
+
+def person_codes(person: Any, n: int) -> Ints:
+    """Return a number for each distinct value of ``person``, (n,), -1 where it is missing."""
+    codes = as_attributes({"person": person}, "person")["person"].codes
+    if len(codes) != n:
+        raise ValueError(f"person must hold one value for each of {n:,} rows, got {len(codes):,}")
+    return codes.astype(np.int64)
 
 
 def attributes_of(finder: EvidenceFinder) -> Attributes:
