@@ -295,26 +295,34 @@ def page(results: Results | None = None) -> str:
     parts = [
         "# Calibration of the audit's tests",
         "How often the direct tests of `cfe_faiss.audit` find an effect where there is none (level), and where one was "
-        "planted (power), at a two-sided 5 %. Measured with `EvidenceFinder.from_vectors` and `audit.direct_effects`. "
+        "planted (power), at a two-sided 5 %. Measured with `EvidenceFinder.from_vectors` and the tests that "
+        "`audit.direct_effects` makes of one value; families, changes and real tables with the audits themselves. "
         f"Each line has its number of runs ({runs[0]} to {runs[-1]}). A share of 5 % has a Monte-Carlo error of 3.4 "
         "points over 40 runs, and of 2.2 points over 100; the bound of a line is then 21 and 16 %. So a line alone "
         "says little, and the line of all cells more. Seeds start at 30,000; nothing was tuned on them. n = 1,500 "
-        "and d = 12 where nothing else is said. `python benchmarks/calibration.py --runs 200` goes on and writes this "
+        "and d = 12 where nothing else is said. `python benchmarks/calibration.py --runs 400` goes on and writes this "
         "page.",
-        "## Level: no effect",
-        levels(results, limits=False),
+        "## Level: no effect, vectors compared by cosine",
+        levels(results, CELLS | LARGE),
+        "## Level: no effect, tables compared by distance",
+        "1,000 people. Columns are encoded as `from_table` does it: numbers in standard deviations, texts that differ one "
+        "standard deviation apart. The attribute goes along with the columns that decide, and adds nothing.",
+        levels(results, TABLES),
         "## Limits: no effect, and yet a finding",
         "The attribute follows the decision more finely than the vectors and the number of people can teach. No test "
         "that knows the vectors only can tell this from an effect. *Not explained by the vectors* is true here, "
-        "*caused by the attribute* would be false. The last line breaks another condition: people must be independent.",
-        levels(results, limits=True),
+        "*caused by the attribute* would be false. The last line breaks another condition: people must be independent, or "
+        "`person=` must say who repeats.",
+        levels(results, CELLS, limits=True),
         "## Power: a planted effect, found on the right side",
         f"A promise is the power that the prototype of the tests had over {PROMISE_RUNS} runs on other people. It is "
         "held unless the power here is lower by more than three Monte-Carlo errors of the difference. Two cells were "
         "tried in pairs, prototype and product on the same 200 populations (seeds from 40,000 on). Score lowered by "
         ".15 sd, 10 % carry: the situation test of the prototype finds 188, that of the product 187, and they differ "
         "in one. Border flipped, 50 % carry: 198 and 198, the same ones.",
-        powers(results),
+        powers(results, CELLS),
+        "The same for tables, compared by distance: 30 % of the carriers near the border are refused.",
+        powers(results, TABLES),
         "## Many values: six attributes of five values, no effect",
         f"At most {HIGHEST_FAMILY:g} % of the reports, and three Monte-Carlo errors, may name anything.",
         families(results),

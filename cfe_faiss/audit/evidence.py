@@ -50,22 +50,27 @@ def persons_of(finder: EvidenceFinder, person: Any) -> Ints:
     ValueError
         If there is no such attribute, or another number of values than rows.
     """
-    n = len(finder.labels)
-    codes = np.full(n, UNKNOWN, np.int64)
-    if isinstance(person, str):
-        attributes = attributes_of(finder)
-        codes[attributes.ids] = attributes[attributes.known("person", person)].codes
-    elif person is not None:
-        codes = person_codes(person, n)
-    return np.where(codes == UNKNOWN, n + np.arange(n), codes)
+    if not isinstance(person, str):
+        return person_numbers(person, len(finder.labels))
+    attributes = attributes_of(finder)
+    column = attributes[attributes.known("person", person)]
+    codes = np.full(len(finder.labels), UNKNOWN, np.int64)
+    codes[attributes.ids] = column.codes
+    return _numbers(codes)
 
 
-def person_codes(person: Any, n: int) -> Ints:
-    """Return a number for each distinct value of ``person``, (n,), -1 where it is missing."""
+def person_numbers(person: Any, n: int) -> Ints:
+    """Return a number for each distinct value of ``person``, (n,); rows without a value, or all for None, differ."""
+    if person is None:
+        return np.arange(n)
     codes = as_attributes({"person": person}, "person")["person"].codes
     if len(codes) != n:
         raise ValueError(f"person must hold one value for each of {n:,} rows, got {len(codes):,}")
-    return codes.astype(np.int64)
+    return _numbers(codes)
+
+
+def _numbers(codes: NDArray[Any]) -> Ints:
+    return np.where(codes == UNKNOWN, len(codes) + np.arange(len(codes)), codes)
 
 
 def attributes_of(finder: EvidenceFinder) -> Attributes:

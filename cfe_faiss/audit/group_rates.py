@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.classes import as_predictions
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
 from cfe_faiss.audit.comparisons import compare_rates, largest_gap, rate_bounds, ratio_bounds
+from cfe_faiss.audit.evidence import person_numbers
 from cfe_faiss.audit.features import class_name
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
-from cfe_faiss.audit.intervals import normal_quantile, share_columns
-from cfe_faiss.audit.tables import Frame, TableResult, data_frame, limits_of, stack
+from cfe_faiss.audit.intervals import independent_share, normal_quantile, share_columns
+from cfe_faiss.audit.tables import Floats, Frame, Ints, TableResult, data_frame, limits_of, stack
 from cfe_faiss.base.checks import UNKNOWN, as_labels, check_distinct, check_known
 from cfe_faiss.finder.names import class_numbers
 
@@ -186,6 +187,7 @@ def group_metrics(  # noqa: PLR0913
     bins: Bins = DEFAULT_BINS,
     class_names: Sequence[str] | None = None,
     confidence: float = 0.95,
+    person: Any = None,
 ) -> GroupMetrics:
     """Return selection rates, impact ratios, error rates and equalised odds of groups and of their intersections.
 
@@ -212,6 +214,10 @@ def group_metrics(  # noqa: PLR0913
         Name of class 0, 1, ...; by default the classes are numbers, or all texts of ``y_pred`` and ``y_true``.
     confidence
         Of the intervals and verdicts, in (0, 1).
+    person
+        Whose each row is, (n,), where people have several rows: intervals, tests and verdicts then count people, and
+        allow for rows of one person that are decided alike. By default each row is a person, as is a row without a
+        value. Counts and rates are those of rows.
 
     Returns
     -------
@@ -248,7 +254,9 @@ def group_metrics(  # noqa: PLR0913
     normal_quantile(confidence)  # checks it
     attributes = sensitive_attributes(sensitive_features)
     _check_indexes(y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features)
-    classes = _classes(y_true, y_pred, class_names, len(attributes.ids))
+    n = len(attributes.ids)
+    classes = _classes(y_true, y_pred, class_names, n)
+    persons = person_numbers(_drop_index(person), n)
     blocks = _blocks(favourable, classes)
     names = list(attributes)
     crossed = (
@@ -257,13 +265,14 @@ def group_metrics(  # noqa: PLR0913
         else [[attributes.known("intersections", name) for name in own] for own in intersections]
     )
     groups = groups_of(attributes, crossed, bins)
-    tables = [_table(group, *block, classes, confidence) for block in blocks.items() for group in groups]
-    summaries = [_summary(table, confidence) for table in tables if table["feature"].iloc[0] != "all"]
+    found = [_table(group, *block, classes, persons, confidence) for block in blocks.items() for group in groups]
+    tables = [table for table, _ in found]
+    summaries = [_summary(*rates, confidence) for rates in found if rates[0]["feature"].iloc[0] != "all"]
     return GroupMetrics(
         table=stack(tables),
         limits=limits_of("group_metrics"),
         names=tuple(names),
-        count=len(attributes.ids),
+        count=n,
         classes=tuple(blocks),
         confidence=confidence,
         summary=data_frame(summaries),
@@ -289,9 +298,17 @@ def groups_of(attributes: Attributes, crossed: Sequence[Sequence[str]], bins: Bi
 
 
 def _table(
-    group: Grouping, name: str, selected_classes: NDArray[np.int32], classes: _Classes, confidence: float
-) -> Frame:
-    """Return the rates of all groups of an attribute where the selected classes, together called ``name``, count."""
+    group: Grouping,
+    name: str,
+    selected_classes: NDArray[np.int32],
+    classes: _Classes,
+    persons: Ints,
+    confidence: float,
+) -> tuple[Frame, tuple[Floats, Floats]]:
+    """Return the rates of all groups of an attribute where the selected classes, together called ``name``, count.
+
+    Also the share of independent cases among the people of the class, and among all others, by line.
+    """
     g, whole = len(group.values), group.name == "all"
     places = np.where(group.codes == UNKNOWN, g, group.codes)
     positive, actual = np.isin(classes.labels, selected_classes), np.isin(classes.true, selected_classes)
@@ -301,6 +318,8 @@ def _table(
     masks = {"count": np.ones(len(places), bool), "selected": positive, "judged": judged}
     masks |= {key: judged & mask for key, mask in outcomes.items()}
     n = {key: np.bincount(places[mask], minlength=g + 1).astype(np.int64) for key, mask in masks.items()}
+    of_mask = {"count": masks["count"], "judged": judged, "true": judged & actual, "false": judged & ~actual}
+    parts = {key: independent_share(places[mask], persons[mask], g + 1) for key, mask in of_mask.items()}
     each = confidence ** (1 / max(int((n["count"][:g] > 0).sum()), 1))
     columns: dict[str, Any] = {
         "class": name,
@@ -310,12 +329,13 @@ def _table(
         "count": n["count"],
         "share": n["count"] / max(len(places), 1),
         "selected": n["selected"],
-        **share_columns("rate", n["selected"], n["count"], each),
+        **share_columns("rate", n["selected"], n["count"], each, parts["count"]),
     }
     # All people together are compared with nobody.
     known = np.where(whole, 0, n["selected"][:g]), np.where(whole, 0, n["count"][:g])
     spread = int(n["selected"][g]), int(n["count"][g])
-    compared = compare_rates(*known, confidence)
+    independent = parts["count"][:g]
+    compared = compare_rates(known[0] * independent, known[1] * independent, confidence)
     eligible = compared["ranked"] if compared["ranked"].any() else known[1] > 0
     possible = [*rate_bounds(*known, *spread), *ratio_bounds(*known, *spread, eligible)]
     compared |= dict(zip(("rate_least", "rate_most", "ratio_least", "ratio_most"), possible, strict=True))
@@ -323,14 +343,14 @@ def _table(
         nothing: Any = False if values.dtype == bool else "" if values.dtype == object else np.nan
         columns[key] = np.append(np.full_like(values, nothing) if whole else values, nothing)
     columns |= {key: n[key] for key in ("judged", "TP", "FP", "TN", "FN")}
-    columns |= share_columns("accuracy", n["right"], n["judged"], each)
-    columns |= share_columns("fpr", n["FP"], n["FP"] + n["TN"], each)
-    columns |= share_columns("fnr", n["FN"], n["FN"] + n["TP"], each)
+    columns |= share_columns("accuracy", n["right"], n["judged"], each, parts["judged"])
+    columns |= share_columns("fpr", n["FP"], n["FP"] + n["TN"], each, parts["false"])
+    columns |= share_columns("fnr", n["FN"], n["FN"] + n["TP"], each, parts["true"])
     table = data_frame(columns)
-    return table if n["count"][g] else table.iloc[:g]
+    return (table if n["count"][g] else table.iloc[:g]), (parts["true"], parts["false"])
 
 
-def _summary(table: Frame, confidence: float) -> dict[str, Any]:
+def _summary(table: Frame, independent: tuple[Floats, Floats], confidence: float) -> dict[str, Any]:
     """Return the line of an attribute: its verdict, the group with it, and equalised odds."""
     known = table[~table["unknown"] & (table["count"] > 0)]
     others = known[~known["reference"]]
@@ -348,7 +368,9 @@ def _summary(table: Frame, confidence: float) -> dict[str, Any]:
     }
     shown = ["value", "count", "ratio", "ratio_low", "ratio_high"]
     line |= dict(lines.sort_values("ratio", kind="stable")[shown].iloc[0]) if len(lines) else dict.fromkeys(shown)
-    tp, fp, tn, fn = (known[name].to_numpy() for name in ("TP", "FP", "TN", "FN"))
+    of_true, of_false = (part[known.index] for part in independent)
+    tp, fn = (known[name].to_numpy() * of_true for name in ("TP", "FN"))
+    fp, tn = (known[name].to_numpy() * of_false for name in ("FP", "TN"))
     tpr, fpr = (largest_gap(x, n, (1 + confidence) / 2) for x, n in ((tp, tp + fn), (fp, fp + tn)))
     for end in ("", "_low", "_high"):
         line |= {f"{name}_difference{end}": gap[f"difference{end}"] for name, gap in (("tpr", tpr), ("fpr", fpr))}
