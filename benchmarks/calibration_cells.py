@@ -124,8 +124,8 @@ def corners(cell: Cell, rng: Rng) -> People:
 
 def repeated(cell: Cell, rng: Rng) -> People:
     """Half of the people, each of them twice."""
-    X, carries, decisions = ordinary(replace(cell, n=cell.n // 2, draw=None), rng)
-    return People(np.repeat(X, 2, axis=0), np.repeat(carries, 2), np.repeat(decisions, 2))
+    once = ordinary(replace(cell, n=cell.n // 2, draw=None), rng)
+    return People(np.repeat(once.X, 2, axis=0), np.repeat(once.carries, 2), np.repeat(once.decisions, 2))
 
 
 def repeated_people(cell: Cell, rng: Rng, *, most: int = 2, moves: float = 0.0) -> People:
@@ -387,7 +387,7 @@ def many_values(kind: str, seed: int, n: int = 1500) -> tuple[Floats, NDArray[np
     kind: "independent", "correlated" (with vectors and score) or "rare" (values of .5 to 2 % and one of 95 %).
     """
     rng = np.random.default_rng([seed, crc32(kind.encode())])
-    X, _, decisions = ordinary(Cell("", n=n), rng)
+    X, _, decisions, _ = ordinary(Cell("", n=n), rng)
     attributes = {}
     for j in range(6):
         shares = np.array([0.95, 0.02, 0.015, 0.01, 0.005]) if kind == "rare" else rng.dirichlet(np.full(5, 5.0))
