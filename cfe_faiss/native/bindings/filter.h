@@ -9,8 +9,8 @@ namespace cfe {
 // Keeps its arrays alive.
 struct Filter {
   Policy policy;
-  Array2<const std::int32_t> excluded_labels;
-  Array2<const std::int64_t> excluded_ids;
+  std::optional<Array2<const std::int32_t>> excluded_labels;
+  std::optional<Array2<const std::int64_t>> excluded_ids;
   float low, high;
   std::optional<Array1<const bool>> allowed;
   std::optional<Array2<const double>> values, limits;
@@ -18,15 +18,17 @@ struct Filter {
 
   // For `nq` queries among `n` rows.
   FilterView view(std::size_t nq, std::size_t n) const {
-    check_length("excluded_labels", excluded_labels.shape(0), nq);
-    check_length("excluded_ids", excluded_ids.shape(0), nq);
-    FilterView view{.policy = policy,
-                    .labels_each = excluded_labels.shape(1),
-                    .ids_each = excluded_ids.shape(1),
-                    .excluded_labels = excluded_labels.data(),
-                    .excluded_ids = excluded_ids.data(),
-                    .low = low,
-                    .high = high};
+    FilterView view{.policy = policy, .low = low, .high = high};
+    if (excluded_labels) {
+      check_length("excluded_labels", excluded_labels->shape(0), nq);
+      view.labels_each = excluded_labels->shape(1);
+      view.excluded_labels = excluded_labels->data();
+    }
+    if (excluded_ids) {
+      check_length("excluded_ids", excluded_ids->shape(0), nq);
+      view.ids_each = excluded_ids->shape(1);
+      view.excluded_ids = excluded_ids->data();
+    }
     if (allowed) {
       check_length("allowed", allowed->shape(0), n);
       view.allowed = allowed->data();

@@ -81,15 +81,18 @@ struct RowScan {
   CFE_INLINE void add_unsorted(const ListQuery& query) {
     const RowsView& rows = scan.blocks.rows;
     const auto n = static_cast<std::size_t>(rows.starts[1]);
-    const bool any = query.filter.policy == Policy::kAny, own_class = query.filter.policy == Policy::kOwn;
-    const std::int32_t compared = any ? kNoLabel : query.label, least = any ? kNoLabel : kUnknown + 1;
+    // Labels from `least` to `least + more` may be found, but not `skipped`.
+    const bool own_class = query.filter.policy == Policy::kOwn, others = query.filter.policy == Policy::kOther;
+    const std::int32_t least = own_class ? query.label : others ? kUnknown + 1 : kUnknown;
+    const std::uint32_t more = own_class ? 0 : std::uint32_t{1} << 31;
+    const std::int32_t skipped = others ? query.label : kNoLabel;
     for (std::size_t first = 0; first < n; first += kTested) {
       std::int32_t lane = number(static_cast<std::int64_t>(first));
       const std::size_t stop = std::min(n, first + kTested);
       for (std::size_t row = first; row < stop; ++row, ++lane) {
         const std::int32_t label = rows.labels[0][row];
         codes[gathered] = rows.codes[0] + rows.row_size * row, lanes[gathered] = lane;
-        gathered += (label >= least) & ((label == compared) == own_class) & query.filter.allows(row);
+        gathered += (static_cast<std::uint32_t>(label - least) <= more) & (label != skipped) & query.filter.allows(row);
       }
       compare_gathered(kLanes);
     }
@@ -178,8 +181,9 @@ void scan_lists(const ListsView& lists, const ListQuery& query, float margin, co
   BlocksView rows{};
   rows.rows = lists.rows;
   rows.margin = 2 * margin;  // covers the rounding of sums with it
+  const FilterView filter = query.filter.of_allowed();
   const GroupView group{query.x,      &query.label, 1,       nullptr, 0,      best.k,
-                        lists.copies, true,         nullptr, best.D,  best.I, query.filter.of_allowed()};
+                        lists.copies, true,         nullptr, best.D,  best.I, filter};
   Scan scan{rows, group, memory, query.label, false, margin_of(rows, group)};
   begin_results(scan, 0);
   CFE_WITH_CODEC(lists.rows.codec, scan_lists_of, lists, query, scan)
