@@ -37,24 +37,23 @@ def certify(queries: Queries, plan: Plan, D: Floats, I: Ints) -> Bools:
     O(nq * nlist * d) time.
     """
     snapshot, derived = queries.snapshot, Derived.of(queries.snapshot)
-    result, nprobe, allowed = np.zeros(len(queries), bool), plan.nprobe, queries.allowed
-    if nprobe >= snapshot.lists:
-        result[:] = True
+    result = np.full(len(queries), plan.nprobe >= snapshot.lists)
+    if plan.nprobe >= snapshot.lists:
         return result
     if plan.engine == "groups":
-        groups, probed = grouping.routed(derived.class_means, queries, nprobe)
+        groups, probed = grouping.routed(derived.class_means, queries, plan.nprobe)
         order, probed = groups.order, np.repeat(probed, np.diff(groups.starts), axis=0)
     else:
         order, probed = np.flatnonzero(queries.labels != UNKNOWN), None
-    closeness, only = _closeness(snapshot, allowed), _only_labels(snapshot)  # for balls, minus the radius
+    closeness, only = _closeness(snapshot, queries.allowed), _only_labels(snapshot)  # for balls, minus the radius
     bound = codecs.norm_bound(snapshot.codec, snapshot.levels)
-    wanted = np.minimum(snapshot.eligible(queries.labels, allowed), D.shape[1])
+    wanted = np.minimum(snapshot.eligible(queries.labels, queries.allowed), D.shape[1])
     complete = (I >= 0).sum(axis=1) >= wanted
 
     def certify_some(cut: slice) -> None:
         chosen = order[cut]
         X, labels = queries.fetch(chosen), queries.labels[chosen]
-        own = probed[cut] if probed is not None else rank_lists(derived, X, labels, nprobe, plan.effort)
+        own = probed[cut] if probed is not None else rank_lists(derived, X, labels, plan.nprobe, plan.effort)
         bounds: NDArray[np.floating]
         if snapshot.metric == "cosine":
             bounds = _bounds(product(X, snapshot.centroids[0].T), closeness, bound, snapshot.margin)

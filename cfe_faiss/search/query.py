@@ -213,17 +213,12 @@ class Rules(NamedTuple):
         ``allowed``: mask of the rows; ``pairs``: values, limits and number of changes of conditions on pairs.
         """
         low, high = self.within or (-math.inf, math.inf)
-        return Filter(NEIGHBORS.index(self.neighbors), *self._excluded(chosen), low, high, allowed, *pairs)
+        return Filter(NEIGHBORS.index(self.neighbors), *self.subset(chosen)[1:3], low, high, allowed, *pairs)
 
     def subset(self, chosen: Any) -> Rules:
         """Return the bound rules of some queries."""
-        labels, ids = self._excluded(chosen)
+        labels, ids = (None if part is None else part[chosen] for part in self[1:3])
         return self._replace(excluded_labels=labels, excluded_ids=ids)
-
-    def _excluded(self, chosen: Any) -> tuple[Int32s | None, Ints | None]:
-        """Return the excluded labels and ids of some queries."""
-        labels, ids = self.excluded_labels, self.excluded_ids
-        return None if labels is None else labels[chosen], None if ids is None else ids[chosen]
 
 
 def _excluded_codes(name: str, labels: Any, nq: int, snapshot: Snapshot) -> Int32s:
@@ -310,17 +305,15 @@ class Queries:
         """Which classes the queries may find."""
         return "other" if self.rules is None else self.rules.neighbors
 
-    def filter(self, chosen: Any = slice(None)) -> Filter | None:
-        """Return the rules of some queries and the mask of rows for the core; None for the default."""
-        if self.rules is None and self.allowed is None:
-            return None
-        return (self.rules or Rules()).native(chosen, self.allowed)
+    def filter(self, chosen: Any = slice(None), *pairs: Any, masked: bool = True) -> Filter | None:
+        """Return the rules of some queries for the core; None for the default.
 
-    def filter_of_tiles(self, chosen: Any, *pairs: Any) -> Filter | None:
-        """Return the rules of some queries for tiles of allowed rows, and the values that the core compares."""
-        if self.rules is None and not pairs:
+        ``masked``: with the mask of rows, if not only allowed rows are compared; ``pairs``: see :meth:`Rules.native`.
+        """
+        allowed = self.allowed if masked else None
+        if self.rules is None and allowed is None and not pairs:
             return None
-        return (self.rules or Rules()).native(chosen, None, *pairs)
+        return (self.rules or Rules()).native(chosen, allowed, *pairs)
 
     def candidates(self) -> Ints:
         """Return the rows that some query may find, in ascending order of label if the policy depends on labels."""

@@ -14,15 +14,14 @@ namespace cfe {
 
 namespace {
 
-void make_filter(Filter* filter, int policy, std::optional<Array2<const std::int32_t>> excluded_labels,
-                 std::optional<Array2<const std::int64_t>> excluded_ids, float low, float high,
-                 std::optional<Array1<const bool>> allowed, std::optional<Array2<const double>> values,
-                 std::optional<Array2<const double>> limits, std::size_t most_changed) {
+void make_filter(Filter* filter, int policy, const Array2<const std::int32_t>& excluded_labels,
+                 const Array2<const std::int64_t>& excluded_ids, float low, float high,
+                 const Array1<const bool>& allowed, const Array2<const double>& values,
+                 const Array2<const double>& limits, std::size_t most_changed) {
   const bool is_policy = policy >= static_cast<int>(Policy::kOther) && policy <= static_cast<int>(Policy::kAny);
   require(is_policy, "policy must be 0, 1 or 2");
-  new (filter)
-      Filter{static_cast<Policy>(policy), std::move(excluded_labels), std::move(excluded_ids), low,         high,
-             std::move(allowed),          std::move(values),          std::move(limits),       most_changed};
+  const auto of_labels = static_cast<Policy>(policy);
+  new (filter) Filter{of_labels, excluded_labels, excluded_ids, low, high, allowed, values, limits, most_changed};
 }
 
 // --- blocks ---

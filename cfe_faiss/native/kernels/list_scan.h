@@ -145,10 +145,10 @@ struct RowScan {
     const Mask sound = at_least(F32x16::all(largest), absolute(sums));
     const Mask reach = (at_least(sums, F32x16::all(scan.memory.queries.threshold[0])) | ~sound) & own;
     if (reach == 0) return;
-    if ((~sound & own) == 0) return add_candidates(scan, 0, numbers, reach, sums, sums);
-    score_candidates(scan, 0);
+    const bool damaged = (~sound & own) != 0;
+    if (damaged) score_candidates(scan, 0);
     add_candidates(scan, 0, numbers, reach, sums, sums);
-    score_candidates(scan, 0);
+    if (damaged) score_candidates(scan, 0);
   }
 };
 
@@ -181,9 +181,8 @@ void scan_lists(const ListsView& lists, const ListQuery& query, float margin, co
   BlocksView rows{};
   rows.rows = lists.rows;
   rows.margin = 2 * margin;  // covers the rounding of sums with it
-  const FilterView filter = query.filter.of_allowed();
   const GroupView group{query.x,      &query.label, 1,       nullptr, 0,      best.k,
-                        lists.copies, true,         nullptr, best.D,  best.I, filter};
+                        lists.copies, true,         nullptr, best.D,  best.I, query.filter.of_allowed()};
   Scan scan{rows, group, memory, query.label, false, margin_of(rows, group)};
   begin_results(scan, 0);
   CFE_WITH_CODEC(lists.rows.codec, scan_lists_of, lists, query, scan)

@@ -128,19 +128,9 @@ void scan_tile_both(const Tile& tile, const TileResults& of_x, const TileResults
   for (std::size_t first = 0, stop; first < tile.y.size(); first = stop) {
     stop = first + columns < tile.y.size() ? first + columns : tile.y.size();
     const TopK best = of_y[first];
-    const FilterView filter = tile.y.filter.from(first);
-    const GroupView group{tile.Y_of(first),
-                          tile.y.labels.data() + first,
-                          stop - first,
-                          nullptr,
-                          0,
-                          best.k,
-                          1,
-                          true,
-                          nullptr,
-                          best.D,
-                          best.I,
-                          filter};
+    const GroupView group{
+        tile.Y_of(first), tile.y.labels.data() + first, stop - first, nullptr, 0, best.k, 1, true, nullptr, best.D,
+        best.I,           tile.y.filter.from(first)};
     const Scan y{x_rows.blocks, group, of_columns, 0, true, margin_of_tile(tile)};
     for (std::size_t q = 0; q < group.size; ++q) begin_results(y, q);
     scan_part<true>({tile, y_rows.blocks, of_x, memory, &y, first, stop});
