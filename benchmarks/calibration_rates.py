@@ -3,8 +3,8 @@
 Rates draw the counts of G groups. Samples of a cell are computed together from the parts of `compare_rates` and
 `largest_gap`, which `audit.group_metrics` calls; the first samples are compared with these functions themselves.
 
-- Level: equal rates. Share of samples in which some group is found to differ from the largest; and, with one group at 0.8 of
-  the others, below 0.8 (or the others above 1.25). Wanted: at most 5.9 % at two groups, about 5 % at more.
+- Level: equal rates. Share of samples in which some group is found to differ from the largest; and, with one group at
+  0.8 of the others, below 0.8 (or the others above 1.25). Wanted: at most 5.9 % at two groups, about 5 % at more.
 - Coverage: share of samples in which no interval of a ranked group misses the true ratio, difference or rate; and in
   which the interval of equalised odds holds the true difference. Wanted: about 95 % at least.
 - Power: one group at 0.7 of the others. Share of samples with a finding, beside the power that the product states.
@@ -230,8 +230,8 @@ def page(result: dict[str, Any]) -> str:
         "# Rates of groups, and nulls of neighbours: level, power, coverage",
         "Written by `python benchmarks/calibration_rates.py` with the functions that the audits call, at 95 %. "
         f"{result['runs']:,} samples a cell of rates: a share of 5 % has 3 Monte-Carlo errors of {error:.1f} points.",
-        f"**In short.** Equal groups, some group found to differ from the largest, the worst cell: {summary}. Below 0.8 where a group is "
-        f"at 0.8: at most {percent(max(row['false_below_0.8'] for row in levels))}. All intervals of the impact "
+        f"**In short.** Equal groups, some group found to differ from the largest, the worst cell: {summary}. Below 0.8 "
+        f"where a group is at 0.8: at most {percent(max(row['false_below_0.8'] for row in levels))}. All intervals of the impact "
         f"ratios hold at once in at least {percent(min(row['ratios'] for row in levels + powers))} of samples, the "
         f"interval of equalised odds in at least {percent(min(row['difference'] for row in gaps))}.",
         "## Equal groups",
