@@ -226,14 +226,15 @@ def page(result: dict[str, Any]) -> str:
     }
     summary = ", ".join(f"{percent(share)} at {groups} groups" for groups, share in worst.items())
     error = 300 * (0.05 * 0.95 / result["runs"]) ** 0.5
+    held = percent(min(row["ratios"] for row in levels + powers))
     parts = [
         "# Rates of groups, and nulls of neighbours: level, power, coverage",
         "Written by `python benchmarks/calibration_rates.py` with the functions that the audits call, at 95 %. "
         f"{result['runs']:,} samples a cell of rates: a share of 5 % has 3 Monte-Carlo errors of {error:.1f} points.",
         f"**In short.** Equal groups, some group found to differ from the largest, the worst cell: {summary}. "
         f"Below 0.8 where a group is at 0.8: at most {percent(max(row['false_below_0.8'] for row in levels))}. All "
-        f"intervals of the impact ratios hold at once in at least {percent(min(row['ratios'] for row in levels + powers))} "
-        f"of samples, the interval of equalised odds in at least {percent(min(row['difference'] for row in gaps))}.",
+        f"intervals of the impact ratios hold at once in at least {held} of samples, "
+        f"the interval of equalised odds in at least {percent(min(row['difference'] for row in gaps))}.",
         "## Equal groups",
         "Share of samples with a finding, and with all intervals right. *Cannot tell*: no finding, and a power below "
         "50 % for a ratio of 0.7, or no two groups that can be ranked.",

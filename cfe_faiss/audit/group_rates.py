@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.classes import as_predictions
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
 from cfe_faiss.audit.comparisons import compare_rates, largest_gap, rate_bounds, ratio_bounds
+from cfe_faiss.audit.evidence import selective_classes
 from cfe_faiss.audit.features import class_name
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, share_columns
@@ -72,8 +73,9 @@ class GroupMetrics(TableResult):
         - ``rate_least``, ``rate_most``, ``ratio_least``, ``ratio_most``: rate and impact ratio that are possible,
           depending on the groups of the unknown people.
         - ``judged``: people with a true class. ``TP``, ``FP``, ``TN``, ``FN``: among them, with the class as positive.
-        - ``accuracy``, ``fpr``, ``fnr``: share of judged people with the right class; FP / (FP + TN); FN / (FN + TP);
-          each with its Wilson interval in ``_low`` and ``_high``.
+        - ``precision``, ``accuracy``, ``fpr``, ``fnr``: TP / (TP + FP); share of judged people with the right class;
+          FP / (FP + TN); FN / (FN + TP); each with its Wilson interval in ``_low`` and ``_high``. The last three are
+          NaN where the true class is known of one decision only, such as repayment of granted loans.
 
         NaN without cases. Intervals hold for all groups of an attribute at once.
     summary
@@ -314,6 +316,7 @@ def _table(
     places = np.where(group.codes == UNKNOWN, g, group.codes)
     positive, actual = np.isin(classes.labels, selected_classes), np.isin(classes.true, selected_classes)
     judged = classes.true != UNKNOWN
+    is_selective = bool(selective_classes(positive.astype(np.int32), classes.true))
     outcomes = {"TP": positive & actual, "FP": positive & ~actual, "TN": ~positive & ~actual, "FN": ~positive & actual}
     outcomes["right"] = classes.labels == classes.true
     masks = {"count": np.ones(len(places), bool), "selected": positive, "judged": judged}
@@ -342,9 +345,11 @@ def _table(
         nothing: Any = False if values.dtype == bool else "" if values.dtype == object else np.nan
         columns[key] = np.append(np.full_like(values, nothing) if whole else values, nothing)
     columns |= {key: n[key] for key in ("judged", "TP", "FP", "TN", "FN")}
-    columns |= share_columns("accuracy", n["right"], n["judged"], each)
-    columns |= share_columns("fpr", n["FP"], n["FP"] + n["TN"], each)
-    columns |= share_columns("fnr", n["FN"], n["FN"] + n["TP"], each)
+    columns |= share_columns("precision", n["TP"], n["TP"] + n["FP"], each)
+    counted = 0 if is_selective else 1  # errors of the other decision are unknown
+    columns |= share_columns("accuracy", n["right"], counted * n["judged"], each)
+    columns |= share_columns("fpr", n["FP"], counted * (n["FP"] + n["TN"]), each)
+    columns |= share_columns("fnr", n["FN"], counted * (n["FN"] + n["TP"]), each)
     table = data_frame(columns)
     return table if n["count"][g] else table.iloc[:g]
 
@@ -375,6 +380,8 @@ def _summary(table: Frame, confidence: float) -> dict[str, Any]:
         line["count"] = known.loc[known["reference"], "count"].iloc[0]
         line |= {"ratio": 1 / line["ratio"], "ratio_low": 1 / line["ratio_high"], "ratio_high": 1 / line["ratio_low"]}
     tp, fp, tn, fn = (known[name].to_numpy() for name in ("TP", "FP", "TN", "FN"))
+    if table["accuracy"].isna().all():  # errors are unknown
+        tp, fp, tn, fn = (0 * counts for counts in (tp, fp, tn, fn))
     tpr, fpr = (largest_gap(x, n, (1 + confidence) / 2) for x, n in ((tp, tp + fn), (fp, fp + tn)))
     for end in ("", "_low", "_high"):
         line |= {f"{name}_difference{end}": gap[f"difference{end}"] for name, gap in (("tpr", tpr), ("fpr", fpr))}

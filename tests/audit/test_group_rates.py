@@ -451,3 +451,20 @@ def test_equalised_odds_need_both_true_classes(rare: int) -> None:
     assert line[f"{known}_difference"] >= 0
     names = [f"equalised_odds_{name}{end}" for name in ("difference", "ratio") for end in ("", "_low", "_high")]
     assert line[[f"{lacking}_difference", *names]].isna().all()
+
+
+def test_truth_that_only_one_decision_shows_gives_no_error_rates() -> None:
+    rng = np.random.default_rng(0)
+    sex, granted = rng.choice(["f", "m"], 600), rng.random(600) < 0.5
+    repaid = rng.random(600) < np.where(sex == "f", 0.9, 0.7)
+    truth = np.where(granted, repaid.astype(int), -1)
+    truth[np.flatnonzero(~granted)[0]] = 0  # an exception does not make errors known
+    features = {"sex": sex}
+    metrics = audit.group_metrics(y_true=truth, y_pred=granted.astype(int), sensitive_features=features, favourable=1)
+    assert metrics.table[["accuracy", "fpr", "fnr"]].isna().all(axis=None)
+    assert np.isnan(metrics.summary["equalised_odds_difference"]).all()
+    f = line(metrics, "sex", "f")
+    assert f["precision"] == pytest.approx(repaid[(sex == "f") & granted].mean())
+    truth[~granted] = repaid[~granted]
+    known = audit.group_metrics(y_true=truth, y_pred=granted.astype(int), sensitive_features=features, favourable=1)
+    assert known.table[["precision", "accuracy", "fpr", "fnr"]].notna().all(axis=None)
