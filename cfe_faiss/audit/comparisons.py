@@ -218,7 +218,8 @@ def ratio_bounds(
     Returns
     -------
     least, most
-        (g,) float64; 1 for the reference. NaN if the group or the reference has no known member, or both rates are 0.
+        (g,) float64; 1 for the reference. NaN if the group or the reference has no known member, or the reference may
+        have the rate 0.
 
     Examples
     --------
@@ -227,13 +228,8 @@ def ratio_bounds(
     (array([0.664, 1.   ]), array([0.986, 1.   ]))
     """
     low, high = rate_bounds(selected, nodes, unknown_selected, unknown)
-    least = _ratio(low, high[reference])
-    most = _ratio(high, low[reference])
+    least = share(low, np.full_like(low, high[reference]))
+    most = share(high, np.full_like(high, low[reference]))
     least[reference] = 1.0
     most[reference] = 1.0
     return least, most
-
-
-def _ratio(rates: Floats, reference: float) -> Floats:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return rates / reference

@@ -467,9 +467,9 @@ def direct_effects(  # noqa: PLR0913
     -----
     Neighbours, pairs and the basis of the null model are computed once for each set of people with a known value.
 
-    *One cause, one finding.* Named values are tested again, from the strongest disadvantage to the weakest advantage,
-    with the carriers of the findings before as columns of the null model, and each finding once more beside all others.
-    A value that no test names again is a mirror image, a union or a part of other carriers: ``same_as`` says of which.
+    *One cause, one finding.* Named values are tested again, from disadvantages to advantages, with the carriers of the
+    findings before as columns of the null model, and each finding once more beside all others, at Bonferroni's level. A
+    value that no test names again is a mirror image, a union or a part of other carriers: ``same_as`` says of which.
 
     References
     ----------
@@ -527,7 +527,7 @@ def direct_effects(  # noqa: PLR0913
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Tested:
     """A value, its people, who of them carries it, and the lines of its tests."""
 
@@ -563,24 +563,32 @@ class _Tested:
 def _fold(tested: Sequence[_Tested], k: int, fdr: float) -> None:
     """Say of each named value in ``same_as`` which other finding explains it, so that one cause is one finding.
 
-    Values join the findings from the strongest disadvantage on if they stand beside those before them; then a finding
-    leaves that does not stand beside all others. Tests are corrected for their number by Bonferroni.
+    Of two sets of findings the smaller one stands: one prefers single attributes, the other the smallest p values.
     """
     named = [value for value in tested if any(line["named"] for line in value.lines)]
-    findings: list[_Tested] = []
-    folded: list[_Tested] = []
-    for value in sorted(named, key=lambda value: value.rank):
-        is_explained = bool(value.explained_by(findings, k, fdr / len(named)))
-        (folded if is_explained else findings).append(value)
-    for value in [*findings]:
-        others = [other for other in findings if other is not value]
-        if value.explained_by(others, k, fdr / len(named)):
-            findings = others
-            folded.append(value)
-    for value in folded:
-        name = value.explained_by(findings, k, 0.0)
+    if len(named) < 2:
+        return
+    alpha = fdr / len(named)  # Bonferroni's correction
+    by_p = sorted(named, key=lambda value: value.rank)
+    single_first = sorted(by_p, key=lambda value: (value.rank[0], " & " in value.lines[0]["attribute"]))
+    findings = min((_select(order, k, alpha) for order in (single_first, by_p)), key=len)
+    for value in named:
+        name = "" if value in findings else value.explained_by(findings, k, 0.0)
         for line in value.lines:
             line["same_as"] = name
+
+
+def _select(named: Sequence[_Tested], k: int, alpha: float) -> list[_Tested]:
+    """Return the values that stand beside those before them, without those that do not stand beside all others."""
+    findings: list[_Tested] = []
+    for value in named:
+        if not value.explained_by(findings, k, alpha):
+            findings.append(value)
+    for value in [*findings]:
+        others = [other for other in findings if other is not value]
+        if value.explained_by(others, k, alpha):
+            findings = others
+    return findings
 
 
 def _lines(people: Sample, k: int, carries: Bools, fdr: float) -> Iterator[dict[str, Any]]:

@@ -58,12 +58,12 @@ METRICS: dict[str, Metric] = {
         "share of a group that is predicted the favourable class", "groups", "rate", "count", _GROUPS
     ),
     "impact_ratio": Metric(
-        "selection rate of a group over that of the group selected most often",
+        "selection rate of a group over that of the reference group, the largest",
         *("groups", "ratio", "count", _GROUPS),
         is_ranked=True,
     ),
     "selection_rate_difference": Metric(
-        "selection rate of a group minus that of the group selected most often",
+        "selection rate of a group minus that of the reference group, the largest",
         *("groups", "difference", "count", _GROUPS),
         is_ranked=True,
     ),

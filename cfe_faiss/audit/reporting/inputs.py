@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes
-from cfe_faiss.audit.evidence import attributes_of, sensitive_of
+from cfe_faiss.audit.evidence import attributes_of, selective_classes, sensitive_of
 from cfe_faiss.audit.groups import Bins, groupings
 from cfe_faiss.audit.intervals import normal_quantile
 from cfe_faiss.audit.model_comparison import Models, as_models
@@ -62,6 +62,8 @@ class Settings:
     bins: Bins
     confidence: float
     where: Constraints | None = None
+    reference: Mapping[str, Any] | None = None
+    better: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for name in ("k", "pairs", "cases"):
@@ -87,7 +89,10 @@ class Inputs:
         The rows of the index with a predicted class, ascending, (m,) int64.
     labels, truth
         Predicted and true class of each audited row, (m,) int32. A true class may be -1, unknown; ``truth`` is
-        None without any.
+        None without any, or if only one decision shows it.
+    selective
+        Names of the decisions that alone show the true class, such as "granted"; see
+        :func:`cfe_faiss.audit.evidence.selective_classes`.
     class_names
         Names of class 0, 1, ...
     favourable
@@ -106,6 +111,7 @@ class Inputs:
     nodes: NDArray[np.int64]
     labels: NDArray[np.int32]
     truth: NDArray[np.int32] | None
+    selective: tuple[str, ...]
     class_names: tuple[str, ...]
     favourable: int | None
     settings: Settings
@@ -137,6 +143,7 @@ class Inputs:
             "everyone": self.everyone,
             "level": f"{100 * self.settings.confidence:g}%",
             "favourable_class": selected,
+            "selective": [show(name) for name in self.selective],
             "sensitive": [show(name) for name in self.sensitive],
             "k": self.settings.k,
             "bins": self.settings.bins,
@@ -227,7 +234,9 @@ def check_inputs(
     attributes = attributes_of(finder).take(nodes)
     _check_texts(attributes)
     names = tuple(attributes.known("sensitive", name) for name in sensitive_of(finder, sensitive))
+    labels = members.labels[members.labels != UNKNOWN]
     truth = None if finder.truth is None else finder.truth[nodes]
+    selective = [] if truth is None else selective_classes(labels, truth)
     selected = [None] if favourable is None else finder.class_numbers("favourable", favourable).tolist()
     if len(selected) > 1:
         raise ValueError(f"favourable must be one class, got {favourable!r}")
@@ -236,8 +245,9 @@ def check_inputs(
         attributes,
         names,
         nodes,
-        members.labels[members.labels != UNKNOWN],
-        None if truth is None or (truth == UNKNOWN).all() else truth,
+        labels,
+        None if truth is None or selective or (truth == UNKNOWN).all() else truth,
+        tuple(finder.class_name(label) for label in selective),
         tuple(finder.class_name(label) for label in range(finder.class_count)),
         selected[0],
         settings,
