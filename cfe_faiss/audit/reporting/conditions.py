@@ -10,7 +10,7 @@ from typing import Literal, Self, TypeAlias
 
 from cfe_faiss.audit.reporting.document import Measure, Row
 from cfe_faiss.audit.reporting.formats import join_words
-from cfe_faiss.audit.reporting.inputs import Inputs
+from cfe_faiss.audit.reporting.inputs import Inputs, Need
 from cfe_faiss.base.checks import as_count, as_number, check_known
 
 Outcome: TypeAlias = Literal["fail", "cannot tell", "pass"]
@@ -32,7 +32,8 @@ class Metric:
     text
         The number in words.
     section, key, n
-        The section that measures it, and the keys of the number and of its cases in its rows, see ``Numbers.measured``.
+        The section that measures it, and the keys of the number and of its cases in
+        ``Numbers.measured``.
     needs
         Requirements, see :meth:`Inputs.has`.
     is_ranked
@@ -45,56 +46,107 @@ class Metric:
     section: str
     key: str
     n: str
-    needs: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
     is_ranked: bool = False
     is_count: bool = False
 
 
-_GROUPS = "favourable", "sensitive"
-_ERRORS = "favourable", "sensitive", "truth"
+_GROUPS: tuple[Need, ...] = ("favourable", "sensitive")
+_ERRORS: tuple[Need, ...] = (*_GROUPS, "truth")
 
 METRICS: dict[str, Metric] = {
     "selection_rate": Metric(
-        "share of a group that is predicted the favourable class", "groups", "rate", "count", _GROUPS
+        "share of a group that is predicted the favourable class",
+        section="groups",
+        key="rate",
+        n="count",
+        needs=_GROUPS,
     ),
     "impact_ratio": Metric(
         "selection rate of a group over that of the reference group, the largest",
-        *("groups", "ratio", "count", _GROUPS),
+        section="groups",
+        key="ratio",
+        n="count",
+        needs=_GROUPS,
         is_ranked=True,
     ),
     "selection_rate_difference": Metric(
         "selection rate of a group minus that of the reference group, the largest",
-        *("groups", "difference", "count", _GROUPS),
+        section="groups",
+        key="difference",
+        n="count",
+        needs=_GROUPS,
         is_ranked=True,
     ),
-    "accuracy": Metric("share of right predictions in a group", "groups", "accuracy", "judged", _ERRORS),
-    "false_positive_rate": Metric("false positive rate of a group", "groups", "fpr", "negatives", _ERRORS),
-    "false_negative_rate": Metric("false negative rate of a group", "groups", "fnr", "positives", _ERRORS),
+    "accuracy": Metric(
+        "share of right predictions in a group",
+        section="groups",
+        key="accuracy",
+        n="judged",
+        needs=_ERRORS,
+    ),
+    "false_positive_rate": Metric(
+        "false positive rate of a group",
+        section="groups",
+        key="fpr",
+        n="negatives",
+        needs=_ERRORS,
+    ),
+    "false_negative_rate": Metric(
+        "false negative rate of a group",
+        section="groups",
+        key="fnr",
+        n="positives",
+        needs=_ERRORS,
+    ),
     "overall_accuracy": Metric(
-        "share of right predictions over all nodes", "errors", "overall", "overall_nodes", ("truth",)
+        "share of right predictions over all nodes",
+        section="errors",
+        key="overall",
+        n="overall_nodes",
+        needs=("truth",),
     ),
     "consistency": Metric(
-        "share of nodes that are decided differently from their nearest neighbour", "consistency", "share", "nodes"
+        "share of nodes that are decided differently from their nearest neighbour",
+        section="consistency",
+        key="share",
+        n="nodes",
     ),
     "equalised_odds_difference": Metric(
         "largest difference of true or of false positive rates between two groups",
-        *("error_rates", "equalised_odds_difference", "judged", _ERRORS),
+        section="error_rates",
+        key="equalised_odds_difference",
+        n="judged",
+        needs=_ERRORS,
     ),
     "only_in": Metric(
         "share, among pairs that differ in an attribute only, that is predicted differently",
-        *("only_in", "share", "pairs", ("sensitive",)),
+        section="only_in",
+        key="share",
+        n="pairs",
+        needs=("sensitive",),
     ),
     "flipped": Metric(
         "share of predictions that change when an attribute is flipped",
-        *("flip", "share", "nodes", ("model", "sensitive")),
+        section="flip",
+        key="share",
+        n="nodes",
+        needs=("model", "sensitive"),
     ),
     "evidence_pairs": Metric(
         "number of pairs as similar as the closest pairs of v1 that a model separates",
-        *("models", "evidence", "n", ("models",)),
+        section="models",
+        key="evidence",
+        n="n",
+        needs=("models",),
         is_count=True,
     ),
     "changed_share": Metric(
-        "share of nodes that a model puts in another class than v1", "models", "changed_share", "n", ("models",)
+        "share of nodes that a model puts in another class than v1",
+        section="models",
+        key="changed_share",
+        n="n",
+        needs=("models",),
     ),
 }
 """The metrics that conditions can be about."""
@@ -284,9 +336,11 @@ def check_all(
 
 def measures_of(section: str, rows: Iterable[Row], inputs: Inputs) -> Iterator[Measure]:
     """Yield the numbers in the rows of a section that conditions can be about."""
-    metrics = {name: metric for name, metric in METRICS.items() if metric.section == section}
-    if not inputs.has("favourable"):
-        metrics = {name: metric for name, metric in metrics.items() if "favourable" not in metric.needs}
+    metrics = {
+        name: metric
+        for name, metric in METRICS.items()
+        if metric.section == section and ("favourable" not in metric.needs or inputs.has("favourable"))
+    }
     for row in rows:
         attribute, group = inputs.place_of(row)
         for name, metric in metrics.items():

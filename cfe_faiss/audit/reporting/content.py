@@ -37,9 +37,13 @@ _NAMES = 40
 FORMAT = 2
 """The version of report.json, see schema.json."""
 _CONDITIONS = (
-    *(Column("condition", "Condition"), Column("attribute", "Attribute"), Column("group", "Group")),
+    Column("condition", "Condition"),
+    Column("attribute", "Attribute"),
+    Column("group", "Group"),
     Column("value", "Value", "number", interval=("low", "high"), n="n"),
-    *(Column("n", "n", "count"), Column("outcome", "Outcome"), Column("reason", "Reason")),
+    Column("n", "n", "count"),
+    Column("outcome", "Outcome"),
+    Column("reason", "Reason"),
 )
 
 
@@ -135,6 +139,8 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], skip: Collection[st
         asdict(check) | {"condition": str(check.condition), "attribute": check.attribute or inputs.everyone}
         for check in sorted(results, key=lambda check: OUTCOMES.index(check.outcome))
     ]
+    table = Table("conditions", _CONDITIONS, rows, limit=200)
+    checks = Prose(inputs, "conditions", {}).table(table)
     known = facts(inputs)
     # The command names output files: equal audits have equal ids in all folders.
     hashed = known | {COMMAND: ""}, [asdict(section) for section in sections]
@@ -150,7 +156,7 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], skip: Collection[st
         scope=scope(inputs),
         sections=tuple(sections),
         results=results,
-        checks=Prose(inputs, "conditions", {}).table(Table("conditions", _CONDITIONS, rows, limit=200)),
+        checks=checks,
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypeAlias
 
 Row: TypeAlias = Mapping[str, Any]
-"""A line of a table: plain values by name, None if not defined. Those of a frame are ``formats.rows_of(frame)``."""
+"""A line of a table: plain values by name, None if not defined; see ``formats.rows_of``."""
 
 STYLES = 6
 """Number of classes that look different in a drawing."""
@@ -91,6 +91,11 @@ class Column:
         return (None, None) if self.interval is None else (row[self.interval[0]], row[self.interval[1]])
 
 
+def low_high(key: str) -> tuple[str, str]:
+    """Return the keys of the bounds of an interval, as most audits name them."""
+    return f"{key}_low", f"{key}_high"
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table with one sentence on how to read it.
@@ -106,7 +111,7 @@ class Table:
     group
         Key of a column that becomes headings between the rows. Rows of one heading are adjacent. Empty for none.
     caption, reading, notes
-        Its content, how to read one line of it, and sentences below it, from the template of its section.
+        Its content, how to read one line, and sentences below it, from the template.
     """
 
     in_files: ClassVar = "id", "caption", "columns", "rows"
@@ -243,8 +248,8 @@ class Numbers:
     limits
         Limits of the audits behind it, sentences.
     missing
-        Name of the macro that says why there are no numbers, in the template of the section or in missing.txt.j2; empty
-        if there are some.
+        Macro that says why there are no numbers, in the template of the section or in
+        ``missing.txt.j2``; empty if there are some.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)

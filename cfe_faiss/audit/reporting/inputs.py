@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,10 @@ from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.finder import EvidenceFinder
 
 _Result = TypeVar("_Result")
+Need: TypeAlias = Literal[
+    "sensitive", "favourable", "unfavourable", "truth", "selective", "models", "model", "probabilities", "graph"
+]
+"""Attribute of :class:`Inputs` or of its finder that a section or a condition needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,7 @@ class Inputs:
         result: _Result = self.results[compute]
         return result
 
-    def has(self, need: str) -> bool:
+    def has(self, need: Need) -> bool:
         """Return whether these inputs or their finder have something that a section or a condition needs."""
         known = getattr(self, need) if hasattr(self, need) else getattr(self.finder, need)
         return known is not None and not (isinstance(known, Sequence) and not known)

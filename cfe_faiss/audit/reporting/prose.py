@@ -1,7 +1,8 @@
 """Words of the report: the template of a section turns its numbers into sentences.
 
-Each section has a file ``templates/sections/NAME.txt.j2``. Its macros are the parts of the section, and each line of a
-macro is one sentence. They hold plain text, for report.json and for the page, which escapes it.
+Each section has a file ``templates/sections/NAME.txt.j2``. Its macros are the parts of the section,
+and each line of a macro is one sentence. They hold plain text, for report.json and for the page,
+which escapes it.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,15 @@ from typing import Any
 
 from cfe_faiss.audit.reporting.conditions import measures_of
 from cfe_faiss.audit.reporting.document import Numbers, Section, Table
-from cfe_faiss.audit.reporting.formats import first_lines, join_words, list_first, number, plural, show, visible
+from cfe_faiss.audit.reporting.formats import (
+    first_lines,
+    join_words,
+    list_first,
+    number,
+    plural,
+    show,
+    visible,
+)
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections import Part
 from cfe_faiss.base.extras import extra
@@ -23,13 +32,21 @@ with extra("audit"):
 
 def template(name: str) -> str:
     """Return a file of the folder templates."""
-    return files("cfe_faiss.audit.reporting").joinpath("templates", name).read_text(encoding="utf-8")
+    folder = files("cfe_faiss.audit.reporting").joinpath("templates")
+    return folder.joinpath(name).read_text(encoding="utf-8")
+
+
+class _Unknown(StrictUndefined):
+    """Name that a template does not know: an error wherever it is used."""
+
+    def __format__(self, format_spec: str) -> str:
+        return str(self)
 
 
 @cache
 def _environment() -> Environment:
     """Return the environment of plain texts. They call functions of formats.py by their names."""
-    made = Environment(undefined=StrictUndefined, loader=FunctionLoader(template), finalize=visible)
+    made = Environment(undefined=_Unknown, loader=FunctionLoader(template), finalize=visible)
     filters = first_lines, join_words, list_first, number, plural, show
     made.filters.update({function.__name__: function for function in filters})
     return made
@@ -56,8 +73,9 @@ class Prose:
     def table(self, table: Table, macro: str = "") -> Table:
         """Return a table with its words.
 
-        The lines of its macro are its caption, how to read it, and notes. The macro has the name of the table; that of
-        "local law 144: Sex", one of several alike, is ``local_law_144`` and gets "Sex".
+        The lines of its macro are its caption, how to read it, and notes. The macro has the name
+        of the table; that of "local law 144: Sex", one of several alike, is ``local_law_144`` and
+        gets "Sex".
         """
         name, *parts = table.id.split(": ")
         caption, *lines = self.lines(macro or name.replace(" ", "_"), *parts)
@@ -73,7 +91,7 @@ def make_section(part: Part, inputs: Inputs) -> Section:
     if numbers.missing:
         shared = Prose(inputs, "missing", numbers.values)
         return replace(heading, missing=prose.line(numbers.missing) or shared.line(numbers.missing))
-    cases = (replace(case, differences=prose.table(case.differences, "case")) for case in numbers.cases)
+    cases = [replace(case, differences=prose.table(case.differences, "case")) for case in numbers.cases]
     return replace(
         heading,
         headline=prose.line("headline"),

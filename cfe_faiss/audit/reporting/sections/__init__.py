@@ -1,10 +1,10 @@
-"""Sections of the report: each is a function that returns its numbers; its template has the words."""
+"""Sections of the report: a function returns the numbers of each, its template has the words."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from cfe_faiss.audit.reporting.document import Numbers
-from cfe_faiss.audit.reporting.inputs import Inputs
+from cfe_faiss.audit.reporting.inputs import Inputs, Need
 from cfe_faiss.audit.reporting.sections.direct_effects import sensitivity_section, tests_section
 from cfe_faiss.audit.reporting.sections.groups import (
     calibration_section,
@@ -17,7 +17,12 @@ from cfe_faiss.audit.reporting.sections.groups import (
     outcomes_section,
 )
 from cfe_faiss.audit.reporting.sections.models import flip_section, models_section, only_in_section
-from cfe_faiss.audit.reporting.sections.pairs import balance_section, cases_section, pairs_section, strongest_section
+from cfe_faiss.audit.reporting.sections.pairs import (
+    balance_section,
+    cases_section,
+    pairs_section,
+    strongest_section,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class Part:
 
     name: str
     numbers: Callable[[Inputs], Numbers] = lambda inputs: Numbers()
-    needs: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
     is_open: bool = False
     is_optional: bool = False
 

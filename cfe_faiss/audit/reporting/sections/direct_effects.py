@@ -138,11 +138,15 @@ def tests_section(inputs: Inputs) -> Numbers:
 
 
 _ALL_TESTS = (
-    *(Column("group", "Group"), Column("test", "Test"), Column("n_carriers", "n", "count")),
+    Column("group", "Group"),
+    Column("test", "Test"),
+    Column("n_carriers", "n", "count"),
     Column("effect", "Effect", "points", n="n_carriers"),
     Column("detail", "Detail", "long"),
-    *(Column("p", "p", "p-value", n="n_carriers"), Column("q", "q", "p-value", n="n_carriers")),
-    *(Column("n_effective", "Decisive", "number"), Column("verdict", "Verdict")),
+    Column("p", "p", "p-value", n="n_carriers"),
+    Column("q", "q", "p-value", n="n_carriers"),
+    Column("n_effective", "Decisive", "number"),
+    Column("verdict", "Verdict"),
 )
 
 
@@ -161,7 +165,8 @@ def _direct_row(inputs: Inputs, row: _Row) -> _Row:
     if row["same_as"]:
         detail = f"explained by {row['same_as']}"
     elif row["test"] == "direction" and not detail:
-        against, in_favour, expected = (number(row[key], "count") for key in ("against", "in_favour", "expected"))
+        keys = ("against", "in_favour", "expected")
+        against, in_favour, expected = (number(row[key], "count") for key in keys)
         gamma = "" if row["gamma"] is None else f"; Γ* {row['gamma']:.2f}"
         detail = f"{against} pairs against, {in_favour} for; {expected} expected against{gamma}"
     return row | {
@@ -213,7 +218,8 @@ def _unequal(inputs: Inputs, rates: Rates, effects: DirectEffects) -> Iterator[_
         q = effects.others[row["feature"]]
         if row["feature"] in named and named.isdisjoint(crossed.get(row["feature"], ())):
             below = "below four fifths" if _below(row) == "below 0.8" else "below 1"
-            yield row | {"group": inputs.group(row), "reference_group": _reference(row), "below": below, "q": q}
+            names = {"group": inputs.group(row), "reference_group": _reference(row)}
+            yield row | names | {"below": below, "q": q}
 
 
 def _unexplained(named: Sequence[_Row]) -> list[_Row]:
@@ -229,7 +235,7 @@ def _unexplained(named: Sequence[_Row]) -> list[_Row]:
 
 
 def _untold(rows: Sequence[_Row]) -> list[_Row]:
-    """Return for each reason the groups without an answer of the direct tests; an attribute for all its groups."""
+    """Return by reason the groups that the direct tests cannot tell; an attribute for all its groups."""
     reasons: dict[tuple[bool, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     told = {row["group"] for row in rows if row["p"] is not None and row["test"] != _RATIO}
     for row in rows:

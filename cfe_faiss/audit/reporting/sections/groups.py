@@ -7,7 +7,7 @@ import numpy as np
 
 from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics
 from cfe_faiss.audit.neighbours import consistency, discrimination_scores, error_rate_by_evidence
-from cfe_faiss.audit.reporting.document import Column, Numbers, Plot, Table
+from cfe_faiss.audit.reporting.document import Column, Numbers, Plot, Table, low_high
 from cfe_faiss.audit.reporting.formats import rows_of, show
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.score_curves import calibration_curves, threshold_curves
@@ -18,7 +18,9 @@ _RACE = {"race", "ethnicity", "race/ethnicity", "race_ethnicity", "race ethnicit
 _BINS, _THRESHOLDS = 5, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _POINTS = (10, 20, 50, 100, 200, 500, 1000)
 _ALPHA = 0.05
-_HEADING, _GROUP, _COUNT = Column("heading", "Attribute"), Column("group", "Group"), Column("count", "n", "count")
+_HEADING = Column("heading", "Attribute")
+_GROUP = Column("group", "Group")
+_COUNT = Column("count", "n", "count")
 _FIFTHS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _HALVES = (0.0, 0.5, 1.0)
@@ -111,7 +113,7 @@ def _measured(rates: Rates) -> list[dict[str, Any]]:
 def _rates_table(inputs: Inputs, rates: Rates) -> Table:
     guides = (rates.rows[0]["rate"],) if inputs.has("favourable") else ()
     plot = Plot(_FIFTHS, guides)
-    rate = Column("rate", "Share", "share", interval=("rate_low", "rate_high"), n="count", plot=plot)
+    rate = Column("rate", "Share", "share", interval=low_high("rate"), n="count", plot=plot)
     return Table("rates", (_HEADING, _GROUP, _COUNT, rate), rates.groups, limit=80, group="heading")
 
 
@@ -122,8 +124,10 @@ def _disparities_table(rates: Rates) -> Table:
     within = [min(max(number, 0.0), 1.6) for number in drawn if number is not None]
     plot = Plot.around(within, (0.8, 1.0))
     columns = (
-        *(_HEADING, _GROUP, _COUNT),
-        Column("ratio", "Ratio", "score", interval=("ratio_low", "ratio_high"), n="count", plot=plot),
+        _HEADING,
+        _GROUP,
+        _COUNT,
+        Column("ratio", "Ratio", "score", interval=low_high("ratio"), n="count", plot=plot),
         Column("difference", "Difference", "points", n="count"),
         Column("verdict", "Verdict"),
     )
@@ -138,12 +142,14 @@ def counts_section(inputs: Inputs) -> Numbers:
         Column("ratio_least", "Least possible ratio", "score", n="count"),
         Column("ratio_most", "Largest possible ratio", "score", n="count"),
     )
-    difference = ("difference_low", "difference_high")
+    difference = low_high("difference")
     columns = (
-        *(_HEADING, _GROUP, _COUNT),
+        _HEADING,
+        _GROUP,
+        _COUNT,
         Column("share", "Share of all", "share"),
         Column("selected", "Selected", "count"),
-        Column("rate", "Share selected", "share", interval=("rate_low", "rate_high"), n="count"),
+        Column("rate", "Share selected", "share", interval=low_high("rate"), n="count"),
         Column("difference", "Difference", "points", interval=difference, n="count"),
         *(bounds if unknown else ()),
     )
@@ -194,17 +200,16 @@ def error_rates_section(inputs: Inputs) -> Numbers:
     of_odds = (
         *(() if inputs.has("favourable") else (Column("class", "Class"),)),
         Column("feature", "Attribute"),
-        *(
-            Column(name, title, "points", interval=(f"{name}_low", f"{name}_high"))
-            for name, title in differences.items()
-        ),
+        *(Column(name, title, "points", interval=low_high(name)) for name, title in differences.items()),
     )
     plot = Plot(_HALVES)
     of_groups = (
-        *(_HEADING, _GROUP, Column("judged", "n", "count")),
-        Column("accuracy", "Right", "share", interval=("accuracy_low", "accuracy_high"), n="judged"),
-        Column("fpr", "False positive", "share", interval=("fpr_low", "fpr_high"), n="negatives", plot=plot),
-        Column("fnr", "False negative", "share", interval=("fnr_low", "fnr_high"), n="positives", plot=plot),
+        _HEADING,
+        _GROUP,
+        Column("judged", "n", "count"),
+        Column("accuracy", "Right", "share", interval=low_high("accuracy"), n="judged"),
+        Column("fpr", "False positive", "share", interval=low_high("fpr"), n="negatives", plot=plot),
+        Column("fnr", "False negative", "share", interval=low_high("fnr"), n="positives", plot=plot),
     )
     judged = {"place": "largest gap", "judged": rates.rows[0]["judged"]}
     return Numbers(
@@ -267,9 +272,11 @@ def calibration_section(inputs: Inputs) -> Numbers:
         rows = [row | {"group": inputs.group(row), "probability": ends[row["bin"]]} for row in rows_of(curves)]
         plot = Plot(_FIFTHS, expected="predicted")
         columns = (
-            *(_GROUP, Column("probability", "Probability"), _COUNT),
+            _GROUP,
+            Column("probability", "Probability"),
+            _COUNT,
             Column("predicted", "Mean probability", "share", n="count"),
-            Column("observed", "On record", "share", interval=("observed_low", "observed_high"), n="count", plot=plot),
+            Column("observed", "On record", "share", interval=low_high("observed"), n="count", plot=plot),
         )
         tables = [Table("calibration", columns, rows, limit=40, group="group"), *tables]
     gap = max(max(values) - min(values) for values in shares.values())
@@ -282,7 +289,8 @@ def discrimination_section(inputs: Inputs) -> Numbers:
     frame = discrimination_scores(inputs.finder, k=k, sensitive=names, **inputs.options)
     rows = [row | {"group": inputs.group(row)} for row in rows_of(frame)]
     columns = (
-        *(Column("group", "Value"), Column("nodes", "n", "count")),
+        Column("group", "Value"),
+        Column("nodes", "n", "count"),
         Column("score", "Score", "score", n="nodes", plot=Plot(_QUARTERS, expected="expected")),
         Column("expected", "Expected", "score", n="nodes"),
         Column("difference", "Difference", "signed", n="nodes"),
@@ -299,9 +307,11 @@ def consistency_section(inputs: Inputs) -> Numbers:
         return Numbers(missing="no_neighbours")
     plot = Plot(_QUARTERS, expected="expected")
     columns = (
-        *(_GROUP, Column("nodes", "n", "count"), Column("closer", "Closer to another", "count")),
+        _GROUP,
+        Column("nodes", "n", "count"),
+        Column("closer", "Closer to another", "count"),
         Column("share", "Share", "share", interval=("low", "high"), n="nodes", plot=plot),
-        Column("expected", "Expected", "share", interval=("expected_low", "expected_high"), n="nodes"),
+        Column("expected", "Expected", "share", interval=low_high("expected"), n="nodes"),
         Column("tied", "With ties", "count"),
     )
     return Numbers(rows[0], tables=[Table("consistency", columns, rows)], measured=rows)
@@ -321,6 +331,6 @@ def errors_section(inputs: Inputs) -> Numbers:
         Column("nodes", "n with true class", "count"),
         Column("errors", "Errors", "count"),
         Column("accuracy", "Right", "share", interval=("low", "high"), n="nodes", plot=plot),
-        Column("expected", "Expected", "share", interval=("expected_low", "expected_high"), n="nodes"),
+        Column("expected", "Expected", "share", interval=low_high("expected"), n="nodes"),
     )
     return Numbers(shown_row, tables=[Table("errors_by_evidence", columns, rows)], measured=[overall])

@@ -8,7 +8,7 @@ import numpy as np
 
 from cfe_faiss.audit.exact_pairs import only_in
 from cfe_faiss.audit.flipping import flip
-from cfe_faiss.audit.reporting.document import Column, Numbers, Plot, Row, Table
+from cfe_faiss.audit.reporting.document import Column, Numbers, Plot, Row, Table, low_high
 from cfe_faiss.audit.reporting.formats import rows_of, show, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.direct_effects import change_rows, find_changes
@@ -79,7 +79,9 @@ def flip_section(inputs: Inputs) -> Numbers:
     table = (
         Column("attribute", "Attribute"),
         *((Column("how", "Changed"),) if inputs.has("graph") else ()),
-        *(Column("value", "From"), Column("flipped", "To"), Column("nodes", "n", "count")),
+        Column("value", "From"),
+        Column("flipped", "To"),
+        Column("nodes", "n", "count"),
         Column("changed", "Changed decisions", "count"),
         Column("share", "Share", "share", interval=("low", "high"), n="nodes", plot=plot),
     )
@@ -107,7 +109,7 @@ def _text(value: Any) -> str:
 
 
 def _flips(rows: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Return for each attribute the rows of flips into any of its other values, one for each way."""
+    """Return by attribute the rows of flips into any other value, one for each way."""
     of_attribute: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         of_attribute[row["attribute"]].append(row)
@@ -145,7 +147,12 @@ def models_section(inputs: Inputs) -> Numbers:
         "others": models[1:],
         "findings": [row for row in tests if row["named"]],
     }
-    return Numbers(values, tables=[table for table in tables if table.rows], limits=changes.limits, measured=models)
+    return Numbers(
+        values,
+        tables=[table for table in tables if table.rows],
+        limits=changes.limits,
+        measured=models,
+    )
 
 
 def _model(row: dict[str, Any]) -> dict[str, Any]:
@@ -158,26 +165,30 @@ def _model(row: dict[str, Any]) -> dict[str, Any]:
 
 def _model_columns(inputs: Inputs) -> tuple[Column, ...]:
     selected = f"Decided {inputs.words['favourable_class']}"
-    bounds = ("selected_low", "selected_high")
-    right = ("accuracy_low", "accuracy_high")
+    bounds = low_high("selected")
+    right = low_high("accuracy")
     return (
         Column("model", "Model"),
         *((Column("selected", selected, "share", bounds, "n"),) if inputs.has("favourable") else ()),
         *((Column("accuracy", "Right", "share", right, "judged"),) if inputs.has("truth") else ()),
         Column("changed", "Another class", "count"),
         Column("evidence", "Separated pairs", "count", n="n"),
-        *(Column("appears", "Appear", "count"), Column("disappears", "Disappear", "count")),
+        Column("appears", "Appear", "count"),
+        Column("disappears", "Disappear", "count"),
         Column("stays", "Stay", "count"),
     )
 
 
 def _rate_columns(baseline: str) -> tuple[Column, ...]:
     return (
-        *(Column("heading", "Model"), Column("place", "Group"), Column("n", "n", "count")),
+        Column("heading", "Model"),
+        Column("place", "Group"),
+        Column("n", "n", "count"),
         Column("before", baseline, "share", n="n"),
         Column("after", "Other model", "share", n="n"),
         Column("change", "Change", "points", interval=("low", "high"), n="n"),
-        *(Column("worse", "Worse", "count"), Column("better", "Better", "count")),
+        Column("worse", "Worse", "count"),
+        Column("better", "Better", "count"),
         Column("q", "q", "p-value", n="n"),
         Column("verdict", "Verdict"),
     )
@@ -185,14 +196,19 @@ def _rate_columns(baseline: str) -> tuple[Column, ...]:
 
 def _direction_columns(baseline: str) -> tuple[Column, ...]:
     return (
-        *(Column("model", "Model"), Column("before", f"By {baseline}"), Column("after", "By the model")),
-        *(Column("count", "n", "count"), Column("share", "Share", "share")),
+        Column("model", "Model"),
+        Column("before", f"By {baseline}"),
+        Column("after", "By the model"),
+        Column("count", "n", "count"),
+        Column("share", "Share", "share"),
     )
 
 
 def _pair_columns(baseline: str) -> tuple[Column, ...]:
     return (
-        *(Column("model", "Model"), Column("source", "A"), Column("target", "B")),
+        Column("model", "Model"),
+        Column("source", "A"),
+        Column("target", "B"),
         Column("similarity", "Similarity", "similarity"),
         Column("change", "Change"),
         Column("decided_before", f"A and B by {baseline}", "long"),

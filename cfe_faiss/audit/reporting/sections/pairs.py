@@ -99,9 +99,10 @@ def strongest_section(inputs: Inputs) -> Numbers:
 
 
 def _strongest(inputs: Inputs, pairs: Pairs) -> tuple[int, str, str]:
-    """Return the first pair whose unfavourable side alone carries a value named at a disadvantage, and both groups.
+    """Return the place of the pair that shows a finding, and the groups of its two sides.
 
-    Without one, return the first pair, and no groups.
+    It is the first whose unfavourable side alone carries a value named at a disadvantage. Without
+    one it is the first pair, and the groups are empty.
     """
     effects = inputs.once(find_effects)
     worse = [] if effects is None else effects.table[effects.table["verdict"] == "disadvantaged"].to_dict("records")
@@ -135,7 +136,9 @@ def pairs_section(inputs: Inputs) -> Numbers:
     }
     true_classes = (Column("true_a", "True class of A"), Column("true_b", "True class of B"))
     columns = (
-        *(Column("place", "Place", "count"), Column("node_a", "A"), Column("node_b", "B")),
+        Column("place", "Place", "count"),
+        Column("node_a", "A"),
+        Column("node_b", "B"),
         Column("similarity", "Similarity", "similarity"),
         *(Column("predicted_a", "Decision for A"), Column("predicted_b", "Decision for B")),
         *(true_classes if inputs.has("truth") else ()),
@@ -183,8 +186,8 @@ def _ranks(inputs: Inputs, pairs: Pairs, count: int) -> list[str]:
         equal += (some.similarity[:, None] == first).sum(axis=0)
         counted += len(some)
         if counted > _COUNTED:
-            text = f"not counted: more than {_COUNTED:,} of {pairs.total:,} pairs are as close as the last of these"
-            return [text] * count
+            text = f"not counted: more than {_COUNTED:,} of {pairs.total:,} pairs"
+            return [f"{text} are as close as the last of these"] * count
     return [_rank(rank, ties, pairs.total) for rank, ties in zip(above.tolist(), equal.tolist(), strict=True)]
 
 
@@ -301,9 +304,12 @@ def balance_section(inputs: Inputs) -> Numbers:
     plot = Plot.around([0.0, *drawn], (GUIDE,), before="distance_all")
     columns = (
         Column("name", "Attribute"),
-        *(Column("mean_a_all", "A, all", "number"), Column("mean_b_all", "B, all", "number")),
-        *(Column("mean_a_pairs", "A, pairs", "number"), Column("mean_b_pairs", "B, pairs", "number")),
-        *(Column("smd_all", "SD, all", "signed"), Column("smd_pairs", "SD, pairs", "signed", n="pairs")),
+        Column("mean_a_all", "A, all", "number"),
+        Column("mean_b_all", "B, all", "number"),
+        Column("mean_a_pairs", "A, pairs", "number"),
+        Column("mean_b_pairs", "B, pairs", "number"),
+        Column("smd_all", "SD, all", "signed"),
+        Column("smd_pairs", "SD, pairs", "signed", n="pairs"),
         Column("distance", "Distance", "score", n="pairs", plot=plot),
     )
     return Numbers(values, tables=[Table("balance", columns, rows)])
