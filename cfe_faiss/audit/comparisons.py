@@ -228,6 +228,8 @@ def ratio_bounds(
     (array([0.664, 1.   ]), array([0.986, 1.   ]))
     """
     low, high = rate_bounds(selected, nodes, unknown_selected, unknown)
+    if not len(nodes):
+        return low, high
     least = share(low, np.full_like(low, high[reference]))
     most = share(high, np.full_like(high, low[reference]))
     least[reference] = 1.0

@@ -357,7 +357,7 @@ def _table(
     spread = int(n["selected"][g]), int(n["count"][g])
     chosen = None if reference is None else group.values.index(reference)
     compared = compare_rates(*known, confidence, chosen)
-    place = int(compared["reference"].argmax())
+    place = int(compared["reference"].argmax()) if g else 0
     possible = [*rate_bounds(*known, *spread), *ratio_bounds(*known, *spread, place)]
     compared |= dict(zip(("rate_least", "rate_most", "ratio_least", "ratio_most"), possible, strict=True))
     for key, values in compared.items():

@@ -151,7 +151,7 @@ def report(  # noqa: PLR0913
     inputs = check_inputs(finder, sensitive, favourable, settings, subject, compare)
     conditions = as_conditions(require)
     check_conditions(conditions, inputs)
-    content = collect(inputs, conditions, skip, progress)
+    content = collect(inputs, conditions, progress, skip)
     written = write_all(content, target, folder, inputs=inputs_read, overwrite=overwrite)
     return Report(written, content.results, numbers(content))
 

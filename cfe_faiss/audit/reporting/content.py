@@ -117,7 +117,7 @@ class Content:
         return f"{plural(len(self.results), 'check')}: {numbers}."
 
 
-def collect(inputs: Inputs, conditions: Sequence[Condition], skip: Collection[str], progress: bool) -> Content:
+def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool, skip: Collection[str] = ()) -> Content:
     """Run every audit but those to skip."""
     for name in skip:
         check_known("skip must name sections", name, [part.name for part in SECTIONS])
