@@ -18,6 +18,7 @@ from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import as_html, table_html
 from cfe_faiss.index.parameters import EvidenceParameters
+from cfe_faiss.rows.metric import measure_of, measured
 
 LIMITS = (
     "A finding says that decisions go along with the value in a way not explained by the vectors. It does not say why.",
@@ -81,8 +82,8 @@ class DirectionTest(DirectTest):
         Largest odds of a hidden difference within the discordant pairs at which the finding stands; 1 is fragile. NaN
         without a finding.
     pairs
-        One line per pair, most similar first: ``unfavourable``, ``favourable`` (ids of both sides), ``similarity``,
-        ``unfavourable_carries``, ``favourable_carries``.
+        One line per pair, most similar first: ``unfavourable``, ``favourable`` (ids of both sides), ``similarity`` or
+        ``distance``, ``unfavourable_carries``, ``favourable_carries``.
     limits
         Limits of the numbers, in sentences.
     """
@@ -166,7 +167,7 @@ def direction_test(
     check_finder(finder)
     alpha = as_number("alpha", alpha, 0, 1)
     people, carries, fields = question(finder, attribute, ("value", value), unfavourable, nodes, bins)
-    refused, granted, similarity = people.pairs
+    refused, granted, values = people.pairs
     chance, (test,) = people.test(carries, [people.evidence_contrast])
     fields |= asdict(test) | asdict(direct_test.pair_counts(refused, granted, carries, chance, alpha))
     fields["verdict"] = direct_test.verdict(test.statistic, test.p_value, alpha)
@@ -174,7 +175,7 @@ def direction_test(
         fields["gamma"] = np.nan
     sides = {"unfavourable": refused, "favourable": granted}
     pairs: dict[str, Any] = {side: finder.names(people.rows[own]) for side, own in sides.items()}
-    pairs |= {"similarity": similarity} | {f"{side}_carries": carries[own] for side, own in sides.items()}
+    pairs |= {measure_of(finder.metric): values} | {f"{side}_carries": carries[own] for side, own in sides.items()}
     return DirectionTest(**fields, pairs=data_frame(pairs))
 
 
@@ -205,8 +206,8 @@ class SituationTest(DirectTest):
         One line per carrier: ``node`` (id), ``label``; ``n_protected``, ``unfavourable_protected``, ``n_rest``,
         ``unfavourable_rest``: nearest people of both groups, and how many of them are decided unfavourably;
         ``difference`` of the two shares, NaN where a group has no other person; ``similarity_protected``,
-        ``similarity_rest``: mean similarity; ``flagged``: decided unfavourably, and the difference reaches the
-        threshold.
+        ``similarity_rest``: mean similarity (of a table ``distance_protected``, ``distance_rest``); ``flagged``:
+        decided unfavourably, and the difference reaches the threshold.
     limits
         Limits of the numbers, in sentences.
     """
@@ -313,7 +314,7 @@ def _table(finder: EvidenceFinder, people: Sample, carries: Bools, k: int, thres
     carriers = np.flatnonzero(carries)
     rows, by_group = people.rows[carriers], people.index_by(carries)
     columns: dict[str, Any] = {"node": finder.names(rows), "label": finder.labels[rows]}
-    shares, similarities = [], {}
+    shares, means = [], {}
     for group, name in ((True, "protected"), (False, "rest")):
         only = EvidenceParameters(labels=ANY_LABEL, targets=[int(group)])
         D, I = drop_self(*by_group.search(people.vectors[carriers], k + 1, params=only), carriers)
@@ -321,10 +322,11 @@ def _table(finder: EvidenceFinder, people: Sample, carries: Bools, k: int, thres
         n = columns[f"n_{name}"] = found.sum(axis=1)
         bad = columns[f"unfavourable_{name}"] = (people.unfavourable[I] & found).sum(axis=1)
         shares.append(share(bad, n))
-        similarities[f"similarity_{name}"] = share(np.where(found, D, 0).sum(axis=1), n)
+        values = measured(D, people.metric)
+        means[f"{measure_of(people.metric)}_{name}"] = share(np.where(found, values, 0).sum(axis=1), n)
     difference = shares[0] - shares[1]
     flagged = people.unfavourable[carriers] & (difference >= threshold - _ROUNDING)
-    return data_frame({**columns, "difference": difference, **similarities, "flagged": flagged})
+    return data_frame({**columns, "difference": difference, **means, "flagged": flagged})
 
 
 def _expected_share(people: Sample, chance: Floats, k: int, threshold: float) -> float:

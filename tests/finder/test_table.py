@@ -15,7 +15,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
-from cfe_faiss.finder import table_encoder
+from cfe_faiss.attributes.table import as_attributes
+from cfe_faiss.data.encode import encode
 
 FEATURES = ["income", "job", "sex"]
 
@@ -62,8 +63,7 @@ def test_a_model_and_a_frame_become_a_finder(people: pd.DataFrame, model: Any, f
     assert finder.model is model
     assert finder.graph is None
     # The vectors hold income and job, and nothing of the sex.
-    expected = table_encoder(people[["income", "job"]]).fit_transform(people[["income", "job"]])
-    np.testing.assert_allclose(finder.vectors, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-6)
+    np.testing.assert_array_equal(finder.vectors, encode(as_attributes(people[["income", "job"]])).x)
 
 
 def test_results_and_arguments_are_in_the_users_words(people: pd.DataFrame, finder: cfe.EvidenceFinder) -> None:

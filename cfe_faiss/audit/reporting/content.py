@@ -170,7 +170,7 @@ def scope(inputs: Inputs) -> tuple[str, ...]:
         "model": inputs.subject.model,
         "part": part,
         "features": finder.vectors.shape[1],
-        "removed": [] if removed is None else [show(name) for name in removed.attributes],
+        "removed": [] if removed is None else [show(name) for name in removed.columns],
     }
     shares = {"selected": inputs.labels == inputs.favourable} if inputs.has("favourable") else {}
     if inputs.truth is not None:
@@ -200,8 +200,8 @@ def facts(inputs: Inputs) -> dict[str, str]:
         "True classes": f"known for {plural(known, person, people)}" if known else "not known",
         f"Attributes ({len(inputs.attributes):,})": list_first(_shorten(inputs.attributes), _NAMES),
         "Sensitive attributes": join_words(_shorten(inputs.sensitive)) if inputs.sensitive else "none named",
-        "Left out of the similarity": "" if removed is None else join_words(_shorten(removed.attributes)),
-        "Correlated columns that remain in it": ""
+        "Left out of the comparison": "" if removed is None else join_words(_shorten(removed.columns)),
+        "Columns that remain in it and tell something left out": ""
         if removed is None
         else ", ".join(show(removed.describe(proxy), 2 * _NAMES) for proxy in removed.proxies[:8]),
         "Seed": "not given" if subject.seed is None else str(subject.seed),

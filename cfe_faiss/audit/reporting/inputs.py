@@ -19,6 +19,7 @@ from cfe_faiss.audit.model_comparison import Models, as_models
 from cfe_faiss.audit.reporting.formats import group_name, show
 from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.rows.metric import measure_of
 
 _Result = TypeVar("_Result")
 Need: TypeAlias = Literal[
@@ -152,6 +153,9 @@ class Inputs:
             "k": self.settings.k,
             "bins": self.settings.bins,
             "pairs": self.settings.pairs,
+            "metric": self.finder.metric,
+            "measure": measure_of(self.finder.metric),
+            "scale": self.finder.scale,
         }
 
     @property
