@@ -10,10 +10,6 @@ from cfe_faiss.audit.tables import Ints
 from cfe_faiss.base.checks import UNKNOWN, as_names
 from cfe_faiss.finder import EvidenceFinder
 
-_KNOWN = 0.1
-_HARDLY_KNOWN = 0.01
-"""Shares of rows with a known true class."""
-
 
 def check_finder(finder: Any) -> None:
     """Raise TypeError for another object than a finder, such as an index."""
@@ -53,16 +49,3 @@ def attributes_of(finder: EvidenceFinder) -> Attributes:
 def sensitive_of(finder: EvidenceFinder, sensitive: Any) -> tuple[str, ...]:
     """Return the names in ``sensitive``, each once; None means ``finder.sensitive``. TypeError for other input."""
     return finder.sensitive if sensitive is None else as_names("sensitive", sensitive)
-
-
-def selective_classes(labels: NDArray[np.int32], truth: NDArray[np.int32]) -> list[int]:
-    """Return the predicted classes whose true class is known, if it is hardly ever known for the others; else none.
-
-    So it is where only the decision shows the truth: who repays is known of granted loans. Errors cannot be counted
-    then. A class counts as known from a tenth of its rows on, and as unknown up to a hundredth.
-    """
-    classes = np.unique(labels[labels != UNKNOWN])
-    shares = np.array([(truth[labels == label] != UNKNOWN).mean() for label in classes])
-    is_known = shares >= _KNOWN
-    is_selective = is_known.any() and not is_known.all() and (shares[~is_known] <= _HARDLY_KNOWN).all()
-    return classes[is_known].tolist() if is_selective else []

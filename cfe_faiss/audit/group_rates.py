@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.classes import as_predictions
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
 from cfe_faiss.audit.comparisons import compare_rates, largest_gap, rate_bounds, ratio_bounds
-from cfe_faiss.audit.evidence import selective_classes
 from cfe_faiss.audit.features import class_name
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, share_columns
 from cfe_faiss.audit.tables import Frame, TableResult, data_frame, stack
 from cfe_faiss.base.checks import UNKNOWN, as_labels, check_distinct, check_known
 from cfe_faiss.finder.names import class_numbers
+from cfe_faiss.finder.suspicious import selective_classes
 
 _LIMITS = (
     "Rates describe the decisions. They do not show why groups differ, nor whether a difference is justified.",
@@ -335,7 +335,7 @@ def _table(
     places = np.where(group.codes == UNKNOWN, g, group.codes)
     positive, actual = np.isin(classes.labels, selected_classes), np.isin(classes.true, selected_classes)
     judged = classes.true != UNKNOWN
-    is_selective = bool(selective_classes(positive.astype(np.int32), classes.true))
+    is_selective = bool(selective_classes(positive.astype(np.int32), judged))
     outcomes = {"TP": positive & actual, "FP": positive & ~actual, "TN": ~positive & ~actual, "FN": ~positive & actual}
     outcomes["right"] = classes.labels == classes.true
     masks = {"count": np.ones(len(places), bool), "selected": positive, "judged": judged}

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes
-from cfe_faiss.audit.evidence import attributes_of, selective_classes, sensitive_of
+from cfe_faiss.audit.evidence import attributes_of, sensitive_of
 from cfe_faiss.audit.groups import Bins, groupings
 from cfe_faiss.audit.intervals import normal_quantile
 from cfe_faiss.audit.model_comparison import Models, as_models
 from cfe_faiss.audit.reporting.formats import group_name, show
 from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.finder.suspicious import selective_classes
 from cfe_faiss.rows.metric import measure_of
 
 _Result = TypeVar("_Result")
@@ -97,7 +98,7 @@ class Inputs:
         None without any, or if only one decision shows it.
     selective
         Names of the decisions that alone show the true class, such as "granted"; see
-        :func:`cfe_faiss.audit.evidence.selective_classes`.
+        :func:`cfe_faiss.finder.suspicious.selective_classes`.
     class_names
         Names of class 0, 1, ...
     favourable
@@ -244,7 +245,7 @@ def check_inputs(
     names = tuple(attributes.known("sensitive", name) for name in sensitive_of(finder, sensitive))
     labels = members.labels[members.labels != UNKNOWN]
     truth = None if finder.truth is None else finder.truth[nodes]
-    selective = [] if truth is None else selective_classes(labels, truth)
+    selective = [] if truth is None else selective_classes(labels, truth != UNKNOWN)
     selected = [None] if favourable is None else finder.class_numbers("favourable", favourable).tolist()
     if len(selected) > 1:
         raise ValueError(f"favourable must be one class, got {favourable!r}")

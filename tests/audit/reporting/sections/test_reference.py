@@ -39,7 +39,7 @@ def test_a_condition_fails_where_the_largest_group_is_at_a_disadvantage(tmp_path
 
 
 def test_truth_that_one_decision_shows_is_said_and_not_counted(tmp_path: Path) -> None:
-    with pytest.warns(cfe.InputWarning):
+    with pytest.warns(cfe.InputWarning, match="truth"):
         numbers = report(people(), tmp_path, truth="repaid")
     text = json.dumps(numbers)
     assert "are right" not in text
