@@ -321,7 +321,7 @@ def page(results: Results | None = None) -> str:
         "says little, and the line of all cells more. Seeds start at 30,000; nothing was tuned on them. n = 1,500 "
         "and d = 12 where nothing else is said. `python benchmarks/calibration.py --runs 400` goes on and writes this "
         "page.",
-        "Lines with * were measured with the null model before it knew normal ranks; the next run of the script measures "
+        "Lines with * were measured with the null model before it knew normal ranks; the script measures "
         "them anew. Lines with † were measured with a plain numpy form of the same tests (the same null model; "
         "neighbours and pairs by a full sort).",
         "## Level: no effect, vectors compared by cosine",

@@ -131,15 +131,18 @@ def repeated(cell: Cell, rng: Rng) -> People:
 def repeated_people(cell: Cell, rng: Rng, *, most: int = 2, moves: float = 0.0) -> People:
     """People with ``most`` rows each or, if these are more than two, with 1 to ``most``; the tests know whose they are.
 
-    With ``moves``, rows of one person differ, and each row is decided for itself.
+    With ``moves``, rows of one person differ, each is decided for itself, and the attribute follows their mean score.
     """
     count = 2 * cell.n // (most + 2 * (most == 2))
-    X, carries, f = scored(replace(cell, n=count), rng)
     persons = np.repeat(np.arange(count), most if most == 2 else rng.integers(1, most + 1, count))
-    n = len(persons)
-    X = X[persons] + moves * rng.normal(size=(n, cell.d)) / np.sqrt(cell.d)
-    f = f[persons] + moves * rng.normal(size=n)
-    return People(X, carries[persons], decide(cell, rng, X, carries[persons], f), persons)
+    drawn = rng.normal(size=(count, cell.d))[persons] + moves * rng.normal(size=(len(persons), cell.d))
+    X = drawn * np.arange(1, cell.d + 1) ** -0.5
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    weights = rng.normal(size=cell.d)
+    f = standard(X @ weights + X[:, 0] * X[:, 1], cell.refused)
+    mean = np.bincount(persons, weights=f) / np.bincount(persons)
+    carries = drawn_by(rng, cell.share, cell.strength * link(cell.link, mean, X, weights, rng))[persons]
+    return People(X, carries, decide(cell, rng, X, carries, f), persons)
 
 
 def sorted_by_attribute(X: Floats, carries: NDArray[np.bool_], decisions: NDArray[np.int64]) -> People:
@@ -262,12 +265,12 @@ CELLS |= {
     "twice_moved_50": Cell(
         "every person twice, rows differ, strongly correlated, people counted",
         link="linear",
-        draw=partial(repeated_people, moves=0.1),
+        draw=partial(repeated_people, moves=0.2),
     ),
     "often_50": Cell(
         "1 to 10 rows for each person, rows differ, strongly correlated, people counted",
         link="linear",
-        draw=partial(repeated_people, most=10, moves=0.1),
+        draw=partial(repeated_people, most=10, moves=0.2),
     ),
     "network_50": Cell("follows the score of a neural network", link="linear", score="network", is_limit=True),
     "jump_50": Cell("jumps at the border", link="jump", strength=1.4, is_limit=True),

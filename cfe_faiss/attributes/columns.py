@@ -298,20 +298,22 @@ def are_copies(one: Attribute, other: Attribute) -> bool:
             return True
     if not (_are_codes(one) and _are_codes(other)):
         return False
-    values = [len(np.unique(attribute.codes)) for attribute in (one, other)]
-    pairs = np.unique(np.stack([one.codes, other.codes]), axis=1).shape[1]
-    return 1 < pairs < len(one) and values == [pairs, pairs]
+    pairs = one.codes.astype(np.int64) * (len(other.values) + 1) + other.codes
+    counts = {len(np.unique(codes)) for codes in (one.codes, other.codes, pairs)}
+    return len(counts) == 1 and 1 < counts.pop() < len(one)
 
 
 def _are_codes(attribute: Attribute) -> bool:
     """Return whether values are texts, or numbers on an even grid, each in five rows or more on average."""
     if attribute.numbers is None:
         return True
-    numbers = np.unique(attribute.numbers[~attribute.missing].astype(np.float64))
+    numbers = np.array(attribute.values, np.float64)
     if len(numbers) <= 2 or 5 * len(numbers) > len(attribute):
         return len(numbers) <= 2
-    steps = (numbers - numbers[0]) / np.diff(numbers).min()
-    return bool((np.abs(steps - np.round(steps)) < _OFF_GRID).all() and steps[-1] < 2 * len(numbers))
+    with np.errstate(invalid="ignore"):  # infinite numbers are on no grid
+        steps = (numbers - numbers[0]) / np.diff(numbers).min()
+        on_grid = np.abs(steps - np.round(steps)) < _OFF_GRID
+    return bool(on_grid.all() and steps[-1] < 2 * len(numbers))
 
 
 def association(one: Attribute, other: Attribute) -> float:

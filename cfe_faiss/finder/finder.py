@@ -437,39 +437,34 @@ class EvidenceFinder:
     ) -> Self:
         """Index the rows of a table, people for example, and the classes that a model predicts for them.
 
-        There is no graph, as in :meth:`from_vectors`. The table gives ids, column names and class names. Rows are
-        compared by Euclidean distance over all columns but ``id``, ``truth``, the predictions, ``sensitive`` and
-        ``without``: numbers count in standard deviations, two categories are one standard deviation apart, and so are
-        a missing value and a known one (at the mean, if it is a number).
+        There is no graph, as in :meth:`from_vectors`. Rows are compared by Euclidean distance: numbers in standard
+        deviations, two categories one apart, and so a missing value and a known one, at the mean if it is a number.
 
         Parameters
         ----------
         frame
             A table of pandas, polars or PyArrow, or the path of a .csv, .csv.gz, .tsv, .parquet or .xlsx file.
         model
-            Column of the predicted classes; or these classes, (n,); or a fitted estimator or another callable. It is
-            called with a pandas frame of its ``feature_names_in_``, else of all columns but ``id``, ``truth`` and
-            ``probabilities``.
+            Column of the predicted classes; or these classes, (n,); or a fitted estimator or another callable, called
+            with a frame of its ``feature_names_in_``, else of all columns but ``id``, ``truth``, ``probabilities``.
         scores
             In place of a model: column of a number for each row, which stays out of the vectors.
         truth
             Column of the true classes, or these classes, (n,). Missing ones are unknown.
         id
-            Column of the ids, or the ids, (n,): each once. Default: the index of a pandas frame, if it is not 0..n-1,
-            else row numbers.
+            Column of the ids, or the ids, (n,): each once. Default: the index of a pandas frame unless it is 0..n-1.
         sensitive
-            Columns that audits use as sensitive by default. They stay out of the vectors, with their copies: columns
-            that go one to one with them, see ``removed``.
+            Columns that audits use as sensitive by default. They stay out of the vectors, with their copies (columns
+            that go one to one with them, see ``removed``).
         without
-            Other columns that stay out of the vectors, and remain attributes.
+            Other columns that stay out of the vectors, with their copies, and remain attributes.
         probabilities
-            Probability of each class: columns, or an array (n, C) in the order of the class names. For two classes, the
-            probability of the second is enough. Default: ``predict_proba`` of the model.
+            Probability of each class: columns, or an array (n, C) in the order of the class names; of two classes the
+            second is enough. Default: ``predict_proba`` of the model.
         scale
             Weights of columns in the distance: ``{"income": 2}`` counts a difference of incomes twice.
         encoder
-            Makes vectors of the other columns, in place of the encoding above: a scikit-learn transformer, which is
-            fitted here unless it is fitted already, or a callable. The distance is that of its output.
+            Makes other vectors of the columns: a callable, or a scikit-learn transformer, fitted here unless it is.
         class_names
             Names of the classes, in their order; default: ``classes_`` of the model, or ascending.
         index, nodes

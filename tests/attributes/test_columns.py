@@ -147,6 +147,8 @@ MEASURED = NOISE[GROUPS]
         (AGE, 2020 - AGE, True),
         (AGE, np.exp(AGE / 10), True),
         (AGE, AGE // 10, False),
+        (np.array(list("abcd"))[GROUPS], np.array([1, 2, 3, np.inf])[GROUPS], False),
+        (np.array(list("abcd"))[GROUPS], np.array([1, 2, 3, np.nan])[GROUPS], True),
         (NOISE, RNG.normal(size=N), False),  # no value of either occurs twice
         (NOISE, np.where(np.arange(N) == 3, np.nan, NOISE), False),
         (np.arange(N).astype(str), NOISE, False),

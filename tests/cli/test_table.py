@@ -100,7 +100,7 @@ def test_distances_of_a_table(
     expected = np.sort(away[people["loan"] != people["loan"][3]])[:3]
     np.testing.assert_allclose([float(row["distance"]) for row in rows], expected, rtol=1e-5)
     page = output("case", "p3", *NAMES, "--without", "sex", *options, "-k", 1)
-    assert f"{expected[0]:.4g}" in page.partition("Distance")[2].partition("\n")[0]
+    assert f"{expected[0]:.5g}" in page.partition("Distance")[2].partition("\n")[0]
 
 
 def test_a_table_is_not_compared_by_the_papers_index(people: pd.DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
