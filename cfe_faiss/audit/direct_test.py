@@ -258,10 +258,9 @@ def _hinges(values: Floats, count: int, lowest: float) -> Floats:
 
 def _draws(persons: Ints, carries: Bools) -> Ints:
     """Return the number of the draw of the attribute of each row: of its person, or its own if these values differ."""
-    rows = np.bincount(persons)
-    carriers = np.bincount(persons, weights=carries)
-    is_mixed = (carriers > 0) & (carriers < rows)
-    draws = np.where(is_mixed[persons], len(rows) + np.arange(len(persons)), persons)
+    shares = np.bincount(persons, weights=carries) / np.bincount(persons)
+    is_mixed = (shares[persons] > 0) & (shares[persons] < 1)
+    draws = np.where(is_mixed, len(persons) + np.arange(len(persons)), persons)
     numbers: Ints = np.unique(draws, return_inverse=True)[1]
     return numbers
 

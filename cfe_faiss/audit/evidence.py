@@ -50,27 +50,23 @@ def persons_of(finder: EvidenceFinder, person: Any) -> Ints:
     ValueError
         If there is no such attribute, or another number of values than rows.
     """
-    if not isinstance(person, str):
-        return person_numbers(person, len(finder.labels))
-    attributes = attributes_of(finder)
-    column = attributes[attributes.known("person", person)]
-    codes = np.full(len(finder.labels), UNKNOWN, np.int64)
-    codes[attributes.ids] = column.codes
-    return _numbers(codes)
+    rows = np.arange(len(finder.labels))
+    if isinstance(person, str):
+        attributes = attributes_of(finder)
+        name = attributes.known("person", person)
+        person = attributes.select([name]).to_frame()[name].reindex(rows)
+    return person_numbers(person, len(rows))
 
 
 def person_numbers(person: Any, n: int) -> Ints:
     """Return a number for each distinct value of ``person``, (n,); rows without a value, or all for None, differ."""
+    rows = np.arange(n)
     if person is None:
-        return np.arange(n)
+        return rows
     codes = as_attributes({"person": person}, "person")["person"].codes
     if len(codes) != n:
         raise ValueError(f"person must hold one value for each of {n:,} rows, got {len(codes):,}")
-    return _numbers(codes)
-
-
-def _numbers(codes: NDArray[Any]) -> Ints:
-    return np.where(codes == UNKNOWN, len(codes) + np.arange(len(codes)), codes)
+    return np.where(codes == UNKNOWN, n + rows, codes)
 
 
 def attributes_of(finder: EvidenceFinder) -> Attributes:

@@ -16,6 +16,7 @@ from cfe_faiss.audit.evidence import attributes_of, canonical_order, known_rows,
 from cfe_faiss.audit.groups import Bins, Grouping, groupings
 from cfe_faiss.audit.tables import Bools, Floats, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_names, check_known
+from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.parameters import EvidenceParameters
@@ -209,6 +210,9 @@ class Samples:
         It depends on attributes only among people with equal vectors and decisions. There, the seed is drawn from all
         data, so that who comes first is no function of the attribute.
         """
+        with extra("audit"):
+            import pandas as pd
+
         vectors, labels, attributes = self.finder.vectors[rows], self.finder.labels, attributes_of(self.finder)
         unfavourable, places = np.isin(labels[rows], self.unfavourable), attributes.rows(rows)
         codes = (attribute.codes[places] for attribute in attributes.values())
@@ -219,15 +223,8 @@ class Samples:
         seed = _digest(ordered, *(key[order] for key in keys)) if has_ties else _SEED
         order = order[np.random.default_rng(seed).permutation(len(rows))]
         rows = rows[order]
-        persons = _number_by_first(self.persons[rows])
+        persons = pd.factorize(self.persons[rows])[0]
         return Sample(rows, vectors[order], unfavourable[order], self.finder.metric, persons)
-
-
-def _number_by_first(values: Ints) -> Ints:
-    """Return numbers from 0 on for distinct values, in the order of their first places."""
-    _, first, places = np.unique(values, return_index=True, return_inverse=True)
-    numbers: Ints = np.argsort(np.argsort(first))[places]
-    return numbers
 
 
 def _first_of_each(persons: Ints) -> Bools:
