@@ -12,19 +12,16 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.audit import direct_test
 from cfe_faiss.audit.direct_test import ScoreTest
-from cfe_faiss.audit.evidence import attributes_of, canonical_order, drop_self, known_rows
+from cfe_faiss.audit.evidence import attributes_of, canonical_order, known_rows
 from cfe_faiss.audit.groups import Bins, Grouping, groupings
 from cfe_faiss.audit.tables import Bools, Floats, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_names, check_known
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceFlat
-from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.rows.metric import Metric, measured
 
 _SEED = 20
-ANY_LABEL = 2
-"""Label of queries that excludes no row: stored rows have label 0 or 1."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +89,7 @@ class Sample:
 
     def neighbours(self, k: int, positions: Ints | None = None) -> Ints:
         """Return the k nearest people of either group, (n, k), without the person."""
-        positions = np.arange(len(self)) if positions is None else positions
-        found = self.index.search(self.vectors[positions], k + 1, params=EvidenceParameters(labels=ANY_LABEL))
-        return drop_self(*found, positions)[1]
+        return self.index.search_stored(positions, k, neighbors="any")[1]
 
     def obstacle(self, carries: Bools) -> str:
         """Return why this value cannot be tested; empty if it can."""

@@ -212,7 +212,7 @@ class EvidenceFinder:
         """Metric of the index: "cosine" for graphs, "l2" for tables."""
         return self.index.metric
 
-    def measure64(self, v: ArrayLike, u: ArrayLike) -> Doubles:
+    def measure64(self, v: ArrayLike, u: ArrayLike) -> Array:
         """Return the similarity or, with metric "l2", the Euclidean distance of pairs of rows in float64.
 
         See :func:`cfe_faiss.ks_similarity` for arguments and errors.
