@@ -107,12 +107,18 @@ class Sample:
         columns = 0 if self.before is None else self.basis.shape[1]
         return f"{columns} columns of the null model are more than half of {n} people" if 2 * columns > n else ""
 
-    def test(self, carries: Bools, contrasts: Sequence[Floats]) -> tuple[Floats, list[ScoreTest]]:
-        """Return the propensity of carrying the value, NaN if it cannot be tested, and a test of each contrast."""
+    def test(
+        self, carries: Bools, contrasts: Sequence[Floats], others: Sequence[Bools] = ()
+    ) -> tuple[Floats, list[ScoreTest]]:
+        """Return the propensity of carrying the value, NaN if it cannot be tested, and a test of each contrast.
+
+        The carriers of other values, (n,) each, join the null model.
+        """
         if reason := self.obstacle(carries):
             return np.full(len(self), np.nan), [ScoreTest(reason=reason)] * len(contrasts)
-        chance = direct_test.propensity(self.basis, carries)
-        return chance, direct_test.score_tests(self.basis, carries, chance, contrasts)
+        basis = np.column_stack([self.basis, *others])
+        chance = direct_test.propensity(basis, carries)
+        return chance, direct_test.score_tests(basis, carries, chance, contrasts)
 
     def situation_contrast(self, k: int) -> Floats:
         """Return each decision minus the mean decision of the k nearest people, (n,)."""

@@ -19,11 +19,12 @@ from cfe_faiss.audit.model_comparison import Models, as_models
 from cfe_faiss.audit.reporting.formats import group_name, show
 from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.finder.suspicious import selective_classes
 from cfe_faiss.rows.metric import measure_of
 
 _Result = TypeVar("_Result")
 Need: TypeAlias = Literal[
-    "sensitive", "favourable", "unfavourable", "truth", "models", "model", "probabilities", "graph"
+    "sensitive", "favourable", "unfavourable", "truth", "selective", "models", "model", "probabilities", "graph"
 ]
 """Attribute of :class:`Inputs` or of its finder that a section or a condition needs."""
 
@@ -67,6 +68,8 @@ class Settings:
     bins: Bins
     confidence: float
     where: Constraints | None = None
+    reference: Mapping[str, Any] | None = None
+    better: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for name in ("k", "pairs", "cases"):
@@ -92,7 +95,10 @@ class Inputs:
         The rows of the index with a predicted class, ascending, (m,) int64.
     labels, truth
         Predicted and true class of each audited row, (m,) int32. A true class may be -1, unknown; ``truth`` is
-        None without any.
+        None without any, or if only one decision shows it.
+    selective
+        Names of the decisions that alone show the true class, such as "granted"; see
+        :func:`cfe_faiss.finder.suspicious.selective_classes`.
     class_names
         Names of class 0, 1, ...
     favourable
@@ -111,6 +117,7 @@ class Inputs:
     nodes: NDArray[np.int64]
     labels: NDArray[np.int32]
     truth: NDArray[np.int32] | None
+    selective: tuple[str, ...]
     class_names: tuple[str, ...]
     favourable: int | None
     settings: Settings
@@ -142,6 +149,7 @@ class Inputs:
             "everyone": self.everyone,
             "level": f"{100 * self.settings.confidence:g}%",
             "favourable_class": selected,
+            "selective": [show(name) for name in self.selective],
             "sensitive": [show(name) for name in self.sensitive],
             "k": self.settings.k,
             "bins": self.settings.bins,
@@ -235,7 +243,9 @@ def check_inputs(
     attributes = attributes_of(finder).take(nodes)
     _check_texts(attributes)
     names = tuple(attributes.known("sensitive", name) for name in sensitive_of(finder, sensitive))
+    labels = members.labels[members.labels != UNKNOWN]
     truth = None if finder.truth is None else finder.truth[nodes]
+    selective = [] if truth is None else selective_classes(labels, truth != UNKNOWN)
     selected = [None] if favourable is None else finder.class_numbers("favourable", favourable).tolist()
     if len(selected) > 1:
         raise ValueError(f"favourable must be one class, got {favourable!r}")
@@ -244,8 +254,9 @@ def check_inputs(
         attributes,
         names,
         nodes,
-        members.labels[members.labels != UNKNOWN],
-        None if truth is None or (truth == UNKNOWN).all() else truth,
+        labels,
+        None if truth is None or selective or (truth == UNKNOWN).all() else truth,
+        tuple(finder.class_name(label) for label in selective),
         tuple(finder.class_name(label) for label in range(finder.class_count)),
         selected[0],
         settings,

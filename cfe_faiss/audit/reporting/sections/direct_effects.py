@@ -118,7 +118,7 @@ def all_tests_section(inputs: Inputs) -> Numbers:
     direct = [_direct_row(inputs, row | {"values": int(sizes[row["attribute"]])}) for row in rows_of(effects.table)]
     rows = [*(_ratio_row(row, effects) for row in rates.comparisons), *_keep_one_side(direct)]
     changes = inputs.once(change_rows)
-    named = [row for row in rows if row["named"]]
+    named = [row for row in rows if row["named"] and not row.get("same_as")]
     q = [row["q"] for row in direct if row["q"] is not None]
     values = {
         "unequal": list(_unequal(inputs, rates, effects)),
@@ -164,7 +164,9 @@ def _keep_one_side(rows: Sequence[_Row]) -> list[_Row]:
 
 def _direct_row(inputs: Inputs, row: _Row) -> _Row:
     detail = inputs.reword(row["reason"] or "")
-    if row["test"] == "direction" and not detail:
+    if row["same_as"]:
+        detail = f"explained by {row['same_as']}"
+    elif row["test"] == "direction" and not detail:
         keys = ("against", "in_favour", "expected")
         against, in_favour, expected = (number(row[key], "count") for key in keys)
         gamma = "" if row["gamma"] is None else f"; Γ* {row['gamma']:.2f}"
@@ -211,10 +213,12 @@ def _reference(row: _Row) -> str:
 
 
 def _unequal(inputs: Inputs, rates: Rates, effects: DirectEffects) -> Iterator[_Row]:
-    """Yield the named impact ratios."""
+    """Yield the named impact ratios; of an intersection only where neither attribute has one."""
+    named = {name for name, q in effects.others.items() if q <= effects.fdr}
+    crossed = {" & ".join(pair): pair for pair in inputs.crossed}
     for row in rates.comparisons:
         q = effects.others[row["feature"]]
-        if q <= effects.fdr:
+        if row["feature"] in named and named.isdisjoint(crossed.get(row["feature"], ())):
             below = "below four fifths" if _below(row) == "below 0.8" else "below 1"
             names = {"group": inputs.group(row), "reference_group": _reference(row)}
             yield row | names | {"below": below, "q": q}
@@ -272,7 +276,8 @@ def sensitivity_section(inputs: Inputs) -> Numbers:
 
 def _find_named(effects: DirectEffects) -> list[_Row]:
     """Return the named tests of single attributes; of each attribute the value with the smallest p value."""
-    rows = [row for row in rows_of(effects.table) if row["named"] and " & " not in row["attribute"]]
+    findings = effects.table[effects.table["named"] & (effects.table["same_as"] == "")]
+    rows = [row for row in rows_of(findings) if " & " not in row["attribute"]]
     rows.sort(key=lambda row: (row["verdict"] != "disadvantaged", row["p"]))
     first: dict[tuple[str, str], _Row] = {}
     for row in rows:

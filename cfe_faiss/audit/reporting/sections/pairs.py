@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute
+from cfe_faiss.audit.dominated import count_pairs, grades_of, learned_directions
 from cfe_faiss.audit.reporting.document import (
     STYLES,
     Case,
@@ -93,14 +94,57 @@ def strongest_section(inputs: Inputs) -> Numbers:
     known = np.flatnonzero(~np.any(lacking, axis=0))
     if not len(known):
         return Numbers(missing="lacking")
+    better = inputs.once(find_directions)
+    if better:
+        known_better = known[_are_dominated(inputs, pairs, better)[known]]
+        better = better if len(known_better) else {}
+        known = known_better if len(known_better) else known
     place, mine, theirs = _strongest(inputs, pairs, known)
     values = _row(inputs, pairs, place) | {
         "skipped": int(known[0]),
+        "better": [f"{show(name)} ({end if isinstance(end, str) else 'as listed'})" for name, end in better.items()],
+        "is_estimated": inputs.settings.better is None,
+        **_count_dominated(inputs, better),
         "agreement": _agreement(inputs, pairs, place),
         "mine": mine,
         "theirs": theirs,
     }
     return Numbers(values, tables=[_differences(inputs, pairs, place, "strongest_case")])
+
+
+def find_directions(inputs: Inputs) -> Mapping[str, Any]:
+    """Return the better end of each column whose direction is known: named by the user, or learned from decisions."""
+    if not inputs.unfavourable:
+        return {}
+    if inputs.settings.better is not None:
+        return inputs.settings.better
+    refused = np.isin(inputs.labels, inputs.unfavourable)
+    return learned_directions(inputs.finder, inputs.nodes, refused)
+
+
+def _count_dominated(inputs: Inputs, better: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many pairs there are whose refused side is at least as good, and of how many refused people."""
+    if not better:
+        return {}
+    grades = grades_of(inputs.attributes, better)
+    is_known = ~np.isnan(grades).any(axis=0)
+    is_refused = np.isin(inputs.labels, inputs.unfavourable)
+    count, refused = count_pairs(grades[:, is_known & is_refused], grades[:, is_known & ~is_refused])
+    return {"dominated": count, "refused": refused, "judged": int((is_known & is_refused).sum())}
+
+
+def _are_dominated(inputs: Inputs, pairs: Pairs, better: Mapping[str, Any]) -> NDArray[np.bool_]:
+    """Return the pairs whose refused side is at least as good in each of these columns, (p,)."""
+    grades = grades_of(inputs.attributes, better)
+    source = pairs.found.source
+    target = pairs.found.target
+    is_refused = np.isin(inputs.finder.labels[source], inputs.unfavourable)
+    is_granted = ~np.isin(inputs.finder.labels[target], inputs.unfavourable)
+    refused = inputs.positions(np.where(is_refused, source, target))
+    granted = inputs.positions(np.where(is_refused, target, source))
+    is_between = is_refused == is_granted  # one side refused, the other granted
+    is_good = (grades[:, refused] >= grades[:, granted]).all(axis=0)
+    return np.asarray(is_between & is_good)
 
 
 def _strongest(inputs: Inputs, pairs: Pairs, places: NDArray[np.int64]) -> tuple[int, str, str]:
