@@ -138,3 +138,12 @@ def test_what_training_needs(tmp_path: Path) -> None:
     assert (graph.train_mask | graph.val_mask | graph.test_mask).tolist() == [True, True, False, True]
     with pytest.raises(ValueError, match="edges and neighbours exclude each other"):
         read_own(OwnFiles(features, id="id", neighbours=1, truth=truth, edges=truth))
+
+
+def test_a_missing_number_is_marked_by_one_deviation_however_rare(tmp_path: Path) -> None:
+    lines = [f"p{i},{i % 7 if i else ''},{'ab'[i % 2]}" for i in range(60)]
+    data = read_own(OwnFiles(written(tmp_path, "id,age,kind\n" + "\n".join(lines), "f.csv"), id="id", missing="keep"))
+    assert data.feature_names == ["age", "age=(missing)", "kind=a", "kind=b"]
+    np.testing.assert_allclose(data.x.mean(axis=0), 0, atol=1e-6)
+    np.testing.assert_allclose(np.ptp(data.x, axis=0)[1:] ** 2, [1, 0.5, 0.5], rtol=1e-5)
+    assert data.x[1:, 0].std() == pytest.approx(1, abs=1e-5)
