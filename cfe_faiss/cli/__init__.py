@@ -77,15 +77,19 @@ def _run(arguments: argparse.Namespace) -> Any:
     """Run a command; input warnings become lines on standard error."""
     module, _, function = arguments.run.rpartition(".")
     run = getattr(import_module(f"cfe_faiss.cli.{module}"), function)
+    shown: set[str] = set()  # a table is read again for another role
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        kind = "note" if isinstance(message, InputNote) else "warning"
+        line = f"cfe-faiss: {kind}: {' '.join(str(message).split())}\n"
+        if line not in shown:
+            sys.stderr.write(line)
+        shown.add(line)
+
     with warnings.catch_warnings():
         warnings.simplefilter("always", InputWarning)
-        warnings.showwarning = _show_warning
+        warnings.showwarning = show
         return run(arguments)
-
-
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    kind = "note" if isinstance(message, InputNote) else "warning"
-    sys.stderr.write(f"cfe-faiss: {kind}: {' '.join(str(message).split())}\n")
 
 
 def _replace_closed_streams() -> None:

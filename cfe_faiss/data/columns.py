@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, time
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,13 +20,13 @@ from cfe_faiss.data.dialect import DECIMALS, DEFAULT, Reading
 if TYPE_CHECKING:
     import pandas as pd
 
-_MISSING = frozenset(
-    ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN")
-    + ("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null")
+_MISSING = frozenset({"", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null", "-nan", "-NaN"}).union(
+    ("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN")
 )
 """Texts that pandas reads as missing."""
 _BOOLEANS = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
-_INDEX_NAME = re.compile(r"Unnamed: \d+(\.\d+)?|__index_level_\d+__")
+_INDEX_NAME = re.compile(r"Unnamed: \d+(\.\d+)?")
+_PARQUET_INDEX = "__index_level_"
 _NUMERIC_SHARE = 0.95
 """Share of numbers among the known cells from which on a column is one of numbers."""
 _SHOWN = 5
@@ -100,8 +101,18 @@ class Table:
     @derived
     def columns(self) -> list[str]:
         """Names of the columns, without those of an index that pandas has written."""
-        names = map(str, self.cells)
-        return [name for name in names if not (_INDEX_NAME.fullmatch(name) and self.cells[name].is_unique)]
+        names = [str(name) for name in self.cells]
+        leading = takewhile(lambda name: _INDEX_NAME.fullmatch(name) and self._numbers_rows(name), names)
+        index = [*leading, *(name for name in names if name.startswith(_PARQUET_INDEX))]
+        if index:
+            note(f"{self.name}: the index of a data frame is left out: {', '.join(index)}")
+        return [name for name in names if name not in index]
+
+    def _numbers_rows(self, name: str) -> bool:
+        import pandas as pd
+
+        cells = self.cells[name]
+        return cells.is_unique or bool((pd.to_numeric(cells, errors="coerce") % 1 == 0).all())
 
     def place(self, row: int) -> str:
         """Return the place of a row in the file."""
@@ -115,7 +126,7 @@ class Table:
 
     def known(self, argument: str, name: Any) -> str:
         """Return the name of a column; ValueError if there is none of this name."""
-        check_known(f"{argument} must name a column of {self.name}", str(name), list(self.cells))
+        check_known(f"{argument} must name a column of {self.name}", str(name), self.cells.columns)
         return str(name)
 
     def keys(self, name: str) -> list[str]:
@@ -219,7 +230,7 @@ class Table:
             f"{text!r} ({self.place(row)})" for row, text in zip(shown.index.tolist(), shown, strict=True)
         )
         others = f" and {len(wrong) - _SHOWN:,} other texts" if len(wrong) > _SHOWN else ""
-        remedies = self._marks(bare[are_numbers]) if one_unit else []
+        remedies = self._marks(bare[are_numbers]) if one_unit else ["them in one unit"]
         others_than_numbers = texts[~are_numbers].unique()[:_SHOWN]
         if len(others_than_numbers):
             remedies.append(f"{self.reading.remedy('na', *others_than_numbers)} if they are missing")
@@ -233,7 +244,7 @@ class Table:
         """Return the remedy that names the marks in numbers, if some others than those of the options fit."""
         own = self.reading.point, self.reading.thousands
         points = sorted(DECIMALS, key=lambda point: point != own[0])
-        marks = [(point, mark) for mark in (None, *_MARKS) for point in points if point != mark]
+        marks = [(point, mark) for point in points for mark in (None, *_MARKS) if point != mark]
         for point, mark in marks if _parse(numbers, *own).isna().any() else ():
             if _parse(numbers, point, mark).notna().all():
                 given = [] if point == own[0] else [self.reading.remedy("decimal", point)]
@@ -267,7 +278,7 @@ def _parse(texts: "pd.Series[Any]", point: str, mark: str | None) -> "pd.Series[
         has_comma = texts.str.contains(",", regex=False)
         if grouped[","][has_comma].all():
             is_plain &= ~has_comma
-        is_plain |= texts.str.fullmatch(_PLAIN) & ~grouped["."]
+        is_plain |= texts.str.fullmatch(_PLAIN) & ~grouped["."] & (mark != ".")
     if mark is not None:
         is_grouped = texts.str.fullmatch(_GROUPED % (re.escape(mark), re.escape(point)))
         plain = (

@@ -125,12 +125,12 @@ def decode(data: bytes, reading: Reading) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         name = encoding.upper().removesuffix("-SIG")
-        remedies = " or ".join(reading.remedy("encoding", other) for other in ("latin-1", "cp1252"))
+        remedy = reading.remedy("encoding", "latin-1")
         raise ContentError(
-            f"must be {name}, got byte 0x{data[error.start]:02x} in line {line}; {remedies} reads a file of Western Europe"
+            f"must be {name}, got byte 0x{data[error.start]:02x} in line {line}; {remedy} reads a file of Western Europe"
         ) from error
     if "\0" in text:
-        raise ValueError(
+        raise ContentError(
             f"must be a text file, got bytes of value 0; {reading.remedy('encoding', 'utf-16')} may read it"
         )
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -142,7 +142,7 @@ def split_lines(text: str) -> tuple[list[int], list[str]]:
     Lines at the end that are empty are left out.
     """
     if '"' in text:
-        text = _QUOTED.sub(lambda found: found[1] + _INNER_LINE * found[0].count("\n", len(found[1])), text)
+        text = _QUOTED.sub(lambda found: found[1] + '"' + _INNER_LINE * found[0].count("\n", len(found[1])), text)
     numbers, lines, number = [], text.rstrip("\n ").split("\n"), 1
     for line in lines:
         numbers.append(number)

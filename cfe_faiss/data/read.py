@@ -7,16 +7,18 @@ numbers is a column of numbers, whose other cells are errors. All problems of a 
 import gzip
 import io
 import re
+import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.base.arrays import Array, Doubles
@@ -198,7 +200,7 @@ def _read_text(name: str, text: str, reading: Reading, empty: bool, *, headless:
     if headless:
         text = re.sub(r"(?m)^#.*", "", text)
     numbers, lines = split_lines(text)
-    stated = _SEPARATOR_LINE.fullmatch(lines[0].strip())
+    stated = _SEPARATOR_LINE.fullmatch(text.partition("\n")[0].strip())
     if stated:
         text, numbers, lines = text.partition("\n")[2], numbers[1:], lines[1:]
     if not any(map(str.strip, lines)):
@@ -216,7 +218,6 @@ def _read_text(name: str, text: str, reading: Reading, empty: bool, *, headless:
             sep=r"\s+" if separator is None else separator,
             header=None,
             names=list(range(min(counts.max(), 2 * width + 8))),
-            index_col=False,
             dtype=object,
             na_filter=False,
             skipinitialspace=True,
@@ -232,7 +233,16 @@ def _read_text(name: str, text: str, reading: Reading, empty: bool, *, headless:
 def _separator(lines: Sequence[str], reading: Reading, headless: bool) -> str | None:
     """Return the character between two fields; None for white space, in a file of numbers or of lists."""
     separator = reading.separator or find_separator(lines, reading.point)
-    return None if headless and separator in (None, " ", "\t") else separator or ","
+    are_even = len({len(line.split()) for line in lines if line.strip()}) == 1
+    return None if headless and (separator in (None, " ") or (separator == "\t" and are_even)) else separator or ","
+
+
+def _has_numbers_below(grid: "pd.DataFrame") -> bool:
+    """Return whether a column of numbers has a text at its top."""
+    import pandas as pd
+
+    columns = (pd.to_numeric(grid[place].head(_SAMPLE), errors="coerce").notna() for place in grid)
+    return any(not are_numbers.iloc[0] and are_numbers.iloc[1:].mean() > 0.5 for are_numbers in columns)
 
 
 def _with_names(table: Table, counts: Array, empty: bool, *, headless: bool) -> Table:
@@ -249,13 +259,16 @@ def _with_names(table: Table, counts: Array, empty: bool, *, headless: bool) -> 
     headless
         Whether there is no header.
     """
-    header = "none" if headless else table.reading.header
-    filled = table.cells.notna() & (table.cells != "")
-    grid = table.cells.loc[:, filled.any()]
+    header = table.reading.header or ("none" if headless and not _has_numbers_below(table.cells) else None)
+    cells: NDArray[Any] = table.cells.to_numpy(object)
+    filled = (cells != "") & ~np.equal(cells, None)
+    grid = table.cells.loc[:, filled.any(axis=0)]
+    values = cells[:, filled.any(axis=0)]
     width = grid.shape[1]
-    first = 0 if header == "none" else _first_line(grid, filled.sum(axis=1).to_numpy(), counts)
+    first = 0 if header == "none" else _first_line(grid, filled.sum(axis=1), counts)
     top = ["" if is_missing(cell) else str(cell).strip() for cell in grid.iloc[first]]
-    has_header = header == "first" or (header is None and not _are_numbers(top))
+    are_numbered = table.is_text and width > 2 and top == [str(place) for place in range(width)]
+    has_header = header == "first" or (header is None and (are_numbered or not _are_numbers(top)))
     start = first + has_header
     expected = Counter(counts[start:].tolist()).most_common(1)[0][0] if start < len(counts) else counts[first]
     has_row_names = has_header and table.is_text and counts[first] == width - 1 and expected == width
@@ -263,38 +276,38 @@ def _with_names(table: Table, counts: Array, empty: bool, *, headless: bool) -> 
         top = ["", *top[:-1]]
     with table.problems.collect():
         _check_counts(table, counts, start, expected)
-    with table.problems.collect():
-        if has_header and header is None:
-            _check_header(table, grid.iloc[start:], top, first)
     rows = np.arange(start, len(grid))
     if has_header:
-        repeated = (grid.iloc[start:] == list(grid.iloc[first])).all(axis=1).to_numpy()
-        _note_lines(table, rows[repeated], "repeat the header")
-        rows = rows[~repeated]
+        repeated = (values[start:] == values[first]).all(axis=1)
+        if _has_numbers_below(grid.iloc[[first, *rows[~repeated]]]):
+            _note_lines(table, rows[repeated], "repeat the header")
+            rows = rows[~repeated]
+        with table.problems.collect():
+            _check_header(table, grid.iloc[rows], top, first)
     if width > 1:
-        is_filled = filled.iloc[rows].any(axis=1).to_numpy()
+        is_filled = filled[rows].any(axis=1)
         _note_lines(table, rows[~is_filled], "are empty")
         rows = rows[is_filled]
     if not len(rows) and not empty:
         raise ValueError(f"{table.name} must hold a row below its header, got none")
     if first:
         _note_lines(table, np.arange(first), "stand above the header")
-    cells = grid.iloc[rows].reset_index(drop=True)
+    body = grid.iloc[rows].reset_index(drop=True)
     names = top if has_header else [str(1 + place) for place in range(width)]
     unnamed = [f"Unnamed: {place}" for place in range(width)]
-    cells.columns = _number_doubles(table.name, [name or other for name, other in zip(names, unnamed, strict=True)])
+    body.columns = _number_doubles(table.name, [name or other for name, other in zip(names, unnamed, strict=True)])
     lines = None if table.lines is None else [table.lines[row] for row in rows.tolist()]
-    return replace(table, cells=cells, has_header=has_header or table.reading.header == "none", lines=lines)
+    return replace(table, cells=body, has_header=has_header or table.reading.header == "none", lines=lines)
 
 
 def _first_line(grid: "pd.DataFrame", filled: Array, counts: Array) -> int:
     """Return the number of lines above the header: those of a title, if the next one looks like a header."""
     width = grid.shape[1]
     first = 0
-    while first < min(_MOST_TITLES, len(grid) - 1) and (counts[first] < width - 1 or filled[first] <= 1 < width):
+    while first < min(_MOST_TITLES, len(grid) - 1) and (counts[first] < width or filled[first] <= 1 < width):
         first += 1
     names = [cell for cell in grid.iloc[first].tolist() if isinstance(cell, str) and cell]
-    looks_like_header = len(set(names)) >= width - 1 and not any(_are_numbers([name]) for name in names)
+    looks_like_header = len(names) >= width - 1 and not any(_are_numbers([name]) for name in names)
     starts_blank = grid.iloc[0, 0] in (None, "")
     return first if looks_like_header and not starts_blank else 0
 
@@ -309,7 +322,7 @@ def _check_counts(table: Table, counts: Array, start: int, expected: int) -> Non
         others = f" and {len(wrong) - _SHOWN:,} more lines differ" if len(wrong) > _SHOWN else ""
         raise ValueError(
             f"{table.name}: most lines have {expected} fields, but {shown}{others} (a text that holds the separator "
-            f"needs quotation marks; {table.reading.remedy('separator', ';')} names another)"
+            f"needs quotation marks; another separator is named as in {table.reading.remedy('separator', ';')})"
         )
 
 
@@ -317,14 +330,19 @@ def _check_header(table: Table, body: "pd.DataFrame", names: Sequence[str], firs
     """Raise ValueError if the names of the columns may be a row."""
     import pandas as pd
 
+    if table.reading.header is not None:
+        return
     sample = body.head(_SAMPLE)
     numbers = [name for name in names if _are_numbers([name])]
     are_counted = len(numbers) > 1 and {float(b) - float(a) for a, b in pairwise(numbers)} == {1.0}
-    share_of_numbers = [pd.to_numeric(sample[place], errors="coerce").notna().mean() for place in sample]
-    pairs = list(zip(names, sample, share_of_numbers, strict=True))
-    values = [name for name, _, share in pairs if name in numbers and share > 0.5 and not are_counted]
-    texts = [name for name, place, _ in pairs if name and name not in numbers and (sample[place] == name).any()]
+    places = dict(zip(names, sample, strict=True))
+    shares = {name: pd.to_numeric(sample[places[name]], errors="coerce").notna().mean() for name in numbers}
+    values = [name for name in numbers if shares[name] > 0.5 and not are_counted]
+    occurs = (sample.to_numpy(object) == np.array(names, object)).any(axis=0)
+    texts = [name for name, is_value in zip(names, occurs, strict=True) if is_value and name and name not in numbers]
     suspects = values + (texts if len(texts) > 1 or len(texts) == len(names) else [])
+    if len(numbers) == len(names):  # those that pandas gives to columns without names, or a row
+        suspects = numbers
     if suspects:
         shown = ", ".join(map(repr, suspects[:_SHOWN]))
         none, as_names = (table.reading.remedy("header", value) for value in ("none", "first"))
@@ -336,7 +354,7 @@ def _check_header(table: Table, body: "pd.DataFrame", names: Sequence[str], firs
 
 def _note_lines(table: Table, rows: Array, text: str) -> None:
     if len(rows):
-        note(f"{table.name}: {len(rows):,} lines {text} and are left out, such as {table.place(int(rows[0]))}")
+        note(f"{table.name}: lines that {text} are left out: {len(rows):,}, such as {table.place(int(rows[0]))}")
 
 
 def _number_doubles(name: str, names: Sequence[str]) -> list[str]:
@@ -375,9 +393,13 @@ def is_table(path: Path, reading: Reading) -> bool:
     if suffix in (".npy", ".parquet", ".xlsx"):
         return suffix != ".npy"
     with _damaged(path, "a table"), open_regular(path) as file:
-        _, lines = split_lines(decode(_expanded(file, suffix), reading)[:_HEAD])
-    separator = _separator(lines, reading, suffix in _HEADLESS)
-    return separator is not None and (reading.header is not None or not _are_numbers(lines[0].split(separator)))
+        text = decode(_expanded(file, suffix), reading)
+    head = text[:_HEAD].rpartition("\n")[0] if len(text) > _HEAD else text
+    with warnings.catch_warnings(action="ignore"):
+        for part in (head, text):
+            with suppress(ValueError):  # a cut through quotes
+                return _read_text(str(path), part, reading, True, headless=suffix in _HEADLESS).has_header
+    return True
 
 
 def _read_array(path: Path, reading: Reading) -> Table:
@@ -441,10 +463,11 @@ def _read_parquet(path: Path, reading: Reading, empty: bool) -> Table:
         import pandas  # noqa: F401, ICN001 - for an error that names the extra
         import pyarrow as pa
         import pyarrow.compute as pc
+        import pyarrow.parquet as pq
 
     types = pa.types
     with open_parquet(path) as file, _damaged(path, "a Parquet file"):
-        schema = file.schema_arrow
+        schema = pq.read_schema(str(path))
         for name, kind in zip(schema.names, schema.types, strict=True):
             value = kind.value_type if types.is_dictionary(kind) else kind
             is_plain = types.is_primitive(value) or types.is_decimal(value) or types.is_null(value) or _is_text(value)
