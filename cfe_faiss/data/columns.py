@@ -126,7 +126,7 @@ class Table:
 
     def known(self, argument: str, name: Any) -> str:
         """Return the name of a column; ValueError if there is none of this name."""
-        check_known(f"{argument} must name a column of {self.name}", str(name), self.cells.columns)
+        check_known(f"{self.reading.shown(argument)} must name a column of {self.name}", str(name), self.cells.columns)
         return str(name)
 
     def keys(self, name: str) -> list[str]:

@@ -99,10 +99,14 @@ class Reading:
         """The decimal mark."""
         return self.decimal or "."
 
+    def shown(self, argument: str) -> str:
+        """Return the name of an argument as the user writes it."""
+        return f"--{argument.replace('_', '-')}" if self.are_options and argument.isidentifier() else argument
+
     def remedy(self, argument: str, *values: str) -> str:
         """Return an argument with values as the user writes it."""
         if self.are_options:
-            return f"--{argument.replace('_', '-')} {shlex.join(values)}"
+            return f"{self.shown(argument)} {shlex.join(values)}"
         several = argument not in ("id", "encoding", "separator", "header", "decimal", "thousands", "missing")
         return f"{argument}={list(values)!r}" if several else f"{argument}={values[0]!r}"
 
@@ -125,10 +129,8 @@ def decode(data: bytes, reading: Reading) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         name = encoding.upper().removesuffix("-SIG")
-        remedy = reading.remedy("encoding", "latin-1")
-        raise ContentError(
-            f"must be {name}, got byte 0x{data[error.start]:02x} in line {line}; {remedy} reads a file of Western Europe"
-        ) from error
+        remedy = f"{reading.remedy('encoding', 'latin-1')} reads a file of Western Europe"
+        raise ContentError(f"must be {name}, got byte 0x{data[error.start]:02x} in line {line}; {remedy}") from error
     if "\0" in text:
         raise ContentError(
             f"must be a text file, got bytes of value 0; {reading.remedy('encoding', 'utf-16')} may read it"

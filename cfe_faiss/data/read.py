@@ -259,9 +259,11 @@ def _with_names(table: Table, counts: Array, empty: bool, *, headless: bool) -> 
     headless
         Whether there is no header.
     """
+    import pandas as pd
+
     header = table.reading.header or ("none" if headless and not _has_numbers_below(table.cells) else None)
     cells: NDArray[Any] = table.cells.to_numpy(object)
-    filled = (cells != "") & ~np.equal(cells, None)
+    filled = (cells != "") & pd.notna(cells)
     grid = table.cells.loc[:, filled.any(axis=0)]
     values = cells[:, filled.any(axis=0)]
     width = grid.shape[1]

@@ -251,7 +251,7 @@ class Roles:
         for argument, name in left_out:
             if name in roles:
                 table.problems.texts.append(
-                    f"{argument} must name attributes, got {name!r}, which is given as {roles[name]}"
+                    f"{table.reading.shown(argument)} must name attributes, got {name!r}, which is given as {roles[name]}"
                 )
         return [name for name in table.columns if name not in roles]
 

@@ -210,8 +210,8 @@ def test_byte_order_mark_and_carriage_returns(hostile: Path, output) -> None:
         ("--nodes a", "--nodes must be test, all or a file"),
         ("--data-root .", "--data-root has no effect without --dataset"),
         ("--neighbours 3", "edges and neighbours exclude each other"),
-        ("--without z", "without must name a column of bom.csv"),
-        ("--categorical z", "categorical must name a column of bom.csv"),
+        ("--without z", "--without must name a column of bom.csv"),
+        ("--categorical z", "--categorical must name a column of bom.csv"),
     ],
 )
 def test_one_wrong_option_of_build(hostile: Path, error, wrong: str, expected: str) -> None:

@@ -76,7 +76,9 @@ def test_suspicious_input_is_a_line_on_standard_error(people: pd.DataFrame, caps
     assert "'nr'" in warning
     assert main(["build", "b.index", *source, "--decimal", ",", "--encoding", "latin-1", "--id", "nr"]) == 0
     assert "warning" not in capsys.readouterr().err
-    table.drop(columns="rate").assign(truth=people["loan"].map({"granted": "yes", "refused": "no"})).to_csv("t.csv", index=False)
+    table.drop(columns="rate").assign(truth=people["loan"].map({"granted": "yes", "refused": "no"})).to_csv(
+        "t.csv", index=False
+    )
     source = ["--features", "t.csv", "--predictions", "t.csv:loan", "--truth", "t.csv:truth", "--id", "nr"]
     assert main(["audit", *source]) == 2
     assert "predictions and truth must have a class in common" in capsys.readouterr().err
