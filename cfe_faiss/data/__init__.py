@@ -1,1 +1,1 @@
-"""Tables, roles, classes, models and encodings: from what a user has to what the engine takes."""
+"""What a user has, a table for example, as columns, classes, ids and vectors."""

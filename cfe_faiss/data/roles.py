@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 from cfe_faiss.base.checks import UNKNOWN, did_you_mean
 from cfe_faiss.data.columns import Table, as_integers
 from cfe_faiss.data.dialect import DEFAULT, Reading
+from cfe_faiss.data.encode import MOST_VALUES
 from cfe_faiss.data.read import read_table
 
 if TYPE_CHECKING:
     import pandas as pd
-
-MOST_TEXTS = 100
-"""Largest number of different texts in a category."""
 
 
 @dataclass(frozen=True)
@@ -250,9 +248,8 @@ class Roles:
                 table.known(argument, name)
         for argument, name in left_out:
             if name in roles:
-                table.problems.texts.append(
-                    f"{table.reading.shown(argument)} must name attributes, got {name!r}, which is given as {roles[name]}"
-                )
+                shown = table.reading.shown(argument)
+                table.problems.texts.append(f"{shown} must name attributes, got {name!r}, which is the {roles[name]}")
         return [name for name in table.columns if name not in roles]
 
 
@@ -265,12 +262,12 @@ def check_categories(table: Table, columns: "pd.DataFrame", names: Sequence[str]
     for name, count in counts.items():
         copied = (other for other in left_out if other in counts)
         is_copy = any(counts[other] == count == len(columns[[name, other]].drop_duplicates()) for other in copied)
-        if count <= MOST_TEXTS or name in left_out or is_copy:
+        if count <= MOST_VALUES or name in left_out or is_copy:
             continue
         remedies = [f"{table.reading.remedy('without', name)} keeps it out of the vectors"]
         remedies += [f"{table.reading.remedy('id', name)} takes it for the ids"] if count == len(columns) else []
         table.problems.texts.append(
-            f"{table.name}: column {name!r} has {count:,} different texts, more than {MOST_TEXTS}, such as "
+            f"{table.name}: column {name!r} has {count:,} different texts, more than {MOST_VALUES}, such as "
             f"{columns[name].dropna().iloc[0]!r}, which is no category; {', '.join(remedies)}"
         )
 

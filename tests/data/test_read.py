@@ -4,7 +4,6 @@ import gzip
 import io
 import os
 import re
-import resource
 import subprocess
 import sys
 import warnings
@@ -235,7 +234,7 @@ def test_roles(tmp_path: Path) -> None:
     assert finder.weights.tolist() == [1, 2, 0, 1]
     with pytest.raises(ValueError, match="weights must be finite and at least 0"):
         cfe.EvidenceFinder.from_table(frame.assign(w=-1), "y", ignore=["note"], weights="w")
-    with pytest.raises(ValueError, match="sensitive must name attributes, got 'y', which is given as model"):
+    with pytest.raises(ValueError, match="sensitive must name attributes, got 'y', which is the model"):
         cfe.EvidenceFinder.from_table(frame, "y", ignore=["note"], sensitive=["y"])
 
 

@@ -1,6 +1,6 @@
 """A graph from files: features, edges, classes and splits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +13,10 @@ from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.extras import extra
 from cfe_faiss.data.columns import Table
 from cfe_faiss.data.dialect import DEFAULT, Reading
+from cfe_faiss.data.encode import Encoding, can_be_encoded, encode
 from cfe_faiss.data.read import read_graph, read_table
-from cfe_faiss.data.roles import MOST_TEXTS, Ids, Roles, Source, check_categories
+from cfe_faiss.data.roles import Ids, Roles, Source, check_categories
 from cfe_faiss.datasets.own.classes import labels_of, read_classes
-from cfe_faiss.datasets.own.encoding import Encoding
-from cfe_faiss.datasets.own.encoding import encode as encode_attributes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,10 +48,11 @@ class OwnFiles:
     categorical
         Columns of numbers that are codes of categories, such as postal codes.
     missing
-        "keep": treat missing values as a category, see :func:`cfe_faiss.datasets.own.encoding.encode`. "error": refuse
-        them.
+        "keep": mark missing values, see :func:`cfe_faiss.data.encode.encode`. "error": refuse them.
     as_is
         Whether to keep numbers in ``x`` unscaled.
+    scale
+        Weights of attributes in ``x``, see :func:`cfe_faiss.data.encode.encode`.
     without
         Attributes that the choice of neighbours ignores. A column of more than 100 texts is left out of ``x``, too;
         :meth:`cfe_faiss.EvidenceFinder.from_data` leaves the others out of the vectors.
@@ -74,6 +74,7 @@ class OwnFiles:
     categorical: Sequence[str] = ()
     missing: str = "keep"
     as_is: bool = False
+    scale: Mapping[str, float] | None = None
     without: Sequence[str] = ()
     ignore: Sequence[str] = ()
     compare: Sequence[Source] = ()
@@ -88,9 +89,9 @@ class OwnGraph:
     ----------
     name
         Name of the features' file, without its suffix.
-    x, x_raw
-        Features of n nodes, (n, d) float32, scaled and in their own units, see
-        :class:`cfe_faiss.datasets.own.encoding.Encoding`.
+    x_raw, x
+        Features of n nodes, (n, d) float32, in their own units and scaled, see :class:`cfe_faiss.data.encode.Encoding`.
+        Scaled columns of an attribute table have mean 0: KS vectors compare by cosine.
     feature_names
         d names, "Income" or "sex=f".
     feature_attributes
@@ -223,12 +224,16 @@ def read_own(files: OwnFiles) -> OwnGraph:
     columns = table.frame(roles.attributes(table))
     check_categories(table, columns, [str(name) for name in columns], files.without)
     attributes = _attributes(files, table, columns)
-    encoding = _encoding(files, table, attributes)
+    encoded = [name for name, attribute in attributes.items() if can_be_encoded(attribute)]
+    if not encoded:
+        raise ValueError(f"{table.name} must hold features that vectors are made from, got none")
+    as_is = files.as_is or not table.has_header
+    encoding = encode(attributes.select(encoded), scale=files.scale, as_is=as_is)
     classes = read_classes(files.predictions, files.truth, ids)
     masks = (None, None, None) if files.split is None else read_split(files.split, ids)
     return OwnGraph(
         files.features.name.partition(".")[0],
-        encoding.x,
+        encoding.x if as_is else encoding.x - encoding.x.mean(axis=0),
         encoding.x_raw,
         list(encoding.names),
         list(encoding.attributes),
@@ -304,14 +309,6 @@ def _check_values(files: OwnFiles, table: Table, attribute: Attribute) -> None:
         others = f"{missing.sum() - 1:,} other of {len(missing):,} rows"
         remedy = table.reading.remedy("missing", "keep")
         table.check(missing, lambda _: f"column {name!r} lacks a value here and in {others}; {remedy} makes it a value")
-
-
-def _encoding(files: OwnFiles, table: Table, attributes: Attributes) -> Encoding:
-    """Return the encoded attributes, without columns of many texts, which are left out."""
-    encoded = [name for name, one in attributes.items() if one.numbers is not None or len(one.values) <= MOST_TEXTS]
-    if not encoded:
-        raise ValueError(f"{table.name} must hold features that vectors are made from, got none")
-    return encode_attributes(attributes.select(encoded), as_is=files.as_is or not table.has_header)
 
 
 def _edges(files: OwnFiles, ids: Ids, encoding: Encoding) -> Any:
