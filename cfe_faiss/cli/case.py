@@ -15,7 +15,7 @@ from cfe_faiss.cli.output import announce, note
 from cfe_faiss.cli.parser import call, flag
 from cfe_faiss.data.dialect import DEFAULT, Reading
 from cfe_faiss.data.encode import encode
-from cfe_faiss.data.read import SUFFIXES, is_table, read_table
+from cfe_faiss.data.read import SUFFIXES, is_table
 from cfe_faiss.data.roles import Ids, Source
 from cfe_faiss.datasets import files_of, load
 from cfe_faiss.datasets.own import OwnFiles, read_own
@@ -56,7 +56,7 @@ class Names:
             return cls(None, (), arguments.reading)
         if arguments.id is None and arguments.predictions is None:
             raise ValueError("--features needs --id or --predictions: it names nodes or classes")
-        ids = Ids.of_column(read_table(arguments.features, arguments.reading), arguments.id)
+        ids = Ids.of_column(Source(arguments.features, reading=arguments.reading).read()[0], arguments.id)
         members = index.members()
         if len(members.ids) and members.ids[-1] >= len(ids):
             raise ValueError(

@@ -72,7 +72,7 @@ class Source:
         table.problems.check()
         if not self.columns:
             return table, tuple(name for name in table.columns if not table.has_header or name != id)
-        return table, tuple(table.known("a column", name) for name in self.names(table))
+        return table, tuple(table.known("FILE:COLUMN", name) for name in self.names(table))
 
     def names(self, table: Table) -> tuple[str, ...]:
         """Return the names of the columns to read of a table."""
@@ -115,7 +115,7 @@ class Ids:
         """
         if name is None:
             return cls.of_rows(len(table))
-        texts = table.keys(name)
+        texts = table.keys(table.known("id", name))
         numbers: dict[str, int] = {}
         first = np.array([numbers.setdefault(text, row) for row, text in enumerate(texts)])
         table.check([not text for text in texts], lambda row: f"no {name}")

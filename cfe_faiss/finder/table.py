@@ -10,7 +10,7 @@ from cfe_faiss.attributes.classes import Predictions, as_predictions
 from cfe_faiss.attributes.columns import PROXY, Proxy, Removed, are_copies, association
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.base.arrays import Array, Doubles, Int32s
-from cfe_faiss.base.checks import check_distinct, check_known, did_you_mean, is_missing
+from cfe_faiss.base.checks import check_distinct, did_you_mean, is_missing
 from cfe_faiss.data.columns import Table
 from cfe_faiss.data.encode import encode_table
 from cfe_faiss.data.roles import Roles, check_categories, column_names
@@ -105,12 +105,6 @@ def split_scores(table: Table, name: str) -> tuple[Table, Array]:
     return replace(table, cells=table.cells.drop(columns=[name])), scores.to_numpy()
 
 
-def check_column(argument: str, name: Any, table: "pd.DataFrame") -> str:
-    """Return the name of a column; ValueError if there is none of this name."""
-    check_known(f"{argument} must name a column of frame", name, list(table.columns))
-    return str(name)
-
-
 def _column(table: "pd.DataFrame", given: Any) -> Any:
     return table[given] if isinstance(given, str) else given
 
@@ -155,7 +149,7 @@ def _predict(model: Any, data: "pd.DataFrame", table: "pd.DataFrame", roles: Rol
     given, known = roles.probabilities, found.class_names or ()
     if given is None:
         return found
-    columns = [check_column("probabilities", name, table) for name in column_names(given)]
+    columns = column_names(given)
     columns = list(known) if set(columns) == set(known) else columns
     return replace(found, scores=_as_probabilities(table[columns] if columns else given, len(table), known))
 

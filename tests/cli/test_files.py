@@ -13,7 +13,19 @@ from cfe_faiss.cli.parser import SourceAction, parser
 
 # Options that name files or folders to read. A new one is either put here or made an output by `add_overwrite`.
 READ = {
-    *("csr", "data_root", "edge_weight", "edges", "features", "index", "labels", "predictions", "split", "truth"),
+    *(
+        "compare",
+        "csr",
+        "data_root",
+        "edge_weight",
+        "edges",
+        "features",
+        "index",
+        "labels",
+        "predictions",
+        "split",
+        "truth",
+    ),
     "vectors",
 }
 JOB_THAT_EXISTS = {("scale", "resume"), ("scale", "status")}

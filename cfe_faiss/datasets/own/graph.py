@@ -279,7 +279,7 @@ def _features(files: OwnFiles) -> tuple[Table, Roles]:
     taken = []
     for name in (name for source in others for name in source.names(table)):
         with table.problems.collect():
-            taken.append(table.known("a column of classes or parts", name))
+            taken.append(table.known("FILE:COLUMN", name))
     return table, Roles(files.id, without=tuple(files.without), ignore=(*files.ignore, *taken))
 
 
