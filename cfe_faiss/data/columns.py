@@ -187,12 +187,12 @@ class Table:
         self._note_missing(columns)
         return pd.DataFrame(columns, index=self.cells.index)
 
-    def _note_missing(self, names: Iterable[str]) -> None:
+    def _note_missing(self, columns: "dict[str, pd.Series[Any]]") -> None:
         """Note the texts that are read as missing."""
         counts = {
             name: Counter(text for text, known in zip(self.keys(name), self.texts(name), strict=True) if text != known)
-            for name in names
-            if self.cells[name].dtype.kind not in "biufM"
+            for name, column in columns.items()
+            if column.isna().any()
         }
         notes = [f"{name} {text!r} {count:,}" for name, of in counts.items() for text, count in of.most_common(_SHOWN)]
         if notes:
