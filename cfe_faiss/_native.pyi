@@ -63,6 +63,8 @@ class CsrGraph:
         Weight of each edge in ``indices``: positive and finite.
     release
         Called after each task of the calling thread: it gives back the memory that memory maps take.
+    nodes, num_nodes
+        The numbers of the nodes in a graph with ``num_nodes`` nodes. None: the nodes are all of the graph.
 
     Raises
     ------
@@ -77,67 +79,11 @@ class CsrGraph:
         threads: int,
         weights: NDArray[np.float32] | None = None,
         release: Callable[[], object] | None = None,
+        nodes: NDArray[np.int64] | None = None,
+        num_nodes: int | None = None,
     ) -> None: ...
     @property
     def num_edges(self) -> int: ...
-
-class ChangingGraph:
-    """A copy of a graph, whose neighbour lists change. Its last change can be undone.
-
-    Parameters
-    ----------
-    graph
-        The graph.
-    directed
-        Whether the nodes that a node is a neighbour of differ from its neighbours.
-    weighted
-        Whether edges have weights.
-    """
-
-    def __init__(self, graph: CsrGraph, directed: bool, weighted: bool) -> None: ...
-    @property
-    def version(self) -> int:
-        """Number of changes so far."""
-
-    @property
-    def num_edges(self) -> int:
-        """Number of entries of all neighbour lists."""
-
-    def change(
-        self,
-        num_nodes: int,
-        removed_nodes: NDArray[np.int64],
-        removed: NDArray[np.int64],
-        added: NDArray[np.int64],
-        weights: NDArray[np.float32] | None = None,
-    ) -> NDArray[np.int64]:
-        """Remove edges, sources above targets, (2, m), and all edges of some nodes, then add edges, all or none.
-
-        Return the nodes whose lists differ, ascending. There are ``num_nodes`` then.
-
-        Raises
-        ------
-        ValueError
-            If an edge to remove does not exist, or one to add exists in a graph with weights.
-        """
-
-    def roll_back(self, version: int) -> None:
-        """Undo the last change if it made a later version."""
-
-    def reach(
-        self, first: NDArray[np.int64], later: NDArray[np.int64], hops: int, most: float, outgoing: bool
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
-        """Return the nodes at most some hops away from ``first``, or one hop fewer from ``later``, and their hops.
-
-        The nodes ascend. A hop leads from a node to its neighbours, or with ``outgoing`` to the nodes that it is a
-        neighbour of. Return None if the nodes before the last hop have more than ``most`` neighbours together.
-        """
-
-    def part(self, nodes: NDArray[np.int64], threads: int) -> CsrGraph:
-        """Return the neighbour lists of some nodes as they are now, for :class:`Propagation`."""
-
-    def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-        """Return indptr, indices and weights of all nodes; no weights if edges have none."""
 
 class GraphBuilder:
     """Makes a graph from blocks of edges: each of them is counted, then each is placed, then all are merged.
@@ -165,6 +111,18 @@ class GraphBuilder:
 
     def finish(self, threads: int) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
         """Return indptr, indices and weights, each neighbour once; the builder is empty then."""
+
+def gather_lists(
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    weights: NDArray[np.float32] | None,
+    nodes: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """Return indptr, indices and weights of the lists of some nodes; no weights for None.
+
+    The list of node v has ``sizes[v]`` entries from ``starts[v]`` on.
+    """
 
 # --- propagation ---
 
