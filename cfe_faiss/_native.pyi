@@ -924,14 +924,6 @@ class FaissLists:
 class Change:
     """A change of the rows of a :class:`Table`, for :func:`commit`."""
 
-    @property
-    def fresh(self) -> int:
-        """How many rows come."""
-
-    @property
-    def removed(self) -> int:
-        """How many rows go."""
-
     def lists(self) -> NDArray[np.int64]:
         """Return the lists that change."""
 
@@ -1015,17 +1007,8 @@ class Table:
     def first_stored(self, lists: FaissLists, ids: NDArray[np.int64]) -> int:
         """Return the number of the first of these ids that a row has, or -1."""
 
-    def insertion(self, lists: NDArray[np.int32], labels: NDArray[np.int32]) -> Change:
-        """Return the change that puts rows with these labels into these lists, behind rows of the same label."""
-
-    def appending(self, labels: NDArray[np.int32]) -> Change:
-        """Return the change that appends rows to the only list."""
-
     def rows_of(self, lists: FaissLists, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of each id, (m,), or -1. Maps all ids at first, then reads the lists that hold the ids."""
-
-    def removal(self, rows: NDArray[np.int64]) -> Change:
-        """Return the change that removes rows, (m,), in strictly ascending order."""
 
     def relabelling(
         self,
@@ -1039,12 +1022,13 @@ class Table:
         self,
         rows: NDArray[np.int64],
         lists: NDArray[np.int32],
-        labels: NDArray[np.int32] | None,
+        labels: NDArray[np.int32],
         sorted: bool = True,  # noqa: A002 - as in the core
     ) -> Change:
-        """Return the change that removes distinct rows, (r,), and puts new rows into these lists, (m,).
+        """Return the change that removes distinct rows, (r,), and inserts rows with these labels into lists, (m,).
 
-        New row i takes the place of row i if that is in the same list. Without labels, r = m, and it keeps the label.
+        If lists are ``sorted`` by label, new rows follow the rows of their label. Else there is one list: new row i
+        takes the place of row i, and further new rows follow the last row.
         """
 
 def commit(
