@@ -50,7 +50,7 @@ struct Arrival {
 // Removes rows of a list, and inserts others.
 ListChange change_of_list(std::size_t list, std::span<const std::int32_t> stored, std::vector<std::size_t> removed,
                           std::span<const Arrival> arrivals, std::span<const std::int32_t> labels) {
-  ListChange change{list, stored.size()};
+  ListChange change(list, stored.size());
   std::size_t next = 0;
   const auto keep_until = [&](std::size_t stop) {
     if (next != change.after || !change.labels.empty())
@@ -365,7 +365,9 @@ Change Table::replacement(std::span<const std::int64_t> rows, std::span<const st
   std::ranges::sort(arrivals);
   std::vector<std::int64_t> removed_rows(rows.begin(), rows.end());
   std::ranges::sort(removed_rows);
-  Change change{.added = lists.size(), .removed = rows.size()};
+  Change change;
+  change.added = lists.size();
+  change.removed = rows.size();
   std::size_t start = 0, next_row = 0, next_arrival = 0;
   for (std::size_t list = 0; list < nlist(); start += sizes_[list++]) {
     std::vector<std::size_t> removed;
@@ -392,7 +394,7 @@ Change Table::relabelling(std::span<const std::int64_t> rows, std::span<const st
     for (; next_row < rows.size() && static_cast<std::size_t>(rows[next_row]) < start + sizes_[list]; ++next_row)
       new_labels[static_cast<std::size_t>(rows[next_row]) - start] = labels[next_row];
     if (std::ranges::equal(new_labels, stored)) continue;
-    ListChange& one = change.lists.emplace_back(ListChange{list, stored.size()});
+    ListChange& one = change.lists.emplace_back(list, stored.size());
     if (!sorted) {
       one.after = one.before;
       one.labels = std::move(new_labels);

@@ -53,16 +53,18 @@ struct Move {
 
 // Change of one list. Rows without a move stay where they are, unless they are removed.
 struct ListChange {
+  ListChange(std::size_t number, std::size_t size) : list(number), before(size) {}
+
   std::size_t list, before;
   std::size_t after = 0;
-  std::vector<Move> moves = {};           // by place
-  std::vector<std::size_t> removed = {};  // indices before the change, ascending
-  std::vector<std::int32_t> labels = {};  // of the last rows after the change; the others keep theirs
+  std::vector<Move> moves;           // by place
+  std::vector<std::size_t> removed;  // indices before the change, ascending
+  std::vector<std::int32_t> labels;  // of the last rows after the change; the others keep theirs
 };
 
 // A change of an index. New rows are numbered in the order of their vectors.
 struct Change {
-  std::vector<ListChange> lists = {};
+  std::vector<ListChange> lists;
   std::size_t added = 0;    // number of new rows
   std::size_t removed = 0;  // number of removed rows
 };
