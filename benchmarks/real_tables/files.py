@@ -17,8 +17,9 @@ import sys
 import tarfile
 import tomllib
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / "build" / "real_tables"
@@ -34,7 +35,7 @@ class Table:
     """Path in the archive of the package. ``!`` stands between an archive and a path in it."""
     sha256: str
     title: str
-    field: str
+    domain: str
     license: str
     mess: str
     question: str
@@ -42,8 +43,8 @@ class Table:
     """Options of ``cfe-faiss audit`` that give the report."""
     first: str = ""
     """Options of the first try, where it is refused."""
-    says: str = ""
-    """What the results say, in one or two sentences."""
+    read: dict[str, Any] = field(default_factory=dict)
+    """Arguments with which ``pandas.read_csv`` reads the table, where it needs any: for checks."""
 
     @property
     def file(self) -> str:

@@ -57,7 +57,7 @@ def write(table: Table, last: Outcome, refused: list[Outcome]) -> Path:
 
 def write_index(tables: Mapping[str, Table]) -> Path:
     """Write the index of the pages from the golden numbers."""
-    head = "table", "field", "package", "people", "what is messy", *COUNTS
+    head = "table", "domain", "package", "people", "what is messy", *COUNTS
     rows = []
     for name, table in tables.items():
         numbers = golden.load(name)
@@ -66,7 +66,7 @@ def write_index(tables: Mapping[str, Table]) -> Path:
         link = f"[{table.file}](real_tables/{name}.md)"
         package = pins()[table.package]
         counts = [str(numbers[count]) for count in COUNTS]
-        rows.append((link, table.field, package, f"{numbers['people']:,}", table.mess, *counts))
+        rows.append((link, table.domain, package, f"{numbers['people']:,}", table.mess, *counts))
     parts = ["# Real tables", INTRODUCTION, markdown(head, rows), CHECKS]
     return stubbed(RESULTS.parent / "real_tables.md", parts)
 

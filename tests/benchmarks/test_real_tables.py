@@ -3,8 +3,10 @@
 Tests of tables are skipped where these were not downloaded. `make test` downloads ten.
 """
 
+import argparse
 import importlib
 import io
+import shlex
 import tarfile
 import zipfile
 from pathlib import Path
@@ -125,6 +127,33 @@ def test_golden_rates_of_the_command_are_fairlearns(benchmark: Any, arrests: Any
             pairs = zip(columns, values, strict=True)
             name = ", ".join(f"{column} = {value}" for column, value in pairs)
             assert golden[name]["rate"] == pytest.approx(rate, rel=1e-4), name
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden_rates_are_those_of_plain_pandas(benchmark: Any, original: Any, name: str) -> None:
+    recorded = benchmark("golden").load(name)
+    if recorded is None:
+        pytest.skip(f"{name} has no golden numbers")
+    path, table = original(name), benchmark("files").tables()[name]
+    frame = pd.read_csv(path, **table.read)
+    options = argparse.ArgumentParser(allow_abbrev=False)
+    options.add_argument("--predictions")
+    options.add_argument("--favourable", nargs="+")
+    options.add_argument("--sensitive", nargs="+")
+    roles = options.parse_known_args(shlex.split(table.command))[0]
+    decision = roles.predictions.removeprefix(f"{table.file}:")
+    favourable = frame[decision].astype(str).isin(roles.favourable)
+    compared = 0
+    for column in roles.sensitive:
+        for value, members in favourable.groupby(frame[column].astype(str)):
+            if len(members) < 10:
+                continue  # such groups are not listed
+            group = recorded["groups"][f"{column} = {value}"]
+            assert group["count"] == len(members)
+            assert group["selected"] == members.sum()
+            assert group["rate"] == pytest.approx(members.mean(), rel=1e-4)
+            compared += len(members)
+    assert compared > 0.9 * len(frame)
 
 
 @pytest.mark.parametrize("name", ["colour", "employed"])
