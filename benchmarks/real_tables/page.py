@@ -103,7 +103,7 @@ def refusal(outcome: Outcome) -> str:
 
 def messages(heading: str, lines: list[str]) -> list[str]:
     """Return messages of a command as a list with a heading."""
-    texts = [line.removeprefix("cfe-faiss: ").removeprefix("warning: ") for line in lines]
+    texts = [line.removeprefix("cfe-faiss: ").removeprefix("warning: ").removeprefix("note: ") for line in lines]
     return [heading, "\n".join(f"- {text}" for text in texts)] if texts else []
 
 
