@@ -3,6 +3,7 @@
 Each audit is a function of a finder. Tables are pandas ``DataFrame`` objects; the extra "audit" installs pandas.
 """
 
+from cfe_faiss.audit.dominated import Dominated, dominated
 from cfe_faiss.audit.effects import (
     DirectEffects,
     DirectionTest,
@@ -35,6 +36,7 @@ __all__ = [
     "Condition",
     "DirectEffects",
     "DirectionTest",
+    "Dominated",
     "FineTuning",
     "FlipTest",
     "GroupDisparity",
@@ -54,6 +56,7 @@ __all__ = [
     "direct_effects",
     "direction_test",
     "discrimination_scores",
+    "dominated",
     "error_rate_by_evidence",
     "fine_tune",
     "flip",

@@ -11,11 +11,30 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.evidence import check_finder, drop_self
 from cfe_faiss.audit.intervals import bootstrap_mean, normal_quantile
-from cfe_faiss.audit.tables import Floats, Ints, TableResult, data_frame, limits_of, share
+from cfe_faiss.audit.tables import Floats, Ints, TableResult, data_frame, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
 from cfe_faiss.base.text import summary
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceIDMap2
+from cfe_faiss.rows.metric import Metric
+
+_BIAS_LIMITS = (
+    "The figure depends on the similarity as much as on the model: pairs that it does not hold are not compared.",
+    "It depends on the scale of the outputs: compare logits with logits, and probabilities with probabilities.",
+    "The interval allows for pairs that share a node, not for outputs that depend on each other"
+    " through the graph. It is a normal one, for many nodes.",
+)
+_DISPARITY_LIMITS = (
+    *_BIAS_LIMITS[:2],
+    "The largest of several ratios is above 1 by chance alone: compare the intervals of the groups.",
+    *_BIAS_LIMITS[2:],
+)
+_NDCG_LIMITS = (
+    "A high NDCG says that the outputs keep the order of the most similar nodes, not that their"
+    " differences are small or just.",
+    "The gain of a similarity between 0 and 1 hardly tells 0.99 from 0.9: compare the figure with `expected`.",
+    "The interval takes nodes as independent; they share neighbours, so it is rather too narrow.",
+)
 
 _Csr: TypeAlias = scipy.sparse.csr_array
 
@@ -114,9 +133,9 @@ def similarity_graph(source: Any, k: int = 10, *, progress: bool = False) -> _Cs
     Parameters
     ----------
     source
-        A finder: two of its searched nodes are similar where one is among the k nearest of the other by KS, found
-        exactly, and negative KS is left out. Or a matrix (n, n), sparse or not, symmetric and of numbers >= 0, whose
-        diagonal is dropped.
+        A finder: two of its searched nodes are similar where one is among the k nearest of the other, found exactly.
+        The similarity is KS, and negative KS is left out; of a table it is exp(-distance**2 / 2). Or a matrix (n, n),
+        sparse or not, symmetric and of numbers >= 0, whose diagonal is dropped.
     k
         Neighbours of each node of a finder, >= 1; without effect on a matrix.
     progress
@@ -142,7 +161,7 @@ def similarity_graph(source: Any, k: int = 10, *, progress: bool = False) -> _Cs
     if hasattr(source, "search_evidence"):
         check_finder(source)
     if isinstance(source, EvidenceFinder):
-        return _nearest_by_ks(source, k, progress)
+        return _nearest(source, k, progress)
     given: Any = source if scipy.sparse.issparse(source) else as_array("similarity", source)
     matrix: _Csr = scipy.sparse.csr_array(given, dtype=np.float64, copy=True)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
@@ -201,7 +220,7 @@ def individual_bias(
     variance = (np.bincount(i, residual, n) ** 2).sum() - (residual[once] ** 2).sum()
     low, high = _normal_interval(mean, variance, total, z)
     expected = 2 * float(_as_outputs(Y, n).var(axis=0).sum()) * n / (n - 1) if n > 1 else np.nan
-    return IndividualBias(bias, mean, low, high, expected, n, int(once.sum()), total, limits_of("individual_bias"))
+    return IndividualBias(bias, mean, low, high, expected, n, int(once.sum()), total, _BIAS_LIMITS)
 
 
 def group_disparity(
@@ -271,7 +290,7 @@ def group_disparity(
         gdif=float(sum(known)) if known else np.nan,
         table=data_frame(lines),
         unknown=int((group.codes == UNKNOWN).sum()),
-        limits=limits_of("group_disparity"),
+        limits=_DISPARITY_LIMITS,
     )
 
 
@@ -287,7 +306,8 @@ def ranking_ndcg(Y: ArrayLike, similarity: Any, k: int = 10, *, confidence: floa
     Y
         Outputs, (n, C).
     similarity
-        A finder: KS of all its searched nodes. Or a matrix as in :func:`similarity_graph`; missing pairs are 0.
+        A finder: the similarities of all its searched nodes. Or a matrix as in :func:`similarity_graph`; missing pairs
+        are 0.
     k
         Nodes ranked, >= 1.
     confidence
@@ -339,7 +359,7 @@ def ranking_ndcg(Y: ArrayLike, similarity: Any, k: int = 10, *, confidence: floa
     found = found.clip(0, 1)
     mean, expected = (float(values[judged].mean()) if judged.any() else np.nan for values in (found, by_chance))
     low, high = bootstrap_mean(found[judged].round(12), confidence)  # equal scores stay equal in spite of rounding
-    return RankingNDCG(mean, low, high, expected, found, int(judged.sum()), k, limits_of("ranking_ndcg"))
+    return RankingNDCG(mean, low, high, expected, found, int(judged.sum()), k, _NDCG_LIMITS)
 
 
 def _similarity_rows(similarity: Any) -> tuple[int, Ints, Callable[[slice], Floats]]:
@@ -347,7 +367,15 @@ def _similarity_rows(similarity: Any) -> tuple[int, Ints, Callable[[slice], Floa
     if isinstance(similarity, EvidenceFinder):
         nodes = similarity.index.members().ids
         vectors = similarity.vectors[nodes]
-        return len(similarity.labels), nodes, lambda rows: (vectors[rows] @ vectors.T).clip(0, 1).astype(np.float64)
+        squares = (vectors.astype(np.float64) ** 2).sum(axis=1)
+
+        def similarities(rows: slice) -> Floats:
+            D = vectors[rows].astype(np.float64) @ vectors.T
+            if similarity.metric == "l2":
+                D = squares[rows, None] + squares - 2 * D
+            return _similarities(D, similarity.metric)
+
+        return len(similarity.labels), nodes, similarities
     graph = similarity_graph(similarity)
     return graph.shape[0], np.arange(graph.shape[0]), lambda rows: graph[rows].toarray()
 
@@ -375,14 +403,20 @@ def _dcg(scores: Floats, gains: Floats, discounts: Floats) -> Floats:
     return dcg
 
 
-def _nearest_by_ks(finder: EvidenceFinder, k: int, progress: bool) -> _Csr:
+def _similarities(D: NDArray[Any], metric: Metric) -> Floats:
+    """Return numbers >= 0 that are larger for nearer nodes, from D as FAISS returns it."""
+    values = D.astype(np.float64)
+    return np.exp(-values.clip(0) / 2) if metric == "l2" else values.clip(0)
+
+
+def _nearest(finder: EvidenceFinder, k: int, progress: bool) -> _Csr:
     ids, n = finder.index.members().ids, len(finder.labels)
-    index = IndexEvidenceIDMap2(finder.vectors.shape[1])
+    index = IndexEvidenceIDMap2(finder.vectors.shape[1], metric=finder.metric)
     index.add_with_labels(finder.vectors[ids], np.zeros(len(ids), np.int32), ids=ids)
     ones = np.ones(len(ids), np.int32)
     D, I = drop_self(*index.search_evidence(finder.vectors[ids], ones, k + 1, progress=progress), ids)
     row, column = np.nonzero(I >= 0)
-    weight = np.maximum(D[row, column].astype(np.float64), 0)
+    weight = _similarities(D[row, column], finder.metric)
     one_way = scipy.sparse.csr_array((weight, (ids[row], I[row, column])), shape=(n, n))
     return _drop_diagonal(scipy.sparse.csr_array(one_way.maximum(one_way.T)))
 

@@ -8,8 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute
-from cfe_faiss.audit.reporting.document import STYLES, Case, Neighbour, Neighbourhood, Section, Side, Table
-from cfe_faiss.audit.reporting.formats import group_name, join_words, list_first, number, show
+from cfe_faiss.audit.dominated import count_pairs, grades_of, learned_directions
+from cfe_faiss.audit.reporting.document import (
+    STYLES,
+    Case,
+    Column,
+    Neighbour,
+    Neighbourhood,
+    Numbers,
+    Plot,
+    Side,
+    Table,
+)
+from cfe_faiss.audit.reporting.formats import group_name, list_first, number, plural, show
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.direct_effects import find_effects
 from cfe_faiss.audit.tables import Floats
@@ -40,9 +51,9 @@ class Pairs:
     Attributes
     ----------
     found
-        The nodes, (p,), most similar first, and their similarities in float32, by which the search ranks them.
-    similarity
-        In float64, (p,).
+        The nodes, (p,), most similar first, and D, by which the search ranks them.
+    measure
+        Similarity or distance, (p,).
     differing
         For each pair the names of the attributes in which the two differ; two missing values are equal.
     total
@@ -50,12 +61,12 @@ class Pairs:
     """
 
     found: PairEvidence
-    similarity: NDArray[np.float64]
+    measure: NDArray[np.float64]
     differing: tuple[tuple[str, ...], ...]
     total: int
 
     def __len__(self) -> int:
-        return len(self.similarity)
+        return len(self.measure)
 
     def nodes(self, place: int) -> tuple[int, int]:
         """Return the two nodes of a pair."""
@@ -71,59 +82,122 @@ def find_pairs(inputs: Inputs) -> Pairs:
     differing = tuple(tuple(name for name in table if table[name][pair]) for pair in range(len(found)))
     sizes = np.bincount(inputs.labels[inputs.labels != UNKNOWN]).astype(np.int64)
     total = int(sizes.sum() ** 2 - (sizes**2).sum()) // 2
-    return Pairs(found, found.similarity64(), differing, total)
+    return Pairs(found, found.measure64(), differing, total)
 
 
-def strongest_section(inputs: Inputs) -> Section:
+def strongest_section(inputs: Inputs) -> Numbers:
     """Return the closest pair, side by side: a pair that shows a finding if there is one."""
     pairs = inputs.once(find_pairs)
     if not len(pairs):
-        return inputs.section("strongest_case", missing="no_pairs")
-    place, why = _strongest(inputs, pairs)
-    values = _row(inputs, pairs, place) | {"agreement": _agreement(inputs, pairs, place), "why": why}
-    table = _differences(inputs, pairs, place, "strongest_case")
-    return inputs.section("strongest_case", values, tables=(table,))
+        return Numbers(missing="no_pairs")
+    lacking = [np.zeros(len(pairs), bool), *pairs.found.both_lack.values()]
+    known = np.flatnonzero(~np.any(lacking, axis=0))
+    if not len(known):
+        return Numbers(missing="lacking")
+    better = inputs.once(find_directions)
+    if better:
+        known_better = known[_are_dominated(inputs, pairs, better)[known]]
+        better = better if len(known_better) else {}
+        known = known_better if len(known_better) else known
+    place, mine, theirs = _strongest(inputs, pairs, known)
+    values = _row(inputs, pairs, place) | {
+        "skipped": int(known[0]),
+        "better": [f"{show(name)} ({end if isinstance(end, str) else 'as listed'})" for name, end in better.items()],
+        "is_estimated": inputs.settings.better is None,
+        **_count_dominated(inputs, better),
+        "agreement": _agreement(inputs, pairs, place),
+        "mine": mine,
+        "theirs": theirs,
+    }
+    return Numbers(values, tables=[_differences(inputs, pairs, place, "strongest_case")])
 
 
-def _strongest(inputs: Inputs, pairs: Pairs) -> tuple[int, str]:
-    """Return the first pair whose unfavourable side alone carries a value named at a disadvantage, and the reason."""
+def find_directions(inputs: Inputs) -> Mapping[str, Any]:
+    """Return the better end of each column whose direction is known: named by the user, or learned from decisions."""
+    if not inputs.unfavourable:
+        return {}
+    if inputs.settings.better is not None:
+        return inputs.settings.better
+    refused = np.isin(inputs.labels, inputs.unfavourable)
+    return learned_directions(inputs.finder, inputs.nodes, refused)
+
+
+def _count_dominated(inputs: Inputs, better: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many pairs there are whose refused side is at least as good, and of how many refused people."""
+    if not better:
+        return {}
+    grades = grades_of(inputs.attributes, better)
+    is_known = ~np.isnan(grades).any(axis=0)
+    is_refused = np.isin(inputs.labels, inputs.unfavourable)
+    count, refused = count_pairs(grades[:, is_known & is_refused], grades[:, is_known & ~is_refused])
+    return {"dominated": count, "refused": refused, "judged": int((is_known & is_refused).sum())}
+
+
+def _are_dominated(inputs: Inputs, pairs: Pairs, better: Mapping[str, Any]) -> NDArray[np.bool_]:
+    """Return the pairs whose refused side is at least as good in each of these columns, (p,)."""
+    grades = grades_of(inputs.attributes, better)
+    source = pairs.found.source
+    target = pairs.found.target
+    is_refused = np.isin(inputs.finder.labels[source], inputs.unfavourable)
+    is_granted = ~np.isin(inputs.finder.labels[target], inputs.unfavourable)
+    refused = inputs.positions(np.where(is_refused, source, target))
+    granted = inputs.positions(np.where(is_refused, target, source))
+    is_between = is_refused == is_granted  # one side refused, the other granted
+    is_good = (grades[:, refused] >= grades[:, granted]).all(axis=0)
+    return np.asarray(is_between & is_good)
+
+
+def _strongest(inputs: Inputs, pairs: Pairs, places: NDArray[np.int64]) -> tuple[int, str, str]:
+    """Return the place, among some, of the pair that shows a finding, and the groups of its sides.
+
+    It is the first whose unfavourable side alone carries a value named at a disadvantage. Without
+    one it is the first pair, and the groups are empty.
+    """
     effects = inputs.once(find_effects)
     worse = [] if effects is None else effects.table[effects.table["verdict"] == "disadvantaged"].to_dict("records")
     named = {(line["attribute"], str(line["value"])) for line in worse}
-    for place in range(len(pairs) if named else 0):
+    for place in places.tolist() if named else ():
         refused, other = pairs.nodes(place)
         if inputs.finder.labels[refused] not in inputs.unfavourable:
             refused, other = other, refused
         for attribute in inputs.groups.values():
             mine, theirs = (attribute.of(int(row)) for row in inputs.positions(np.array([refused, other])))
             if mine != theirs is not None and (attribute.name, mine) in named:
-                groups = {"mine": group_name(attribute.name, mine), "theirs": group_name(attribute.name, theirs)}
-                return place, inputs.say("strongest_case.finding", groups)
-    return 0, inputs.say("strongest_case.closest")
+                return place, group_name(attribute.name, mine), group_name(attribute.name, theirs)
+    return int(places[0]), "", ""
 
 
-def pairs_section(inputs: Inputs) -> Section:
+def pairs_section(inputs: Inputs) -> Numbers:
     """Return the table of the closest pairs."""
     pairs, conditions = inputs.once(find_pairs), inputs.settings.where
     if not len(pairs):
-        return inputs.section("pairs", missing="no_pairs")
-    sensitive = set(inputs.sensitive)
-    missing = (inputs.say("pairs.missing", name=name, count=count) for name, count in pairs.found.missing.items())
+        return Numbers(missing="no_pairs")
     values = {
         "count": len(pairs),
         "total": pairs.total,
-        "most": float(pairs.similarity[0]),
-        "least": float(pairs.similarity[-1]),
+        "most": float(pairs.measure[0]),
+        "least": float(pairs.measure[-1]),
+        "both_lack": {name: int(lacks.sum()) for name, lacks in pairs.found.both_lack.items()},
         "attributes": len(inputs.attributes),
         "equal": sum(not names for names in pairs.differing),
-        "only_sensitive": sum(bool(names) and sensitive.issuperset(names) for names in pairs.differing),
-        "names": join_words(map(show, inputs.sensitive)).replace(" and ", " or ") if sensitive else "",
-        "conditions": "; ".join(show(text, 200) for text in conditions.describe()) if conditions else "",
-        "missing": "".join(f" {sentence}" for sentence in missing),
+        "only_sensitive": sum(bool(names) and set(inputs.sensitive).issuperset(names) for names in pairs.differing),
+        "conditions": [show(text, 200) for text in conditions.describe()] if conditions else [],
+        "missing": pairs.found.missing,
     }
-    values["summary"] = inputs.say("pairs.summary", values)
-    rows = (_row(inputs, pairs, place) for place in range(len(pairs)))
-    return inputs.section("pairs", values, tables={"closest_pairs": rows})
+    measure = pairs.found.measure
+    true_classes = (Column("true_a", "True class of A"), Column("true_b", "True class of B"))
+    columns = (
+        Column("place", "Place", "count"),
+        Column("node_a", "A"),
+        Column("node_b", "B"),
+        Column(measure, measure.capitalize(), measure),
+        *(Column("predicted_a", "Decision for A"), Column("predicted_b", "Decision for B")),
+        *(true_classes if inputs.has("truth") else ()),
+        Column("attributes_differing", "Attributes that differ", "count"),
+        Column("which", "Which", "long"),
+    )
+    rows = [_row(inputs, pairs, place) for place in range(len(pairs))]
+    return Numbers(values, tables=[Table("closest_pairs", columns, rows, limit=15)])
 
 
 def _row(inputs: Inputs, pairs: Pairs, place: int) -> dict[str, Any]:
@@ -136,38 +210,46 @@ def _row(inputs: Inputs, pairs: Pairs, place: int) -> dict[str, Any]:
         row[f"true_{side}"] = None if true == UNKNOWN else inputs.class_names[true]
     names = pairs.differing[place]
     return row | {
-        "similarity": float(pairs.similarity[place]),
+        pairs.found.measure: float(pairs.measure[place]),
         "attributes_differing": len(names),
         "differing": ", ".join(names) or "none",
         "which": list_first(map(show, names), _NAMES) or "none",
     }
 
 
-def cases_section(inputs: Inputs) -> Section:
+def cases_section(inputs: Inputs) -> Numbers:
     """Return the files of the closest pairs, with a picture of both neighbourhoods if there is a graph."""
     pairs = inputs.once(find_pairs)
     count = min(inputs.settings.cases, len(pairs))
     if not count:
-        return inputs.section("cases", missing="no_pairs")
+        return Numbers(missing="no_pairs")
     graph = None if inputs.finder.graph is None else inputs.finder.graph.undirected()
-    cases = tuple(_case(inputs, pairs, graph, place, rank) for place, rank in enumerate(_ranks(inputs, pairs, count)))
-    return inputs.section("cases", {"count": count, "drawn": _NEIGHBOURS}, cases=cases)
+    cases = [_case(inputs, pairs, graph, place, rank) for place, rank in enumerate(_ranks(inputs, pairs, count))]
+    return Numbers({"count": count, "drawn": _NEIGHBOURS}, cases=cases)
 
 
 def _ranks(inputs: Inputs, pairs: Pairs, count: int) -> list[str]:
-    """Return in words the rank of each of the first pairs among all pairs; pairs of equal similarity share a rank."""
-    first = pairs.found.similarity[:count]
+    """Return in words the rank of each of the first pairs among all pairs; pairs that are as near share a rank."""
+    first = pairs.found.D[:count]
+    last = float(first[-1])
+    is_distance = pairs.found.metric == "l2"
     above, equal, counted = np.zeros(count, np.int64), np.zeros(count, np.int64), 0
-    for some in evidence_pairs(inputs.finder.index, min(float(first[-1]), 1.0)):  # rounding may exceed 1
-        above += (some.similarity[:, None] > first).sum(axis=0)
-        equal += (some.similarity[:, None] == first).sum(axis=0)
+    for some in evidence_pairs(inputs.finder.index, last):
+        D = some.similarity[:, None]
+        above += (first > D if is_distance else first < D).sum(axis=0)
+        equal += (first == D).sum(axis=0)
         counted += len(some)
         if counted > _COUNTED:
-            return [inputs.say("cases.not_counted", counted=_COUNTED, total=pairs.total)] * count
-    return [
-        inputs.say("cases.tied" if ties > 1 else "cases.rank", rank=rank + 1, total=pairs.total, ties=ties - 1)
-        for rank, ties in zip(above.tolist(), equal.tolist(), strict=True)
-    ]
+            text = f"not counted: more than {_COUNTED:,} of {pairs.total:,} pairs"
+            return [f"{text} are as close as the last of these"] * count
+    return [_rank(rank, ties, pairs.total) for rank, ties in zip(above.tolist(), equal.tolist(), strict=True)]
+
+
+def _rank(above: int, ties: int, total: int) -> str:
+    rank = f"{above + 1:,} of {total:,} pairs"
+    if ties <= 1:
+        return rank
+    return f"{rank}, together with {plural(ties - 1, 'other')} that the search cannot tell from it"
 
 
 def _case(inputs: Inputs, pairs: Pairs, graph: Graph | None, place: int, rank: str) -> Case:
@@ -182,11 +264,13 @@ def _case(inputs: Inputs, pairs: Pairs, graph: Graph | None, place: int, rank: s
     row = _row(inputs, pairs, place)
     sides = [Side(node, *(row[f"{key}_{side}"] for key in _SIDE)) for node, side in zip(nodes, "ab", strict=True)]
     for i, one in enumerate(near):
-        counts = inputs.say("cases.neighbours", degree=one.degree, same=one.same) if one.degree else "no neighbours"
+        counts = f"{plural(one.degree, 'neighbour')}, {one.same:,} with the same decision"
+        counts = counts if one.degree else "no neighbours"
         sides[i] = replace(sides[i], surroundings=counts, neighbourhood=_drawing(inputs, nodes[i], one, styles))
     return Case(
         place + 1,
-        number(row["similarity"], "similarity"),
+        number(row["similarity"], "similarity") if "similarity" in row else None,
+        number(row["distance"], "distance") if "distance" in row else None,
         rank,
         (sides[0], sides[1]),
         _differences(inputs, pairs, place, f"case_{place + 1}"),
@@ -206,7 +290,7 @@ def _agreement(inputs: Inputs, pairs: Pairs, place: int) -> str:
     count = len(inputs.attributes)
     agreeing = count - len(pairs.differing[place])
     words = "all" if agreeing == count else f"{agreeing:,} of"
-    return inputs.say("pairs.agreement", agreeing=words, attributes=count)
+    return f"They agree in {words} {plural(count, 'attribute')}."
 
 
 def _differences(inputs: Inputs, pairs: Pairs, place: int, name: str) -> Table:
@@ -220,7 +304,13 @@ def _differences(inputs: Inputs, pairs: Pairs, place: int, name: str) -> Table:
         | {"difference": None, "named": True}
         for title, key in titles.items()
     ]
-    return inputs.table("case", [*head, *rows], names | {"id": name})
+    columns = (
+        Column("attribute", "Attribute"),
+        Column("a", f"A: {show(names['node_a'])}", "side"),
+        Column("b", f"B: {show(names['node_b'])}", "side"),
+        Column("difference", "B − A (SD)", "signed"),
+    )
+    return Table(name, columns, [*head, *rows], limit=14)
 
 
 def _difference(inputs: Inputs, attribute: Attribute, nodes: tuple[int, int]) -> dict[str, Any]:
@@ -239,7 +329,7 @@ def _difference(inputs: Inputs, attribute: Attribute, nodes: tuple[int, int]) ->
 # --- balance ----------------------------------------------------------------------------------------------------------
 
 
-def balance_section(inputs: Inputs) -> Section:
+def balance_section(inputs: Inputs) -> Numbers:
     """Return standardised mean differences between the two sides of the pairs, and between the classes.
 
     Austin, "Balance diagnostics for comparing the distribution of baseline covariates between treatment groups in
@@ -248,9 +338,9 @@ def balance_section(inputs: Inputs) -> Section:
     """
     pairs, chosen = inputs.once(find_pairs), _classes(inputs)
     if not len(pairs):
-        return inputs.section("balance", missing="no_pairs")
+        return Numbers(missing="no_pairs")
     if chosen is None:
-        return inputs.section("balance", missing="no_class")
+        return Numbers(missing="no_class")
     first, name_a, name_b = chosen
     of_a = inputs.labels == first
     left, right = inputs.positions(pairs.found.source), inputs.positions(pairs.found.target)
@@ -259,13 +349,25 @@ def balance_section(inputs: Inputs) -> Section:
     values: dict[str, Any] = {"a": name_a, "b": name_b, "guide": GUIDE}
     values |= {"used": int(used.sum()), "left_out": int((~used).sum())}
     if not used.any():
-        return inputs.section("balance", values, missing="no_side")
+        return Numbers(values, missing="no_side")
     lines = (line for name in inputs.attributes for line in _lines(inputs.attributes[name]))
     rows = [_balance_row(*line, of_a, sides) for line in lines]
     rows.sort(key=lambda row: -_apart(row, "pairs"))
     over, before = (sum(_apart(row, side) > GUIDE for row in rows) for side in ("pairs", "all"))
     values |= {"over": over, "before": before, "count": len(rows)}
-    return inputs.section("balance", values, tables={"balance": rows})
+    drawn = [row[key] for row in rows for key in ("distance", "distance_all")]
+    plot = Plot.around([0.0, *drawn], (GUIDE,), before="distance_all")
+    columns = (
+        Column("name", "Attribute"),
+        Column("mean_a_all", "A, all", "number"),
+        Column("mean_b_all", "B, all", "number"),
+        Column("mean_a_pairs", "A, pairs", "number"),
+        Column("mean_b_pairs", "B, pairs", "number"),
+        Column("smd_all", "SD, all", "signed"),
+        Column("smd_pairs", "SD, pairs", "signed", n="pairs"),
+        Column("distance", "Distance", "score", n="pairs", plot=plot),
+    )
+    return Numbers(values, tables=[Table("balance", columns, rows)])
 
 
 def _classes(inputs: Inputs) -> tuple[int, str, str] | None:
