@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,13 +11,12 @@ from cfe_faiss.audit import direct_test
 from cfe_faiss.audit.direct_test import ScoreTest
 from cfe_faiss.audit.evidence import attributes_of, check_finder, known_rows, persons_of, sensitive_of
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, groupings
-from cfe_faiss.audit.sample import ANY_LABEL, Sample, Samples, question
+from cfe_faiss.audit.sample import Sample, Samples, question
 from cfe_faiss.audit.tables import Bools, Floats, Frame, TableResult, data_frame, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import as_html, table_html
-from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.rows.metric import measure_of, measured
 
 LIMITS = (
@@ -321,9 +320,9 @@ def _table(finder: EvidenceFinder, people: Sample, carries: Bools, k: int, thres
     rows, by_group = people.rows[carriers], people.index_by(carries)
     columns: dict[str, Any] = {"node": finder.names(rows), "label": finder.labels[rows]}
     shares, means = [], {}
-    for group, name in ((True, "protected"), (False, "rest")):
-        only = EvidenceParameters(labels=ANY_LABEL, targets=[int(group)])
-        D, I = people.others(by_group, carriers, k, only)
+    sides: dict[str, Literal["own", "other"]] = {"protected": "own", "rest": "other"}
+    for name, side in sides.items():
+        D, I = people.others(by_group, carriers, k, side)
         found = I >= 0
         n = columns[f"n_{name}"] = found.sum(axis=1)
         bad = columns[f"unfavourable_{name}"] = (people.unfavourable[I] & found).sum(axis=1)

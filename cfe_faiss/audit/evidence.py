@@ -18,12 +18,6 @@ def check_finder(finder: Any) -> None:
         raise TypeError(f"finder must be an EvidenceFinder, got {type(finder).__name__}{hint}")
 
 
-def drop_self(D: NDArray[np.float32], I: Ints, ids: Ints) -> tuple[NDArray[np.float32], Ints]:
-    """Return k of k + 1 results: without the query itself, or without the last where it is not found."""
-    order = np.argsort(ids[:, None] == I, axis=1, kind="stable")[:, :-1]
-    return np.take_along_axis(D, order, axis=1), np.take_along_axis(I, order, axis=1)
-
-
 def canonical_order(vectors: NDArray[np.float32], *keys: NDArray[Any]) -> Ints:
     """Return an order of rows, (n,), that depends on their set: by the bytes of vectors, then by the keys, (n,)."""
     as_bytes = np.ascontiguousarray(vectors).view(f"V{vectors.shape[1] * vectors.itemsize}").ravel()

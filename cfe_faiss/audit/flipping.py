@@ -20,7 +20,7 @@ from cfe_faiss.audit.tables import Bools, Frame, Ints, data_frame, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, check_known, did_you_mean
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import as_html
-from cfe_faiss.finder.table import check_column, predictions_of_table
+from cfe_faiss.finder.table import predictions_of_table
 from cfe_faiss.models.predictions import is_estimator, predictions_of, predictions_of_rows
 
 _LIMITS = (
@@ -252,7 +252,8 @@ class _Run:
 
 def _table_run(finder: EvidenceFinder, name: str) -> _Run:
     """Return the run of a model of a table, in which one column is changed."""
-    frame, name = finder.data, check_column("name", name, finder.data)
+    frame = finder.data
+    check_known("name must name a column of frame", name, frame.columns)
     attribute = as_attributes(frame[[name]])[name]
     labels = attribute.values if attribute.numbers is None else [*map(float, attribute.values)]
     values, codes, first = _present(name, attribute.codes, labels)

@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,10 @@ from cfe_faiss.base.checks import UNKNOWN, as_names, check_known
 from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceFlat
-from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.rows.metric import Metric, measured
 
 _SEED = 20
-ANY_LABEL = 2
-"""Label of queries that excludes no row: stored rows have label 0 or 1."""
 
 
 @dataclass(frozen=True)
@@ -111,15 +108,14 @@ class Sample:
         """Return the k nearest rows of other people of either group, (n, k); fewer if there are no k others."""
         positions = np.arange(len(self)) if positions is None else positions
         k = max(1, min(k, len(self) - self.most_rows))
-        return self.others(self.index, positions, k, EvidenceParameters(labels=ANY_LABEL))[1]
+        return self.others(self.index, positions, k, "any")[1]
 
     def others(
-        self, index: IndexEvidenceFlat, positions: Ints, k: int, params: EvidenceParameters
+        self, index: IndexEvidenceFlat, positions: Ints, k: int, neighbors: Literal["own", "other", "any"]
     ) -> tuple[NDArray[np.float32], Ints]:
         """Return the k nearest rows of other people in an index of this sample; -1 where there are fewer."""
-        D, I = index.search(self.vectors[positions], k + self.most_rows, params=params)
-        is_own = self.persons[I] == self.persons[positions][:, None]
-        I = np.where(is_own, -1, I)
+        D, I = index.search_stored(positions, k + self.most_rows - 1, neighbors=neighbors)
+        I = np.where(self.persons[I] == self.persons[positions][:, None], -1, I)
         order = np.argsort(I < 0, axis=1, kind="stable")[:, :k]
         return np.take_along_axis(D, order, axis=1), np.take_along_axis(I, order, axis=1)
 

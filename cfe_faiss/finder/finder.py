@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,13 +18,16 @@ from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.values import as_nodes
+from cfe_faiss.data.dialect import Reading, ReadingOptions
+from cfe_faiss.data.read import as_table
+from cfe_faiss.data.roles import Roles
 from cfe_faiss.finder import inputs
 from cfe_faiss.finder.case import Case, case_of
 from cfe_faiss.finder.changes import Changes, Source, update
 from cfe_faiss.finder.inputs import EXACT_UP_TO
 from cfe_faiss.finder.names import as_row_ids, class_numbers, row_numbers
 from cfe_faiss.finder.results import LocalEvidence, PairEvidence, as_html, class_name
-from cfe_faiss.finder.table import Roles, split_scores, table_fields
+from cfe_faiss.finder.table import split_scores, table_fields
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.edges import parts_for_the_model
 from cfe_faiss.graph.ks import ks_vectors
@@ -83,6 +86,8 @@ class EvidenceFinder:
         Features and settings of the KS vectors, for :meth:`update`.
     scores
         Score of every row, (n,) float64, in place of classes: then all labels are 0, and searches take ``min_gap``.
+    weights
+        Weight of every row, (n,) float64; None: equal weights.
     scale
         Weights of the columns of a table whose distance counts standard deviations; else None.
 
@@ -126,6 +131,7 @@ class EvidenceFinder:
     files: tuple[Path, ...] = ()
     source: Source = field(default_factory=Source)
     scores: Doubles | None = None
+    weights: Doubles | None = None
     scale: Mapping[str, float] | None = None
 
     def __repr__(self) -> str:
@@ -212,7 +218,7 @@ class EvidenceFinder:
         """Metric of the index: "cosine" for graphs, "l2" for tables."""
         return self.index.metric
 
-    def measure64(self, v: ArrayLike, u: ArrayLike) -> Doubles:
+    def measure64(self, v: ArrayLike, u: ArrayLike) -> Array:
         """Return the similarity or, with metric "l2", the Euclidean distance of pairs of rows in float64.
 
         See :func:`cfe_faiss.ks_similarity` for arguments and errors.
@@ -428,12 +434,15 @@ class EvidenceFinder:
         id: Any = None,  # noqa: A002
         sensitive: Sequence[str] = (),
         without: Sequence[str] = (),
+        ignore: Sequence[str] = (),
+        weights: str | None = None,
         probabilities: Any = None,
         scale: Mapping[str, float] | None = None,
         encoder: Any = None,
         class_names: Sequence[str] | None = None,
         index: str | EvidenceIndex | None = None,
         nodes: Any = None,
+        **reading: Unpack[ReadingOptions],
     ) -> Self:
         """Index the rows of a table, people for example, and the classes that a model predicts for them.
 
@@ -443,7 +452,10 @@ class EvidenceFinder:
         Parameters
         ----------
         frame
-            A table of pandas, polars or PyArrow, or the path of a .csv, .csv.gz, .tsv, .parquet or .xlsx file.
+            A table of pandas, polars or PyArrow, or another with their interface; a mapping of columns; or the path of
+            a text file (.csv, .tsv, .txt, also .gz or .zip), .parquet or .xlsx file. A path means what pandas reads
+            from it, but ids are read as written. A column of which 95 % are numbers is one of numbers, and its other
+            cells are an error.
         model
             Column of the predicted classes; or these classes, (n,); or a fitted estimator or another callable, called
             with a frame of its ``feature_names_in_``, else of all columns but ``id``, ``truth``, ``probabilities``.
@@ -458,6 +470,10 @@ class EvidenceFinder:
             that go one to one with them, see ``removed``).
         without
             Other columns that stay out of the vectors, with their copies, and remain attributes.
+        ignore
+            Columns that are neither part of the vectors nor attributes.
+        weights
+            Column of the weight of each row, at least 0, kept as ``weights``.
         probabilities
             Probability of each class: columns, or an array (n, C) in the order of the class names; of two classes the
             second is enough. Default: ``predict_proba`` of the model.
@@ -469,6 +485,10 @@ class EvidenceFinder:
             Names of the classes, in their order; default: ``classes_`` of the model, or ascending.
         index, nodes
             As in :meth:`from_data`; ``nodes`` are ids or a mask.
+        **reading
+            How to read the table: ``encoding``, ``separator``, ``header`` ("first" or "none"), ``decimal``,
+            ``thousands``, ``na`` (further texts for missing values), ``keep_text`` and ``categorical`` (columns), see
+            :class:`cfe_faiss.data.dialect.Reading`.
 
         Raises
         ------
@@ -494,20 +514,20 @@ class EvidenceFinder:
         0    ann    ben           no          m
         """
         sensitive, without = as_names("sensitive", sensitive), as_names("without", without)
-        source = frame
+        table = as_table(frame, Reading(**reading))
         if scores is not None:
-            frame, values, index_ids = split_scores(frame, scores, id)
+            table, values = split_scores(table, scores)
             model = _classes_for_scores(model, truth, class_names, len(values))
-            id = index_ids if id is None else id  # noqa: A001
         elif model is None:
             raise ValueError("model or scores must be given, got None")
-        roles = Roles(id, truth, sensitive, without, probabilities, class_names)
-        parts = table_fields(frame, model, roles, encoder, scale)
+        ignored = as_names("ignore", ignore)
+        roles = Roles(id, truth, sensitive, without, ignored, weights, probabilities, class_names)
+        parts = table_fields(table, model, roles, encoder, scale)
         n = len(parts["labels"])
         if scores is not None:
             parts |= {"scores": inputs.as_scores(values, n), "class_names": None}
         searched = np.arange(n) if nodes is None else np.unique(row_numbers("nodes", nodes, parts["ids"], n))
-        files = (Path(source).resolve(),) if isinstance(source, str | Path) else ()
+        files = (Path(frame).resolve(),) if isinstance(frame, str | Path) else ()
         filled = inputs.fill_index(index, parts["vectors"], parts["labels"], searched, "l2")
         return cls(index=filled, files=files, **parts)
 

@@ -12,9 +12,8 @@ from cfe_faiss.attributes.classes import TRUTH_VALUES, Predictions, as_predictio
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, attributes_of
 from cfe_faiss.base.arrays import Doubles, Floats, Int32s, Ints
-from cfe_faiss.base.checks import as_array, as_count, as_labels, as_number
+from cfe_faiss.base.checks import InputWarning, as_array, as_count, as_labels, as_number
 from cfe_faiss.base.values import as_classes
-from cfe_faiss.finder.suspicious import InputWarning
 from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, metapath_graph
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.protocol import EvidenceIndex

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN, check_known
-from cfe_faiss.datasets.own.table import Column, Ids, Source, Table, as_numbers, as_texts
+from cfe_faiss.data.columns import Table
+from cfe_faiss.data.roles import Ids, Source
 
 _ROUNDING = 0.01
 _Probabilities: TypeAlias = tuple[tuple[str, ...], NDArray[np.float64]]
@@ -99,22 +100,22 @@ def sort_names(names: set[str]) -> tuple[str, ...]:
 def _read(source: Source, ids: Ids | None, *, unknown: bool = False) -> list[str] | _Probabilities:
     table, names = source.read(None if ids is None else ids.column)
     ids = Ids.of_rows(len(table)) if ids is None else ids
-    columns = [table.column(name) for name in names]
-    if not columns:
+    if not names:
         raise ValueError(f"{source.path} must hold a column of classes, got {ids.column} only")
-    if len(columns) > 1:
-        return _probabilities(table, names, columns, ids)
-    texts = _class_texts(table, names[0], columns[0])
+    if len(names) > 1:
+        return _probabilities(table, names, ids)
+    texts = _class_texts(table, names[0])
     if unknown and not table.has_header:
         texts = ["" if text == "-1" else text for text in texts]
     return ids.align(table, texts)
 
 
-def _class_texts(table: Table, name: str, column: Column) -> list[str]:
+def _class_texts(table: Table, name: str) -> list[str]:
     """Return classes as texts; whole numbers in one form, however they are written ("1", "1.0")."""
-    numbers = as_numbers(column)
+    texts = table.texts(name)
+    numbers = table.numbers(name, strict=False)
     if numbers is None:
-        return as_texts(column)
+        return texts
     table.check(
         np.isinf(numbers) | (~np.isnan(numbers) & (numbers != np.floor(numbers))),
         lambda row: (
@@ -122,7 +123,6 @@ def _class_texts(table: Table, name: str, column: Column) -> list[str]:
             "(probabilities need a column for each class)"
         ),
     )
-    texts = as_texts(column)
     return ["" if missing else _whole_number(text) for missing, text in zip(np.isnan(numbers), texts, strict=True)]
 
 
@@ -133,13 +133,13 @@ def _whole_number(text: str) -> str:
         return str(int(float(text)))
 
 
-def _probabilities(table: Table, names: tuple[str, ...], columns: list[Column], ids: Ids) -> _Probabilities:
-    parsed = [as_numbers(column) for column in columns]
+def _probabilities(table: Table, names: tuple[str, ...], ids: Ids) -> _Probabilities:
+    parsed = [table.numbers(name, strict=False) for name in names]
     texts = [name for name, column in zip(names, parsed, strict=True) if column is None]
     if texts:
         raise ValueError(
-            f"{table.path} has several columns ({', '.join(names[:20])}): name that of the classes, as in "
-            f"{table.path}:{texts[0]}, or those of the probabilities"
+            f"{table.name} has several columns ({', '.join(names[:20])}): name that of the classes, as in "
+            f"{table.name}:{texts[0]}, or those of the probabilities"
         )
     values = np.column_stack([column for column in parsed if column is not None])
     table.check(
@@ -147,7 +147,7 @@ def _probabilities(table: Table, names: tuple[str, ...], columns: list[Column], 
         lambda row: (
             "probabilities must lie in [0, 1] and sum to 1, got "
             + ", ".join(f"{name} {value:g}" for name, value in zip(names[:8], values[row], strict=False))
-            + f" (for classes in one column: {table.path}:COLUMN)"
+            + f" (for classes in one column: {table.name}:COLUMN)"
         ),
     )
     ordered = np.empty_like(values)
