@@ -12,10 +12,15 @@ from cfe_faiss.finder import EvidenceFinder
 
 
 def check_finder(finder: Any) -> None:
-    """Raise TypeError for another object than a finder, such as an index."""
+    """Raise TypeError for another object than a finder, such as an index; ValueError for one with weights of rows."""
     if not isinstance(finder, EvidenceFinder):
         hint = "; make one by EvidenceFinder.from_index(index, ...)" if hasattr(finder, "search_evidence") else ""
         raise TypeError(f"finder must be an EvidenceFinder, got {type(finder).__name__}{hint}")
+    if finder.weights is not None:
+        raise ValueError(
+            "finder must have no weights of rows, as every row counts once in an audit: make it without weights= "
+            "(ignore= leaves the column out)"
+        )
 
 
 def canonical_order(vectors: NDArray[np.float32], *keys: NDArray[Any]) -> Ints:

@@ -1,6 +1,7 @@
 """The subject of a command: nodes, their predicted classes and attributes, from a data set or from users' own files."""
 
 import argparse
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.base.checks import as_count, as_labels
+from cfe_faiss.base.checks import InputNote, as_count, as_labels
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.cli.parser import call, flag
 from cfe_faiss.data.dialect import DEFAULT, Reading
@@ -264,18 +265,19 @@ def _make_table_finder(arguments: argparse.Namespace, case: Case, nodes: ArrayLi
     vectors: dict[str, Any] = {"scale": scale}
     if arguments.as_is or not is_table(arguments.features, arguments.reading):
         vectors = {"encoder": lambda frame: encode(as_attributes(frame), scale=scale, as_is=True).x}
-    return EvidenceFinder.from_table(
-        as_attributes(case.attributes),
-        case.predicted if case.predicted.ndim == 2 else known[case.predicted],
-        truth=None if data.y is None else known[data.y],
-        id=data.node_ids,
-        sensitive=arguments.sensitive or (),
-        without=arguments.without or (),
-        class_names=data.class_names,
-        nodes=np.isin(np.arange(len(case.ids)), nodes),
-        **vectors,
-        **options,
-    )
+    with warnings.catch_warnings(action="ignore", category=InputNote):  # the files gave their notes before
+        return EvidenceFinder.from_table(
+            as_attributes(case.attributes),
+            case.predicted if case.predicted.ndim == 2 else known[case.predicted],
+            truth=None if data.y is None else known[data.y],
+            id=data.node_ids,
+            sensitive=arguments.sensitive or (),
+            without=arguments.without or (),
+            class_names=data.class_names,
+            nodes=np.isin(np.arange(len(case.ids)), nodes),
+            **vectors,
+            **options,
+        )
 
 
 def _weights(arguments: argparse.Namespace) -> dict[str, float] | None:

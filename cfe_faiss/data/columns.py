@@ -29,6 +29,8 @@ _INDEX_NAME = re.compile(r"Unnamed: \d+(\.\d+)?")
 _PARQUET_INDEX = "__index_level_"
 _NUMERIC_SHARE = 0.95
 """Share of numbers among the known cells from which on a column is one of numbers."""
+_PEOPLE_SHARE = 0.2
+"""Share of rows that repeat an id from which on a column is likely to name people."""
 _SHOWN = 5
 _MARKS = (",", ".", "'", "’", " ", "\u00a0", "\u202f")
 """Marks of thousands that are recognised."""
@@ -39,10 +41,11 @@ _NUMBER = re.compile(rf"{_PLAIN}|[-+]?\d*,\d+|{_GROUPED % (''.join(_MARKS), '.,'
 
 
 class Problems:
-    """Problems of one table, which are reported at once."""
+    """Problems of one table, which are reported at once, and notes for a table without problems."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
+        self.notes: list[str] = []
 
     @contextmanager
     def collect(self) -> Iterator[None]:
@@ -53,12 +56,14 @@ class Problems:
             self.texts += [] if str(error) in self.texts else [str(error)]
 
     def check(self) -> None:
-        """Raise ValueError if there are problems."""
+        """Raise ValueError if there are problems; else give the notes."""
         if len(self.texts) == 1:
             raise ValueError(self.texts[0])
         if self.texts:
             numbered = (f"({number}) {text}" for number, text in enumerate(self.texts, 1))
             raise ValueError(f"{len(self.texts)} problems:\n" + "\n".join(numbered))
+        while self.notes:
+            note(self.notes.pop(0))
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,28 @@ class Table:
         """Return the ids or join keys in a column, "" where there is none."""
         return [_text(name, value) for value in self.cells[self.known("a column", name)].tolist()]
 
+    def check_ids(self, name: str) -> list[str]:
+        """Return the ids in a column, "" where there is none; ValueError if two rows have the same one."""
+        texts = self.keys(self.known("id", name))
+        first: dict[str, int] = {}
+        firsts = [first.setdefault(text, row) for row, text in enumerate(texts)]
+        again = [row for row, text in enumerate(texts) if text and firsts[row] != row]
+        if again:
+            self._refuse_ids(name, texts, firsts, again)
+        return texts
+
+    def _refuse_ids(self, name: str, texts: Sequence[str], firsts: Sequence[int], again: Sequence[int]) -> None:
+        row = again[0]
+        place = self.place(firsts[row])
+        shown = self.reading.shown("id")
+        remedy = f"{self.reading.remedy('ignore', name)} leaves it out, or {shown} names another column"
+        if len(again) >= _PEOPLE_SHARE * len(texts):
+            remedy += "; if it names people with several rows, person= of the direct tests in Python counts people"
+        raise ValueError(
+            f"{self.name}, {self.place(row)}: {name} {texts[row]!r} again, as in {place}, but {shown} "
+            f"must hold each id once ({len(again):,} rows repeat one): {remedy}"
+        )
+
     def ids(self, name: str) -> Any:
         """Return the ids in a column: of a text file as written, None where there is none."""
         cells = self.cells[self.known("id", name)]
@@ -140,7 +167,10 @@ class Table:
 
     def model_frame(self, names: Sequence[str]) -> "pd.DataFrame":
         """Return columns as a model gets them: as they were given, or as pandas reads them from a text file."""
-        return self.frame(names) if self.is_text else self.cells[list(names)]
+        import pandas as pd
+
+        columns = {name: self.values(name) if self.is_text else self.cells[name] for name in names}
+        return pd.DataFrame(columns, index=self.cells.index)
 
     def texts(self, name: str) -> list[str]:
         """Return the texts of a column, "" where missing; whole numbers without a decimal point."""
@@ -181,26 +211,44 @@ class Table:
         import pandas as pd
 
         columns: dict[str, pd.Series[Any]] = {}
+        errors: dict[str, list[_CellsError]] = {}
         for name in names:
             with self.problems.collect():
-                columns[name] = self.values(name, strict=name not in classes)
-        self._note_missing(columns)
+                try:
+                    columns[name] = self.values(name, strict=name not in classes)
+                except _CellsError as error:
+                    errors.setdefault(error.marks, []).append(error)
+        for group in errors.values():
+            with self.problems.collect():
+                raise _CellsError.of(group)
+        self._note_missing(columns, classes)
         return pd.DataFrame(columns, index=self.cells.index)
 
-    def _note_missing(self, columns: "dict[str, pd.Series[Any]]") -> None:
-        """Note the texts that are read as missing."""
-        counts = {
-            name: Counter(text for text, known in zip(self.keys(name), self.texts(name), strict=True) if text != known)
-            for name, column in columns.items()
-            if column.isna().any()
-        }
-        notes = [f"{name} {text!r} {count:,}" for name, of in counts.items() for text, count in of.most_common(_SHOWN)]
-        if notes:
-            name = next(name for name, of in counts.items() if of)
-            remedy = self.reading.remedy("keep_text", name)
-            note(
-                f"{self.name}: texts that are read as missing: {', '.join(notes)}; {remedy} reads a column as it stands"
-            )
+    def _note_missing(self, columns: "dict[str, pd.Series[Any]]", classes: Iterable[str]) -> None:
+        """Note the missing cells of each column, of classes the texts only that are read as missing."""
+        notes = []
+        read_as_missing = []
+        for name, column in columns.items():
+            count = int(column.isna().sum())
+            if not count:
+                continue
+            pairs = zip(self.keys(name), self.texts(name), strict=True)
+            words = Counter(text for text, known in pairs if text != known).most_common(_SHOWN)
+            parts = [f"{text!r} {number:,}" for text, number in words]
+            others = 0 if name in classes else count - sum(number for _, number in words)
+            if others:
+                parts.append(f"others {others:,}" if words else f"{others:,}")
+            if words and column.dtype == object and not {text for text, _ in words} & set(self.reading.na):
+                read_as_missing.append(name)
+            notes += [f"{name} {', '.join(parts)}"] if parts else []
+        if not notes:
+            return
+        remedy = self.reading.remedy("keep_text", *read_as_missing)
+        self.problems.notes.append(
+            "missing values, those of attributes one standard deviation from a known value: "
+            f"{', '.join(notes)} of {len(self):,} rows of {self.name}"
+            f"{f'; {remedy} reads texts as they stand' if read_as_missing else ''}"
+        )
 
     def _as_numbers(self, name: str, texts: "pd.Series[Any]", strict: bool) -> "pd.Series[Any] | None":
         """Return the numbers in texts; None if they are none."""
@@ -230,18 +278,12 @@ class Table:
             f"{text!r} ({self.place(row)})" for row, text in zip(shown.index.tolist(), shown, strict=True)
         )
         others = f" and {len(wrong) - _SHOWN:,} other texts" if len(wrong) > _SHOWN else ""
-        remedies = self._marks(bare[are_numbers]) if one_unit else ["them in one unit"]
-        others_than_numbers = texts[~are_numbers].unique()[:_SHOWN]
-        if len(others_than_numbers):
-            remedies.append(f"{self.reading.remedy('na', *others_than_numbers)} if they are missing")
-        remedies.append(f"{self.reading.remedy('categorical', name)} if all are codes of categories")
-        raise ValueError(
-            f"{self.name}: column {name!r} holds numbers, but {cells}{others} cannot be read as one: give "
-            f"{', or '.join(remedies)}"
-        )
+        marks = self._marks(bare[are_numbers]) if one_unit else "them in one unit"
+        words = texts[~are_numbers].unique()[:_SHOWN].tolist()
+        raise _CellsError(self, {name: cells + others}, marks, words)
 
-    def _marks(self, numbers: "pd.Series[Any]") -> list[str]:
-        """Return the remedy that names the marks in numbers, if some others than those of the options fit."""
+    def _marks(self, numbers: "pd.Series[Any]") -> str:
+        """Return the remedy that names the marks in numbers, "" if no others than those of the options fit."""
         own = self.reading.point, self.reading.thousands
         points = sorted(DECIMALS, key=lambda point: point != own[0])
         marks = [(point, mark) for point in points for mark in (None, *_MARKS) if point != mark]
@@ -249,8 +291,29 @@ class Table:
             if _parse(numbers, point, mark).notna().all():
                 given = [] if point == own[0] else [self.reading.remedy("decimal", point)]
                 given += [] if mark is None else [self.reading.remedy("thousands", mark)]
-                return [f"{' '.join(given)} if that is the mark of {'thousands' if mark else 'decimals'}"]
-        return []
+                return f"{' '.join(given)} if that is the mark of {'thousands' if mark else 'decimals'}"
+        return ""
+
+
+class _CellsError(ValueError):
+    """Cells of columns of numbers that are no numbers."""
+
+    def __init__(self, table: Table, cells: dict[str, str], marks: str, words: list[str]) -> None:
+        """Keep the cells of each column, the remedy that names marks in numbers, and the texts without a number."""
+        self.table, self.cells, self.marks, self.words = table, cells, marks, words
+        reading = table.reading
+        columns = " and ".join(f"column {name!r} holds numbers, but {text}" for name, text in cells.items())
+        remedies = [marks] if marks else []
+        remedies += [f"{reading.remedy('na', *words)} if they are missing"] if words else []
+        remedies.append(f"{reading.remedy('categorical', *cells)} if all are codes of categories")
+        super().__init__(f"{table.name}: {columns} cannot be read as one: give {', or '.join(remedies)}")
+
+    @classmethod
+    def of(cls, errors: "Sequence[_CellsError]") -> "_CellsError":
+        """Return the error of several columns that have the same remedy."""
+        cells = {name: text for error in errors for name, text in error.cells.items()}
+        words = dict.fromkeys(word for error in errors for word in error.words)
+        return cls(errors[0].table, cells, errors[0].marks, list(words))
 
 
 def as_integers(texts: Sequence[str | None]) -> NDArray[Any]:

@@ -4,13 +4,16 @@ A path means what pandas reads from it, with two rules: ids and join keys are te
 numbers is a column of numbers, whose other cells are errors. All problems of a table are reported at once.
 """
 
+import bz2
+import codecs
 import gzip
 import io
+import lzma
 import re
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise, zip_longest
@@ -31,7 +34,16 @@ from cfe_faiss.files.regular import open_regular
 if TYPE_CHECKING:
     import pandas as pd
 
-SUFFIXES = (".csv", ".tsv", ".tab", ".psv", ".txt", ".dat", ".data", ".gz", ".zip", ".parquet", ".xlsx")
+_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_COMPRESSED = (*_OPENERS, ".zip")
+SUFFIXES = (".csv", ".tsv", ".tab", ".psv", ".txt", ".dat", ".data", *_COMPRESSED, ".parquet", ".xlsx")
+
+MOST_CELLS = 1 << 28
+"""Most cells of a Parquet file, or of a group of its rows in a job: 2 GiB of numbers."""
+MOST_BYTES = 1 << 31
+"""Most bytes of a table without compression."""
+ALWAYS_EXPANDED = 1 << 26
+"""Bytes that every compressed table may expand to."""
 
 _HEADLESS = (".txt", ".dat", ".data")
 """Suffixes of text files without a header if white space separates their fields."""
@@ -42,12 +54,14 @@ _HEAD = 1 << 16
 _SAMPLE = 1_000
 _OLD_OFFICE = bytes.fromhex("d0cf11e0a1b11ae1")
 _EXCEL_ROWS = 1 << 20
-_MOST_CELLS = 1 << 28
-"""Most cells of a Parquet file, or of a group of its rows in a job: 2 GiB of numbers."""
-_MOST_BYTES = 1 << 31
+_BINARY = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
+_ORANGE_TYPES = frozenset({"c", "d", "s", "m", "continuous", "discrete", "string"})
+_ORANGE_ROLES = frozenset({"", "class", "c", "meta", "m", "ignore", "i", "weight", "w"})
+_OTHER_LANGUAGES = ("{", "[", "<", "@")
+"""First characters of JSON, XML and ARFF."""
 _MOST_EXPANSION = 200
 """Compressed tables expand to a hundred times their size at most, apart from those that are made to fill the memory."""
-_SMALL = 1 << 26
+_PART = 1 << 20
 
 
 def as_table(frame: Any, reading: Reading, name: str = "frame") -> Table:
@@ -92,10 +106,11 @@ def as_table(frame: Any, reading: Reading, name: str = "frame") -> Table:
 def read_table(path: Path, reading: Reading = DEFAULT, *, empty: bool = False) -> Table:
     """Read a table.
 
-    Text files, also compressed by gzip or in a zip archive: the separator, lines above the header, and whether there is
-    a header are found from the content, where ``reading`` does not say it. ``.txt``, ``.dat`` and ``.data`` may hold
-    fields separated by white space, without a header; lines that begin with "#" are comments. ``.parquet``: columns of
-    numbers, texts, booleans, dates or times. ``.xlsx``: the first sheet. ``.npy``: (n,) or (n, c) numbers or texts, no
+    Text files, also compressed by gzip, bzip2 or xz or in a zip archive: the separator, lines above the header, and
+    whether there is a header are found from the content, where ``reading`` does not say it. ``.txt``, ``.dat`` and
+    ``.data`` may hold fields separated by white space, without a header; lines that begin with "#" are comments. A text
+    file of any other suffix is read if a separator divides its lines alike. ``.parquet``: columns of numbers, texts,
+    booleans, dates or times. ``.xlsx``: the first sheet. ``.npy``: (n,) or (n, c) numbers or texts, no
     header. ``empty`` allows a header without rows.
 
     Raises
@@ -110,18 +125,15 @@ def read_table(path: Path, reading: Reading = DEFAULT, *, empty: bool = False) -
     suffix = path.suffix.lower()
     if suffix == ".npy":
         return _read_array(path, reading)
-    _check_suffix(path, SUFFIXES)
     if suffix == ".parquet":
         return _read_parquet(path, reading, empty)
-    with _damaged(path, "an Excel file" if suffix == ".xlsx" else "a table"), open_regular(path) as file:
-        if suffix == ".xlsx":
+    if suffix == ".xlsx":
+        with _damaged(path, "an Excel file"), open_regular(path) as file:
             grid = _read_excel(file)
-            return _with_names(
-                Table(str(path), grid, reading), np.full(len(grid), grid.shape[1]), empty, headless=False
-            )
-        name, text = path.name.lower(), decode(_expanded(file, suffix), reading)
-    kind = Path(name.removesuffix(suffix)).suffix if suffix in (".gz", ".zip") else suffix
-    return _read_text(str(path), text, reading, empty, headless=kind in _HEADLESS)
+        counts = np.full(len(grid), grid.shape[1])
+        return _with_names(Table(str(path), grid, reading), counts, empty, headless=False)
+    text = _text_of(path, reading)
+    return _read_text(str(path), text, reading, empty, headless=_may_be_headless(path))
 
 
 @contextmanager
@@ -139,8 +151,35 @@ def _damaged(path: Path, expected: str) -> Iterator[None]:
 
 
 def _check_size(size: int, file_size: int) -> None:
-    if size > _MOST_BYTES or size > max(_SMALL, _MOST_EXPANSION * file_size):
+    if size > MOST_BYTES or size > max(ALWAYS_EXPANDED, _MOST_EXPANSION * file_size):
         raise ContentError(f"must not expand beyond measure, got {size:,} bytes from {file_size:,}")
+
+
+def _text_of(path: Path, reading: Reading) -> str:
+    """Return the content of a text file, of a known suffix or with a table in it."""
+    suffix = path.suffix.lower()
+    with _damaged(path, "a table"), open_regular(path) as file:
+        if suffix in SUFFIXES:
+            return decode(_expanded(file, suffix), reading)
+        head = file.read(_HEAD)
+        is_utf16 = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        is_text = is_utf16 or reading.encoding is not None or _BINARY.search(head) is None
+        text = decode(head + file.read(), reading) if is_text else ""
+    lines = split_lines(text)[1]
+    separator = find_separator(lines, reading.point) if any(map(str.strip, lines)) else None
+    has_fields = reading.separator is not None or separator is not None
+    if text.lstrip().startswith(_OTHER_LANGUAGES) or not has_fields:
+        raise ValueError(
+            f"{path} must be a file of the kind {', '.join(SUFFIXES)} or .npy, or a text file with a separator between "
+            "its fields"
+        )
+    return text
+
+
+def _may_be_headless(path: Path) -> bool:
+    """Return whether a text file may be without a header, by its suffix below that of its compression."""
+    is_compressed = path.suffix.lower() in _COMPRESSED
+    return Path(path.stem if is_compressed else path.name).suffix.lower() in _HEADLESS
 
 
 def _expanded(file: Any, suffix: str) -> bytes:
@@ -155,15 +194,15 @@ def _expanded(file: Any, suffix: str) -> bytes:
                 raise ContentError(f"must hold one file, got {len(members)}")
             _check_size(members[0].file_size, len(data))
             return archive.read(members[0])
-    if suffix == ".gz":
-        parts, size = [], 0
-        with gzip.open(io.BytesIO(data)) as expanded:
-            while part := expanded.read(_SMALL):
-                parts.append(part)
-                size += len(part)
-                _check_size(size, len(data))
-        return b"".join(parts)
-    return data
+    if suffix not in _OPENERS:
+        return data
+    parts, size = [], 0
+    with _OPENERS[suffix](io.BytesIO(data)) as expanded:
+        while part := expanded.read(_PART):
+            parts.append(part)
+            size += len(part)
+            _check_size(size, len(data))
+    return b"".join(parts)
 
 
 def _read_excel(file: Any) -> "pd.DataFrame":
@@ -267,7 +306,7 @@ def _with_names(table: Table, counts: Array, empty: bool, *, headless: bool) -> 
     grid = table.cells.loc[:, filled.any(axis=0)]
     values = cells[:, filled.any(axis=0)]
     width = grid.shape[1]
-    first = 0 if header == "none" else _first_line(grid, filled.sum(axis=1), counts)
+    first = _first_line(grid, filled.sum(axis=1), counts, may_have_names=header != "none")
     top = ["" if is_missing(cell) else str(cell).strip() for cell in grid.iloc[first]]
     are_numbered = table.is_text and width > 2 and top == [str(place) for place in range(width)]
     has_header = header == "first" or (header is None and (are_numbered or not _are_numbers(top)))
@@ -286,6 +325,9 @@ def _with_names(table: Table, counts: Array, empty: bool, *, headless: bool) -> 
             rows = rows[~repeated]
         with table.problems.collect():
             _check_header(table, grid.iloc[rows], top, first)
+        if table.is_text and _are_orange(values[rows[:2]]):
+            _note_lines(table, rows[:2], "hold types and roles of columns, as Orange writes them,")
+            rows = rows[2:]
     if width > 1:
         is_filled = filled[rows].any(axis=1)
         _note_lines(table, rows[~is_filled], "are empty")
@@ -302,16 +344,29 @@ def _with_names(table: Table, counts: Array, empty: bool, *, headless: bool) -> 
     return replace(table, cells=body, has_header=has_header or table.reading.header == "none", lines=lines)
 
 
-def _first_line(grid: "pd.DataFrame", filled: Array, counts: Array) -> int:
-    """Return the number of lines above the header: those of a title, if the next one looks like a header."""
+def _are_orange(lines: NDArray[Any]) -> bool:
+    """Return whether two lines are those below the header of a file of Orange: type and role of each column."""
+    if len(lines) < 2 or lines.shape[1] < 2:
+        return False
+    types, roles = (set(line.tolist()) for line in lines)
+    return types <= _ORANGE_TYPES and "" in roles and roles <= _ORANGE_ROLES
+
+
+def _first_line(grid: "pd.DataFrame", filled: Array, counts: Array, *, may_have_names: bool) -> int:
+    """Return the number of lines above the table: those of a title, if the next one looks like a header.
+
+    A single field above three columns or more is a title, too.
+    """
     width = grid.shape[1]
     first = 0
     while first < min(_MOST_TITLES, len(grid) - 1) and (counts[first] < width or filled[first] <= 1 < width):
         first += 1
+    if counts[0] == 1 and width > 2 and first:
+        return first
     names = [cell for cell in grid.iloc[first].tolist() if isinstance(cell, str) and cell]
     looks_like_header = len(names) >= width - 1 and not any(_are_numbers([name]) for name in names)
     starts_blank = grid.iloc[0, 0] in (None, "")
-    return first if looks_like_header and not starts_blank else 0
+    return first if may_have_names and looks_like_header and not starts_blank else 0
 
 
 def _check_counts(table: Table, counts: Array, start: int, expected: int) -> None:
@@ -394,13 +449,12 @@ def is_table(path: Path, reading: Reading) -> bool:
     suffix = path.suffix.lower()
     if suffix in (".npy", ".parquet", ".xlsx"):
         return suffix != ".npy"
-    with _damaged(path, "a table"), open_regular(path) as file:
-        text = decode(_expanded(file, suffix), reading)
+    text = _text_of(path, reading)
     head = text[:_HEAD].rpartition("\n")[0] if len(text) > _HEAD else text
     with warnings.catch_warnings(action="ignore"):
         for part in (head, text):
             with suppress(ValueError):  # a cut through quotes
-                return _read_text(str(path), part, reading, True, headless=suffix in _HEADLESS).has_header
+                return _read_text(str(path), part, reading, True, headless=_may_be_headless(path)).has_header
     return True
 
 
@@ -447,9 +501,9 @@ def open_parquet(path: Path) -> Iterator[Any]:
 
 
 def _check_parquet(cells: int, size: int) -> None:
-    if cells > _MOST_CELLS or size > _MOST_BYTES:
+    if cells > MOST_CELLS or size > MOST_BYTES:
         raise ContentError(
-            f"must have {_MOST_CELLS:,} cells and {_MOST_BYTES:,} bytes at most, got {cells:,} and {size:,}"
+            f"must have {MOST_CELLS:,} cells and {MOST_BYTES:,} bytes at most, got {cells:,} and {size:,}"
         )
 
 

@@ -115,13 +115,9 @@ class Ids:
         """
         if name is None:
             return cls.of_rows(len(table))
-        texts = table.keys(table.known("id", name))
-        numbers: dict[str, int] = {}
-        first = np.array([numbers.setdefault(text, row) for row, text in enumerate(texts)])
+        texts = table.check_ids(name)
         table.check([not text for text in texts], lambda row: f"no {name}")
-        again = first != np.arange(len(texts))
-        table.check(again, lambda row: f"{name} {texts[row]!r} again, as in {table.place(first[row])}")
-        return cls(as_integers(texts), name, numbers)
+        return cls(as_integers(texts), name, {text: row for row, text in enumerate(texts)})
 
     def find(self, texts: Iterable[str]) -> NDArray[np.int64]:
         """Return the number of each name, (m,); -1 for unknown ones."""
@@ -254,22 +250,31 @@ class Roles:
 
 
 def check_categories(table: Table, columns: "pd.DataFrame", names: Sequence[str], left_out: Sequence[str]) -> None:
-    """Record a problem of the table for each column of texts that are no categories, as names and remarks are.
+    """Record a problem of the table if columns of texts are no categories, as names and remarks are.
 
     Columns that are left out, and copies of them, may hold any texts.
     """
     counts = {name: columns[name].nunique() for name in names if columns[name].dtype == object}
-    for name, count in counts.items():
-        copied = (other for other in left_out if other in counts)
-        is_copy = any(counts[other] == count == len(columns[[name, other]].drop_duplicates()) for other in copied)
-        if count <= MOST_VALUES or name in left_out or is_copy:
-            continue
-        remedies = [f"{table.reading.remedy('without', name)} keeps it out of the vectors"]
-        remedies += [f"{table.reading.remedy('id', name)} takes it for the ids"] if count == len(columns) else []
-        table.problems.texts.append(
-            f"{table.name}: column {name!r} has {count:,} different texts, more than {MOST_VALUES}, such as "
-            f"{columns[name].dropna().iloc[0]!r}, which is no category; {', '.join(remedies)}"
-        )
+    copied = [name for name in left_out if name in counts]
+    wide = [name for name, count in counts.items() if count > MOST_VALUES and name not in left_out]
+    texts = [name for name in wide if not any(_are_one_to_one(columns, name, other) for other in copied)]
+    if not texts:
+        return
+    if len(texts) == 1:
+        shown = f"column {texts[0]!r} has {counts[texts[0]]:,} different texts, more than {MOST_VALUES}, which is no "
+        shown += "category"
+    else:
+        numbers = ", ".join(f"{name!r} {counts[name]:,}" for name in texts)
+        shown = f"columns of more than {MOST_VALUES} different texts, which are no categories: {numbers}"
+    distinct = [name for name in texts if counts[name] == len(columns)]
+    remedies = [f"{table.reading.remedy('ignore', *texts)} leaves {'them' if len(texts) > 1 else 'it'} out"]
+    remedies += [f"{table.reading.remedy('id', name)} takes {name!r} for the ids" for name in distinct[:1]]
+    table.problems.texts.append(f"{table.name}: {shown}; {', '.join(remedies)}")
+
+
+def _are_one_to_one(columns: "pd.DataFrame", name: str, other: str) -> bool:
+    pairs = columns[[name, other]].drop_duplicates()
+    return bool(columns[name].nunique() == columns[other].nunique() == len(pairs))
 
 
 def column_names(given: Any) -> list[str]:

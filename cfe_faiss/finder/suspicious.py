@@ -66,7 +66,6 @@ def check_table(
     compared = [attributes[name] for name in attributes if name not in left_out]
     for text in (
         *_classes(class_names),
-        *_missing(attributes),
         *(text for attribute in compared for text in _column(attribute)),
         *_outcomes(compared, "truth", truth, class_names, True),
         *_outcomes(compared, "predictions", labels, class_names, not called),
@@ -74,13 +73,6 @@ def check_table(
         *(text for name in sensitive for text in _sensitive(attributes[name])),
     ):
         warnings.warn(text, InputWarning, stacklevel=4)
-
-
-def _missing(attributes: Attributes) -> Iterator[str]:
-    counts = {name: int(attributes[name].missing.sum()) for name in attributes}
-    some = [f"{name} {count:,}" for name, count in counts.items() if count]
-    if some:
-        yield f"missing values, which count as values of their own: {', '.join(some)} of {len(attributes.ids):,} rows"
 
 
 def _classes(names: Sequence[str]) -> Iterator[str]:

@@ -82,6 +82,8 @@ def table_fields(
 
 def _row_ids(table: Table, given: Any) -> Array | None:
     """Return the ids of the rows: in a column, given ones, or the pandas index; None if there are none."""
+    if isinstance(given, str):
+        table.check_ids(given)
     if given is not None:
         return as_row_ids("id", table.ids(given) if isinstance(given, str) else given, len(table))
     index = table.index

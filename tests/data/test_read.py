@@ -1,7 +1,9 @@
 """Tables as people have them: text files of other programs, Excel, Parquet, damaged and hostile files."""
 
+import bz2
 import gzip
 import io
+import lzma
 import os
 import re
 import subprocess
@@ -19,9 +21,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import cfe_faiss as cfe
+from cfe_faiss import audit
 from cfe_faiss.data.dialect import Reading
 from cfe_faiss.data.read import as_table, is_table, read_graph, read_matrix, read_table
-from cfe_faiss.data.roles import Source
+from cfe_faiss.data.roles import Ids, Source
+from cfe_faiss.datasets.own import OwnFiles, read_own
 
 MANY = "".join(f"{i},x\n" for i in range(40))
 
@@ -49,6 +53,8 @@ def zipped(text: str) -> bytes:
 
 
 AB = {"a": [1, 2], "b": ["x", "y"]}
+UV = {"1": ["u", "v"], "2": [1, 2]}
+NUMBERED = {"1": [1, 2], "2": ["x", "y"], "3": ["u", "v"]}
 FILES: list[tuple[str, str | bytes, str, dict[str, Any], dict[str, list[Any]]]] = [
     ("plain", "a,b\n1,x\n2,y\n", "t.csv", {}, AB),
     ("semicolons and decimal commas", "a;b\n1,5;x\n2,5;y\n", "t.csv", {"decimal": ","}, AB | {"a": [1.5, 2.5]}),
@@ -76,6 +82,17 @@ FILES: list[tuple[str, str | bytes, str, dict[str, Any], dict[str, list[Any]]]] 
     ("latin-1", "a,b\n1,é\n2,y\n".encode("latin-1"), "t.csv", {"encoding": "latin-1"}, AB | {"b": ["é", "y"]}),
     ("quotes", 'a,b\n1,"x, ""y""\nz"\n2,y\n', "t.csv", {}, AB | {"b": ['x, "y"\nz', "y"]}),
     ("gzip", gzip.compress(b"a,b\n1,x\n2,y\n"), "t.csv.gz", {}, AB),
+    ("bzip2", bz2.compress(b"a,b\n1,x\n2,y\n"), "t.csv.bz2", {}, AB),
+    ("xz", lzma.compress(b"a,b\n1,x\n2,y\n"), "t.csv.xz", {}, AB),
+    ("white space in gzip", gzip.compress(b"u 1\nv 2\n"), "t.data.gz", {"header": "none"}, UV),
+    ("another ending", "a,b\n1,x\n2,y\n", "adult.test", {}, AB),
+    ("another ending, tabs", "a\tb\n1\tx\n2\ty\n", "t.export", {}, AB),
+    ("another ending, UTF-16", "a,b\n1,x\n2,y\n".encode("utf-16"), "t.out", {}, AB),
+    ("no ending", "a;b\n1;x\n2;y\n", "table", {}, AB),
+    ("a comment above rows", "|1x3\n1, x, u\n2, y, v\n", "t.test", {"header": "none"}, NUMBERED),
+    ("Orange", "a\tb\nc\td\n\tclass\n1\tx\n2\ty\n", "t.tab", {}, AB),
+    ("Orange, words", "a\tb\ncontinuous\tdiscrete\n\tclass\n1\tx\n2\ty\n", "t.tab", {}, AB),
+    ("letters that are no types", "a\tb\nc\td\nd\tc\n", "t.tab", {}, {"a": ["c", "d"], "b": ["d", "c"]}),
     ("zip", zipped("a,b\n1,x\n2,y\n"), "t.zip", {}, AB),
     ("no header", "p1,1.5\np2,2\n", "t.csv", {"header": "none"}, {"1": ["p1", "p2"], "2": [1.5, 2]}),
     (
@@ -88,7 +105,7 @@ FILES: list[tuple[str, str | bytes, str, dict[str, Any], dict[str, list[Any]]]] 
     ("names that are numbers", "0,1,2\n5,6,7\n", "t.csv", {"header": "first"}, {"0": [5], "1": [6], "2": [7]}),
     ("text file with commas", "a,b\n1,x\n2,y\n", "t.txt", {}, AB),
     ("text file of Excel", "a\tb\n1\tx z\n2\ty\n", "t.txt", {}, AB | {"b": ["x z", "y"]}),
-    ("white space", "u 1\nv 2\n", "t.data", {"header": "none"}, {"1": ["u", "v"], "2": [1, 2]}),
+    ("white space", "u 1\nv 2\n", "t.data", {"header": "none"}, UV),
     ("thousands", 'a,b\n"1,234",x\n"2,345.5",y\n', "t.csv", {"thousands": ","}, AB | {"a": [1234, 2345.5]}),
     (
         "thousands, continental",
@@ -155,6 +172,69 @@ def test_files_with_several_meanings_are_refused(
         read(written(tmp_path, data), **options)
 
 
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (bytes(range(256)) * 9, "t.bin"),
+        (b"(\xb5/\xfd" + os.urandom(99) + bytes(9), "t.csv.zst"),
+        (b"[{'a': 1, 'b': 2},\n{'a': 3, 'b': 4}]\n", "t.json"),
+        (b"<html>\n<p>a,b\n<p>1,2\n", "t.html"),
+        (b"This table holds the data\nof adults, as was extracted\nfrom the census\n", "adult.names"),
+    ],
+)
+def test_other_kinds_of_files_are_refused(tmp_path: Path, data: bytes, name: str) -> None:
+    path = written(tmp_path, data, name)
+    for reader in (read_table, lambda path: is_table(path, Reading())):
+        with pytest.raises(ValueError, match=r"must be a file of the kind .*\.csv, .*\.bz2, .*text file") as caught:
+            reader(path)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_comment_does_not_hide_a_missing_header(tmp_path: Path) -> None:
+    path = written(tmp_path, "|1x3\n25, x, u\n26, y, v\n27, x, v\n", "adult.test")
+    with pytest.raises(ValueError, match=r"line 2: the header looks like a row .*header='none'"):
+        read(path)
+
+
+def test_problems_of_one_kind_are_one_sentence(tmp_path: Path) -> None:
+    n = 150
+    names = [f"n{i}" for i in range(n)]
+    table = {"age": np.arange(n).astype(str), "debt": np.arange(n).astype(str), "name": names, "street": names[::-1]}
+    frame = pd.DataFrame(table).assign(loan=["yes", "no"] * (n // 2))
+    frame.loc[3, "age"] = "?"
+    frame.loc[5, "debt"] = "none known"
+    path = tmp_path / "t.csv"
+    frame.to_csv(path, index=False)
+    expected = ["2 problems", "na=['?', 'none known']", "categorical=['age', 'debt']", "ignore=['name', 'street']"]
+    for given in (path, frame):
+        with pytest.raises(ValueError, match="problems") as caught:
+            cfe.EvidenceFinder.from_table(given, "loan")
+        assert [part for part in expected if part not in str(caught.value)] == []
+    files = OwnFiles(path, predictions=Source(path, ("loan",)), reading=Reading(are_options=True))
+    with pytest.raises(ValueError, match="2 problems") as caught:
+        read_own(files)
+    for part in ("--na '?' 'none known'", "--categorical age debt", "--ignore name street"):
+        assert part in str(caught.value)
+    matrix = written(tmp_path, "A11 6 x\nA12 7 y\n", "german.data")
+    with warnings.catch_warnings(action="ignore"), pytest.raises(ValueError, match="--header none") as caught:
+        read_own(OwnFiles(matrix, reading=Reading(are_options=True)))
+    assert str(caught.value).count("--header none") == 1
+    assert "('" not in str(caught.value)
+
+
+@pytest.mark.parametrize("are_options", [False, True])
+def test_repeated_ids_have_a_remedy(tmp_path: Path, are_options: bool) -> None:
+    text = "nr,x,y\n" + "".join(f"{i // 3},{i},{'ab'[i % 2]}\n" for i in range(30))
+    path = written(tmp_path, text)
+    ignore = "--ignore nr" if are_options else r"ignore=\['nr'\]"
+    with pytest.raises(ValueError, match=rf"line 3: nr '0' again, as in line 2.*{ignore}.*person="):
+        Ids.of_column(read_table(path, Reading(are_options=are_options)), "nr")
+    if not are_options:
+        for given in (path, pd.read_csv(path), pl.read_csv(path)):
+            with pytest.raises(ValueError, match=rf"nr '0' again.*{ignore}.*person="):
+                cfe.EvidenceFinder.from_table(given, "y", id="nr")
+
+
 def test_missing_texts_are_those_of_pandas(tmp_path: Path) -> None:
     words = [
         "",
@@ -219,6 +299,7 @@ def test_notes_count_what_was_changed(tmp_path: Path) -> None:
         warnings.simplefilter("always")
         table = read_table(path)
         table.frame(table.columns)
+        table.problems.check()
     told = " ".join(str(warning.message) for warning in caught)
     for part in ("above the header", "b.1 'NA' 30", "a 'n/a' 1", "called b.1", "index of a data frame"):
         assert part in told
@@ -234,6 +315,11 @@ def test_roles(tmp_path: Path) -> None:
     assert finder.weights.tolist() == [1, 2, 0, 1]
     with pytest.raises(ValueError, match="weights must be finite and at least 0"):
         cfe.EvidenceFinder.from_table(frame.assign(w=-1), "y", ignore=["note"], weights="w")
+    with pytest.raises(ValueError, match="weights"):
+        audit.report(finder, tmp_path / "r.html")
+    with pytest.raises(ValueError, match="weights"):
+        audit.direct_effects(finder, sensitive=["x"], unfavourable="b")
+    assert not any(tmp_path.iterdir())
     with pytest.raises(ValueError, match="sensitive must name attributes, got 'y', which is the model"):
         cfe.EvidenceFinder.from_table(frame, "y", ignore=["note"], sensitive=["y"])
 
@@ -328,21 +414,20 @@ def broken_sheet() -> bytes:
 def bomb(name: str) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(name, "w") as file:
-        for _ in range(300):
-            file.write(b"1,2\n" * (1 << 18))
+        file.write(b"1,2\n" * (1 << 20))
     return buffer.getvalue()
 
 
 def expanding_texts() -> bytes:
     buffer = io.BytesIO()
-    codes = pa.array(np.zeros(1_400_000, np.int32))
+    codes = pa.array(np.zeros(10_000, np.int32))
     pq.write_table(pa.table({"a": pa.DictionaryArray.from_arrays(codes, ["x" * 10_000]), "b": codes}), buffer)
     return buffer.getvalue()
 
 
 def repeated_numbers() -> bytes:
     buffer = io.BytesIO()
-    block = pa.table({"a": np.zeros(1 << 24, np.int64)})
+    block = pa.table({"a": np.zeros(1 << 18, np.int64)})
     with pq.ParquetWriter(buffer, block.schema) as writer:
         for _ in range(20):
             writer.write_table(block)
@@ -358,7 +443,11 @@ HOSTILE: list[tuple[str, Any, str]] = [
     ("far.xlsx", far_cell, "must have 1,048,576 rows at most"),
     ("bomb.xlsx", lambda: bomb("xl/sharedStrings.xml"), "expand beyond measure"),
     ("bomb.zip", lambda: bomb("t.csv"), "expand beyond measure"),
-    ("bomb.csv.gz", lambda: gzip.compress(b"1,2\n" * (75 << 20)), "expand beyond measure"),
+    ("bomb.csv.gz", lambda: gzip.compress(b"1,2\n" * (1 << 20)), "expand beyond measure"),
+    ("bomb.csv.bz2", lambda: bz2.compress(b"1,2\n" * (1 << 20)), "expand beyond measure"),
+    ("bomb.csv.xz", lambda: lzma.compress(b"1,2\n" * (1 << 20)), "expand beyond measure"),
+    ("cut.csv.xz", lambda: lzma.compress(os.urandom(9999))[:-99], "must be a table"),
+    ("no.csv.bz2", lambda: b"a,b\n1,2\n", "must be a table"),
     ("cut.csv.gz", lambda: gzip.compress(os.urandom(9999))[:-99], "must be a table"),
     ("no.zip", lambda: b"PK\3\4 no", "must be a table"),
     ("texts.parquet", expanding_texts, "must have .* bytes at most"),
@@ -371,7 +460,9 @@ HOSTILE: list[tuple[str, Any, str]] = [
 PROGRAM = """
 import resource, sys
 import cfe_faiss.cli, openpyxl, pandas, pyarrow.parquet
+import cfe_faiss.data.read as limits
 resource.setrlimit(resource.RLIMIT_DATA, (2 << 30, 2 << 30))
+limits.ALWAYS_EXPANDED, limits.MOST_CELLS, limits.MOST_BYTES = 1 << 20, 1 << 20, 1 << 24
 for name in sys.argv[1:]:
     status = cfe_faiss.cli.main(["audit", "--features", name, "--predictions", f"{name}:a", "--overwrite"])
     print(status, file=sys.stderr)

@@ -288,6 +288,15 @@ def _attributes(files: OwnFiles, table: Table, columns: "pd.DataFrame") -> Attri
     if columns.empty and not table.problems.texts:
         raise ValueError(f"{table.name} must hold features, got {', '.join(table.columns)} only")
     attributes = as_attributes(columns)
+    texts = [attribute for attribute in attributes.values() if attribute.numbers is None and attribute.values]
+    if texts and not table.has_header:
+        names = ", ".join(attribute.name for attribute in texts)
+        values = ", ".join(repr(attribute.values[-1]) for attribute in texts[:5])
+        remedy = table.reading.remedy("header", "none")
+        table.problems.texts.append(
+            f"{table.name}: {names} must hold numbers, as there is no header ({remedy} reads a table without one), got "
+            f"{values}"
+        )
     for attribute in attributes.values():
         with table.problems.collect():
             _check_values(files, table, attribute)
@@ -299,12 +308,6 @@ def _check_values(files: OwnFiles, table: Table, attribute: Attribute) -> None:
     name, missing = attribute.name, attribute.missing
     if attribute.numbers is not None:
         table.check(np.isinf(attribute.numbers), lambda _: f"{name} must be finite")
-    elif not table.has_header:
-        remedy = table.reading.remedy("header", "none")
-        raise ValueError(
-            f"{table.name}: {name} must hold numbers, as there is no header ({remedy} reads a table without one), got "
-            f"{attribute.values[-1:]}"
-        )
     if files.missing == "error":
         others = f"{missing.sum() - 1:,} other of {len(missing):,} rows"
         remedy = table.reading.remedy("missing", "keep")

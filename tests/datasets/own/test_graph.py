@@ -10,6 +10,8 @@ from cfe_faiss.data.read import is_table
 from cfe_faiss.datasets import load
 from cfe_faiss.datasets.own import OwnFiles, Source, read_own
 
+pytestmark = pytest.mark.filterwarnings("ignore:missing values")
+
 PEOPLE = "id,sex,age,outcome\np1,f,20,yes\np2,m,30,no\np3,m,40,\np4,f,50,yes\n"
 
 
@@ -124,7 +126,7 @@ def test_without_leaves_neighbours_alone(tmp_path: Path) -> None:
             {},
             r"column 'b' holds numbers, but '\?' \(line 103\) .* na=\['\?'\]",
         ),
-        ("a,b\n" + "".join(f"x,n{i}\n" for i in range(101)), {}, r"no category; without=\['b'\] keeps it out"),
+        ("a,b\n" + "".join(f"x,n{i}\n" for i in range(101)), {}, r"no category; ignore=\['b'\] leaves it out"),
         ("a,b\nx,1\ny,2\n", {"without": ["a", "b"], "neighbours": 1}, "neighbours need features to be chosen by"),
     ],
 )
