@@ -142,23 +142,20 @@ class Table:
         """Return the ids in a column, "" where there is none; ValueError if two rows have the same one."""
         texts = self.keys(self.known("id", name))
         first: dict[str, int] = {}
-        firsts = [first.setdefault(text, row) for row, text in enumerate(texts)]
-        again = [row for row, text in enumerate(texts) if text and firsts[row] != row]
-        if again:
-            self._refuse_ids(name, texts, firsts, again)
-        return texts
-
-    def _refuse_ids(self, name: str, texts: Sequence[str], firsts: Sequence[int], again: Sequence[int]) -> None:
-        row = again[0]
-        place = self.place(firsts[row])
+        firsts = np.array([first.setdefault(text, row) for row, text in enumerate(texts)])
+        again = (firsts != np.arange(len(texts))) & (np.array(texts, object) != "")
         shown = self.reading.shown("id")
         remedy = f"{self.reading.remedy('ignore', name)} leaves it out, or {shown} names another column"
-        if len(again) >= _PEOPLE_SHARE * len(texts):
+        if again.sum() >= _PEOPLE_SHARE * len(texts):
             remedy += "; if it names people with several rows, person= of the direct tests in Python counts people"
-        raise ValueError(
-            f"{self.name}, {self.place(row)}: {name} {texts[row]!r} again, as in {place}, but {shown} "
-            f"must hold each id once ({len(again):,} rows repeat one): {remedy}"
+        self.check(
+            again,
+            lambda row: (
+                f"{name} {texts[row]!r} again, as in {self.place(firsts[row])}, but {shown} must hold each id once "
+                f"({again.sum():,} rows repeat one): {remedy}"
+            ),
         )
+        return texts
 
     def ids(self, name: str) -> Any:
         """Return the ids in a column: of a text file as written, None where there is none."""

@@ -87,7 +87,7 @@ class EvidenceFinder:
     scores
         Score of every row, (n,) float64, in place of classes: then all labels are 0, and searches take ``min_gap``.
     weights
-        Weight of every row, (n,) float64; None: equal weights.
+        Weight of every row, (n,) float64; None: equal weights. Audits refuse a finder with weights.
     scale
         Weights of the columns of a table whose distance counts standard deviations; else None.
 
@@ -453,7 +453,7 @@ class EvidenceFinder:
         ----------
         frame
             A table of pandas, polars or PyArrow, or another with their interface; a mapping of columns; or the path of
-            a text file (.csv, .tsv, .txt, also .gz or .zip), .parquet or .xlsx file. A path means what pandas reads
+            a text file (.csv, .tsv, .txt, also .gz or .bz2), .parquet or .xlsx file. A path means what pandas reads
             from it, but ids are read as written. A column of which 95 % are numbers is one of numbers, and its other
             cells are an error.
         model
