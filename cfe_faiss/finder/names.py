@@ -26,7 +26,8 @@ def as_row_ids(argument: str, values: Any, n: int) -> Array:
         raise ValueError(f"{argument} must hold an id for every row, got none in row {missing[0]}")
     are_integers = all(isinstance(value, int) and not isinstance(value, bool) for value in listed)
     ids = np.array(listed, np.int64) if are_integers else np.array([*map(str, listed), None], object)[:-1]
-    check_distinct(f"{argument} must hold each id once", ids.tolist())
+    remedy = "where people have several rows, leave it out, and name them in person= of the direct tests"
+    check_distinct(f"{argument} must hold each id once ({remedy})", ids.tolist())
     return ids
 
 

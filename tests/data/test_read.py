@@ -215,6 +215,9 @@ def test_problems_of_one_kind_are_one_sentence(tmp_path: Path) -> None:
         read_own(files)
     for part in ("--na '?' 'none known'", "--categorical age debt", "--ignore name street"):
         assert part in str(caught.value)
+    gaps = written(tmp_path, "a,b,c\n1,,x\n,2,y\n,3,z\n")
+    with pytest.raises(ValueError, match=r"line 3: column 'a' .* 1 other of 3 rows, column 'b' in 1; missing='keep'"):
+        read_own(OwnFiles(gaps, missing="error"))
     matrix = written(tmp_path, "A11 6 x\nA12 7 y\n", "german.data")
     with warnings.catch_warnings(action="ignore"), pytest.raises(ValueError, match="--header none") as caught:
         read_own(OwnFiles(matrix, reading=Reading(are_options=True)))
@@ -233,6 +236,8 @@ def test_repeated_ids_have_a_remedy(tmp_path: Path, are_options: bool) -> None:
         for given in (path, pd.read_csv(path), pl.read_csv(path)):
             with pytest.raises(ValueError, match=rf"nr '0' again.*{ignore}.*person="):
                 cfe.EvidenceFinder.from_table(given, "y", id="nr")
+        with pytest.raises(ValueError, match=r"id must hold each id once .*person="):
+            cfe.EvidenceFinder.from_table(path, "y", id=[1, 1] * 15, ignore=["nr"])
 
 
 def test_missing_texts_are_those_of_pandas(tmp_path: Path) -> None:

@@ -299,19 +299,29 @@ def _attributes(files: OwnFiles, table: Table, columns: "pd.DataFrame") -> Attri
         )
     for attribute in attributes.values():
         with table.problems.collect():
-            _check_values(files, table, attribute)
+            _check_finite(table, attribute)
+    if files.missing == "error":
+        with table.problems.collect():
+            _check_missing(table, attributes)
     table.problems.check()
     return attributes
 
 
-def _check_values(files: OwnFiles, table: Table, attribute: Attribute) -> None:
-    name, missing = attribute.name, attribute.missing
+def _check_finite(table: Table, attribute: Attribute) -> None:
     if attribute.numbers is not None:
-        table.check(np.isinf(attribute.numbers), lambda _: f"{name} must be finite")
-    if files.missing == "error":
-        others = f"{missing.sum() - 1:,} other of {len(missing):,} rows"
-        remedy = table.reading.remedy("missing", "keep")
-        table.check(missing, lambda _: f"column {name!r} lacks a value here and in {others}; {remedy} makes it a value")
+        table.check(np.isinf(attribute.numbers), lambda _: f"{attribute.name} must be finite")
+
+
+def _check_missing(table: Table, attributes: Attributes) -> None:
+    missing = {attribute.name: attribute.missing for attribute in attributes.values() if attribute.missing.any()}
+    if not missing:
+        return
+    name, *others = missing
+    rows = missing[name]
+    text = f"column {name!r} lacks a value here and in {rows.sum() - 1:,} other of {len(rows):,} rows"
+    text += "".join(f", column {other!r} in {missing[other].sum():,}" for other in others)
+    remedy = table.reading.remedy("missing", "keep")
+    table.check(rows, lambda _: f"{text}; {remedy} keeps them")
 
 
 def _edges(files: OwnFiles, ids: Ids, encoding: Encoding) -> Any:
