@@ -19,7 +19,6 @@ from cfe_faiss.audit.intervals import normal_quantile, paired_difference, share_
 from cfe_faiss.audit.sample import Sample, Samples
 from cfe_faiss.audit.tables import Bools, Frame, Ints, TableResult, data_frame, stack
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
-from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.table import classes_of_table
 from cfe_faiss.index.flat import IndexEvidenceIDMap2
@@ -181,7 +180,6 @@ def change_of_effects(samples: Samples, models: Models, groups: Sequence[Groupin
                     yield _line(name, group, code, test, found) | {"n": int((codes == code).sum()), "few": found.few}
 
 
-@single_threaded_blas()  # many small matrices: waiting for threads would take longer
 def _tests_of(before: Sample, after: Sample, carries: Bools, k: int) -> list[ScoreTest]:
     """Return the score tests of both contrasts, situation and evidence, of one model less the other."""
     change = after.situation_contrast(k) - before.situation_contrast(k)

@@ -113,7 +113,7 @@ def _outcomes(
         return
     for attribute in compared:
         known = selective_classes(classes, ~attribute.missing)
-        if not known and not _determines(attribute, classes, by_threshold):
+        if not known and not is_leak(attribute, classes, by_threshold):
             continue
         how = f", as it is known for {' or '.join(repr(names[label]) for label in known)} only" if known else ""
         yield (
@@ -163,7 +163,7 @@ def _are_ids(attribute: Attribute) -> bool:
     return whole and (bool(_ID_NAME.search(attribute.name)) or float(numbers.max() - numbers.min()) == len(numbers) - 1)
 
 
-def _determines(attribute: Attribute, classes: Int32s, by_threshold: bool) -> bool:
+def is_leak(attribute: Attribute, classes: Int32s, by_threshold: bool) -> bool:
     """Return whether nearly every value belongs to one class: few values, or many numbers that thresholds part.
 
     A missing value counts as a value.

@@ -90,10 +90,14 @@ def strongest_section(inputs: Inputs) -> Numbers:
     pairs = inputs.once(find_pairs)
     if not len(pairs):
         return Numbers(missing="no_pairs")
-    lacking = [np.zeros(len(pairs), bool), *pairs.found.both_lack.values()]
+    lacking = [
+        np.zeros(len(pairs), bool),
+        *(lacks for name, lacks in pairs.found.both_lack.items() if not inputs.attributes[name].missing.all()),
+    ]
     known = np.flatnonzero(~np.any(lacking, axis=0))
     if not len(known):
         return Numbers(missing="lacking")
+    skipped = int(known[0])
     better = inputs.once(find_directions)
     if better:
         known_better = known[_are_dominated(inputs, pairs, better)[known]]
@@ -101,7 +105,7 @@ def strongest_section(inputs: Inputs) -> Numbers:
         known = known_better if len(known_better) else known
     place, mine, theirs = _strongest(inputs, pairs, known)
     values = _row(inputs, pairs, place) | {
-        "skipped": int(known[0]),
+        "skipped": skipped,
         "better": [f"{show(name)} ({end if isinstance(end, str) else 'as listed'})" for name, end in better.items()],
         "is_estimated": inputs.settings.better is None,
         **_count_dominated(inputs, better),
