@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.classes import as_predictions
 from cfe_faiss.audit import direct_test
 from cfe_faiss.audit.direct_test import ScoreTest
 from cfe_faiss.audit.effects import adjusted_p_values
@@ -20,8 +19,8 @@ from cfe_faiss.audit.sample import Sample, Samples
 from cfe_faiss.audit.tables import Bools, Frame, Ints, TableResult, data_frame, limits_of, stack
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
 from cfe_faiss.base.threads import single_threaded_blas
+from cfe_faiss.data.classes import as_predictions
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.finder.table import classes_of_table
 from cfe_faiss.index.flat import IndexEvidenceIDMap2
 from cfe_faiss.pairs import evidence_pairs
 
@@ -349,9 +348,7 @@ def as_models(finder: EvidenceFinder, predictions: Any, argument: str, baseline:
         if _model_name(f"names in {argument}", name) in models:
             raise ValueError(f"{argument} must name each model once, got {name!r}, which is the finder's own")
         title, n = f"{argument}[{name!r}]", len(finder.labels)
-        if hasattr(finder.data, "columns"):
-            values = classes_of_table(title, values, n, finder.class_names or ())
-        given = as_predictions(values, n, finder.class_names, title)
+        given = as_predictions(values, n, finder.class_names, title, are_names=hasattr(finder.data, "columns"))
         if given.class_names is not None and finder.class_names is None:
             raise ValueError(f"{title} must be numbers of classes, as in the finder, got texts")
         if given.labels.max(initial=0) >= count:

@@ -16,6 +16,10 @@ UNKNOWN = -1
 _MAX_LABEL = np.iinfo(np.int32).max
 
 
+class InputWarning(UserWarning):
+    """Input that is valid, but probably a mistake; the message names the remedy."""
+
+
 def to_host(values: Any) -> Any:
     """Return a tensor in host memory, without its gradient; return other values unchanged."""
     if not hasattr(values, "detach"):

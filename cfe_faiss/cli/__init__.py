@@ -9,11 +9,11 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+from cfe_faiss.base.checks import InputWarning
 from cfe_faiss.base.interrupts import LINE, STATUS, Interrupts, ignore_interrupts
 from cfe_faiss.cli.case import check_files
 from cfe_faiss.cli.parser import check_effects, parser
 from cfe_faiss.datasets.own.table import text_format
-from cfe_faiss.finder import InputWarning
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,14 +77,18 @@ def _run(arguments: argparse.Namespace) -> Any:
     """Run a command with the format of its text files; input warnings become lines on standard error."""
     module, _, function = arguments.run.rpartition(".")
     run = getattr(import_module(f"cfe_faiss.cli.{module}"), function)
+    shown = set()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        line = f"cfe-faiss: warning: {' '.join(str(message).split())}\n"
+        if line not in shown:  # files and the finder may find the same
+            sys.stderr.write(line)
+        shown.add(line)
+
     with warnings.catch_warnings(), text_format(arguments.encoding, arguments.decimal):
         warnings.simplefilter("always", InputWarning)
-        warnings.showwarning = _show_warning
+        warnings.showwarning = show
         return run(arguments)
-
-
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    sys.stderr.write(f"cfe-faiss: warning: {' '.join(str(message).split())}\n")
 
 
 def _replace_closed_streams() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import as_count, as_labels
+from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.tables import read_matrix
 from cfe_faiss.cli.case import make_finder, read_case, refuse
 from cfe_faiss.cli.output import announce, note
@@ -81,7 +81,7 @@ def _from_matrix(arguments: argparse.Namespace) -> EvidenceIndex:
         if arguments.edges is not None:
             edges = read_edges(arguments.edges, Ids.of_rows(len(x)))
         x = ks_vectors(x, edges, **_ks_settings(arguments))
-    return _build_index(arguments, x, as_labels("predictions", labels, len(x)), np.arange(len(x)))
+    return _build_index(arguments, x, labels, np.arange(len(x)))
 
 
 def _tell_classes(names: Sequence[str]) -> None:

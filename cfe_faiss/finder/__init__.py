@@ -1,10 +1,10 @@
 """Evidence of a graph, a table or vectors, and a model, in one object."""
 
+from cfe_faiss.base.checks import InputWarning
 from cfe_faiss.finder.case import Case
 from cfe_faiss.finder.finder import EvidenceFinder
 from cfe_faiss.finder.inputs import empty_index
 from cfe_faiss.finder.results import LocalEvidence, PairEvidence
-from cfe_faiss.finder.suspicious import InputWarning
 from cfe_faiss.finder.table import table_encoder
 
 __all__ = ["Case", "EvidenceFinder", "InputWarning", "LocalEvidence", "PairEvidence", "empty_index", "table_encoder"]

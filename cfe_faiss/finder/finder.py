@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -10,26 +10,32 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.attributes.classes import check_names, node_count
 from cfe_faiss.attributes.columns import Removed, kept_columns, leave_out
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
 from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names, as_number, as_unit_rows
 from cfe_faiss.base.extras import extra
-from cfe_faiss.base.values import as_nodes
+from cfe_faiss.base.values import as_nodes, as_row_ids, row_numbers
+from cfe_faiss.data.classes import (
+    check_names,
+    class_name,
+    class_numbers,
+    node_count,
+    note_unknown,
+    true_classes,
+)
+from cfe_faiss.data.predict import is_model, predictions_of, predictions_of_rows
 from cfe_faiss.finder import inputs
 from cfe_faiss.finder.case import Case, case_of
 from cfe_faiss.finder.changes import Changes, Source, update
 from cfe_faiss.finder.inputs import EXACT_UP_TO
-from cfe_faiss.finder.names import as_row_ids, class_numbers, row_numbers
-from cfe_faiss.finder.results import LocalEvidence, PairEvidence, as_html, class_name
-from cfe_faiss.finder.table import Roles, split_scores, table_fields
+from cfe_faiss.finder.results import LocalEvidence, PairEvidence, as_html
+from cfe_faiss.finder.table import Roles, split_scores, split_threshold, table_fields
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.edges import parts_for_the_model
 from cfe_faiss.graph.ks import ks_similarity, ks_vectors
 from cfe_faiss.index.protocol import EvidenceIndex
-from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.search.query import Query
 from cfe_faiss.search.tiles import slices
@@ -171,7 +177,7 @@ class EvidenceFinder:
         TypeError, ValueError
             If an id is unknown; the error names ``argument``.
         """
-        return row_numbers(argument, ids, self.ids, len(self.labels))
+        return row_numbers(argument, ids, len(self.labels), self.ids)
 
     def searched(self, argument: str, ids: Any) -> Ints:
         """Return the row numbers of ids as :meth:`rows` does; ValueError if one is not among the searched rows."""
@@ -240,7 +246,7 @@ class EvidenceFinder:
             Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), in evaluation mode and without
             gradients; its mode is restored (see :func:`cfe_faiss.models.predict` for models with more arguments). Or a
             fitted scikit-learn estimator; or predictions: classes, (n,), as numbers or texts, probabilities or logits,
-            (n, C). See :func:`cfe_faiss.models.predictions.predictions_of`.
+            (n, C). See :func:`cfe_faiss.data.predict.predictions_of`.
         features
             The attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them: a DataFrame of
             pandas (its index holds the nodes) or polars, a mapping, a matrix. Default: the ``attributes``,
@@ -289,8 +295,10 @@ class EvidenceFinder:
         inputs.check_data(data)
         n = node_count(data)
         attributes = inputs.attributes_given(features, data, n)
-        predicted = predictions_of(model, whole, features, node_type=node_type, loader=loader)
+        predicted = predictions_of(model, whole, features, node_type=node_type, loader=loader, complete=False)
         check_names(predicted, data)
+        note_unknown("predicted class", predicted.labels != UNKNOWN)
+        truth, class_names = inputs.truth_of(data, predicted)
         searched = as_nodes("nodes", nodes, n)
         graph = as_graph(data, n, edge_weight=edge_weight, directed=directed)
         names = as_names("without", without)
@@ -304,13 +312,13 @@ class EvidenceFinder:
             inputs.fill_index(index, vectors, predicted.labels, searched),
             graph,
             attributes,
-            inputs.truth_of(data, n),
-            predicted.class_names,
+            truth,
+            class_names,
             removed,
             tuple(name for name in parts_for_the_model(data) if name not in taken),
             None if ids is None else as_row_ids("data.node_ids", ids, n),
             inputs.probabilities_of(predicted),
-            model if inputs.is_model(model) else None,
+            model if is_model(model) else None,
             whole,
             _sensitive(sensitive, attributes),
             source=Source(x, None if removed is None else kept_columns(data, removed), (num_layers, alpha)),
@@ -328,6 +336,7 @@ class EvidenceFinder:
         ids: Any = None,
         sensitive: Sequence[str] = (),
         class_names: Sequence[str] | None = None,
+        unknown: Collection[Any] | None = None,
         index: str | EvidenceIndex | None = None,
         nodes: ArrayLike | None = None,
     ) -> Self:
@@ -344,19 +353,22 @@ class EvidenceFinder:
         model
             A fitted estimator with ``predict``, or a callable: called with ``X``. Or predictions, (n,), as numbers,
             texts or booleans, or probabilities or logits, (n, C). See
-            :func:`cfe_faiss.models.predictions.predictions_of_rows`.
+            :func:`cfe_faiss.data.predict.predictions_of_rows`.
         scores
             In place of a model: a number for each row, (n,), such as a probability, price or rating.
         features
             Attributes of all rows, as in :meth:`from_data`. The similarity does not use them.
         truth
-            True classes, (n,): numbers, -1 if unknown, or texts, if the predicted classes are texts; or booleans.
+            True classes, (n,), in the words of the predicted ones or in others.
         ids
             The id of each row, (n,), integers or texts, each once; default: rows go by their number.
         sensitive
             Names of attributes that audits use as sensitive by default.
         class_names
             Names of the classes; default: predicted texts in ascending order, or "False" and "True" of booleans.
+        unknown
+            Values that stand for an unknown predicted or true class, beside missing ones and blanks. Default: -1,
+            unless 1 is the only other class. Rows without a predicted class are not searched.
         index, nodes
             As in :meth:`from_data`; ``nodes`` are row numbers or a mask.
 
@@ -381,20 +393,24 @@ class EvidenceFinder:
             model, scores = _classes_for_scores(model, truth, class_names, n), inputs.as_scores(scores, n)
         elif model is None:
             raise ValueError("model or scores must be given, got None")
-        predicted = predictions_of_rows(model, dense, class_names, features)
+        predicted = predictions_of_rows(model, dense, class_names, features, unknown=unknown, complete=False)
         attributes = None if features is None else attributes_of(features, n)
         searched = as_nodes("nodes", nodes, n)
+        note_unknown("predicted class", predicted.labels != UNKNOWN)
+        names, is_named = predicted.class_names, class_names is not None
+        if truth is not None:
+            truth, names = true_classes("truth", truth, predicted.labels, names, is_named=is_named, unknown=unknown)
         return cls(
             vectors,
             predicted.labels,
             inputs.fill_index(index, vectors, predicted.labels, searched),
             attributes=attributes,
-            truth=None if truth is None else inputs.true_classes(truth, n, predicted.class_names, class_names),
-            class_names=predicted.class_names,
+            truth=truth,
+            class_names=names,
             ids=None if ids is None else as_row_ids("ids", ids, n),
             probabilities=inputs.probabilities_of(predicted),
-            model=model if inputs.is_model(model) else None,
-            data=dense if inputs.is_model(model) else None,
+            model=model if is_model(model) else None,
+            data=dense if is_model(model) else None,
             sensitive=_sensitive(sensitive, attributes),
             scores=scores,
         )
@@ -406,6 +422,7 @@ class EvidenceFinder:
         model: Any = None,
         *,
         scores: str | None = None,
+        threshold: str | None = None,
         truth: Any = None,
         id: Any = None,  # noqa: A002
         sensitive: Sequence[str] = (),
@@ -413,6 +430,7 @@ class EvidenceFinder:
         probabilities: Any = None,
         encoder: Any = None,
         class_names: Sequence[str] | None = None,
+        unknown: Collection[Any] | None = None,
         index: str | EvidenceIndex | None = None,
         nodes: Any = None,
     ) -> Self:
@@ -426,12 +444,16 @@ class EvidenceFinder:
             A table of pandas, polars or PyArrow, or the path of a .csv, .csv.gz, .tsv, .parquet or .xlsx file.
         model
             Column of the predicted classes; or these classes, (n,); or a fitted estimator or another callable. It is
-            called with a pandas frame of its ``feature_names_in_``, else of all columns but ``id``, ``truth`` and
-            ``probabilities``.
+            called with a pandas frame of its columns, by name and in its order (see
+            :func:`cfe_faiss.data.predict.column_names`), else of all columns but ``id``, ``truth`` and
+            ``probabilities``; a torch module with these columns as a float32 tensor.
         scores
             In place of a model: column of a number for each row, which stays out of the vectors.
+        threshold
+            In place of a model: a decision such as "score>=5", a column, one of >=, >, <= and <, and a number. Its
+            classes are named "score>=5" and "score<5". The column stays out of the vectors.
         truth
-            Column of the true classes, or these classes, (n,). Missing ones are unknown.
+            Column of the true classes, or these classes, (n,), in the words of the predicted ones or in others.
         id
             Column of the ids, or the ids, (n,): each once. Default: the index of a pandas frame, if it is not 0..n-1,
             else row numbers.
@@ -448,21 +470,25 @@ class EvidenceFinder:
             already, or a callable. Default: :func:`cfe_faiss.finder.table_encoder`.
         class_names
             Names of the classes, in their order; default: ``classes_`` of the model, or ascending.
+        unknown
+            As in :meth:`from_vectors`.
         index, nodes
             As in :meth:`from_data`; ``nodes`` are ids or a mask.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described, predictions and truth have no class in common, or classes, ids or
-            probabilities come with another pandas index than the frame.
+            If an argument is not as described, or classes, ids or probabilities come with another pandas index than the
+            frame.
         ImportError
             If pandas is missing.
 
         Warns
         -----
         InputWarning
-            If a column looks like an id or an outcome, holds decimal commas, or a class is written in two ways.
+            If a column looks like an id or an outcome, holds decimal commas, or a class is written in two ways; if a
+            model reads the truth or the ids, classes are unknown, or a class of a quarter of the predicted or true
+            classes never occurs among the others.
 
         Examples
         --------
@@ -476,17 +502,26 @@ class EvidenceFinder:
         """
         sensitive, without = as_names("sensitive", sensitive), as_names("without", without)
         source = frame
-        if scores is not None:
+        ways = [
+            name for name, way in (("model", model), ("scores", scores), ("threshold", threshold)) if way is not None
+        ]
+        if threshold is not None and len(ways) > 1:
+            raise ValueError(f"threshold must be given without {ways[0]}")
+        if threshold is not None:
+            frame, model, class_names, index_ids = split_threshold(frame, threshold, id)
+            id = index_ids if id is None else id  # noqa: A001
+        elif scores is not None:
             frame, values, index_ids = split_scores(frame, scores, id)
             model = _classes_for_scores(model, truth, class_names, len(values))
             id = index_ids if id is None else id  # noqa: A001
         elif model is None:
-            raise ValueError("model or scores must be given, got None")
-        parts = table_fields(frame, model, Roles(id, truth, sensitive, without, probabilities, class_names), encoder)
+            raise ValueError("model, scores or threshold must be given, got None")
+        roles = Roles(id, truth, sensitive, without, probabilities, class_names, unknown)
+        parts = table_fields(frame, model, roles, encoder)
         n = len(parts["labels"])
         if scores is not None:
             parts |= {"scores": inputs.as_scores(values, n), "class_names": None}
-        searched = np.arange(n) if nodes is None else np.unique(row_numbers("nodes", nodes, parts["ids"], n))
+        searched = as_nodes("nodes", nodes, n, parts["ids"])
         files = (Path(source).resolve(),) if isinstance(source, str | Path) else ()
         return cls(index=inputs.fill_index(index, parts["vectors"], parts["labels"], searched), files=files, **parts)
 
@@ -539,12 +574,14 @@ class EvidenceFinder:
         vectors = np.zeros((n, index.d), np.float32)
         vectors[members.ids] = index.reconstruct_batch(members.ids)
         names = None if class_names is None else tuple(map(str, class_names))
+        if truth is not None:
+            truth, names = true_classes("truth", truth, labels, names, is_named=True)
         return cls(
             vectors,
             labels,
             index,
             attributes=known,
-            truth=None if truth is None else inputs.true_classes(truth, n, names, names),
+            truth=truth,
             class_names=names,
             ids=None if ids is None else as_row_ids("ids", ids, n),
             sensitive=_sensitive(sensitive, known),

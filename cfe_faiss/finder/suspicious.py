@@ -8,16 +8,12 @@ import numpy as np
 
 from cfe_faiss.attributes.table import Attribute, Attributes
 from cfe_faiss.base.arrays import Int32s
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN, InputWarning
 
 _FEWEST_ROWS = 20
 _MOST_SENSITIVE = 20
 _COMMA = re.compile(r"[-+]?\d*,\d+")
 _ID_NAME = re.compile(r"(?:^|[_\W])(?:id|ids|uuid|key|index|nr|no|number)$|(?<=[a-z])(?:Id|ID)$", re.IGNORECASE)
-
-
-class InputWarning(UserWarning):
-    """Input that is valid, but probably a mistake; the message names the remedy."""
 
 
 def check_table(
@@ -49,20 +45,7 @@ def check_table(
     -----
     InputWarning
         One warning for each suspicion.
-
-    Raises
-    ------
-    ValueError
-        If predictions and true classes have no value in common.
     """
-    if labels is not None and truth is not None and (truth != UNKNOWN).any():
-        predicted, true = set(labels.tolist()) - {UNKNOWN}, set(truth.tolist()) - {UNKNOWN}
-        if not predicted & true:
-            shown = [", ".join(class_names[c] for c in sorted(some)[:5]) for some in (predicted, true)]
-            raise ValueError(
-                f"predictions and truth must have a class in common, got {shown[0]} and {shown[1]}: write both in the "
-                "same words"
-            )
     compared = [attributes[name] for name in attributes if name not in left_out]
     for text in (
         *_classes(class_names),

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.attributes.classes import check_names
 from cfe_faiss.base.arrays import Array, Bools, Int32s
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_labels
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import summary
-from cfe_faiss.models.predictions import predictions_of
+from cfe_faiss.data.classes import check_names
+from cfe_faiss.data.predict import predictions_of
 
 with extra("gnn"):
     from scipy.special import softmax

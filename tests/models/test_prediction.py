@@ -10,7 +10,7 @@ import torch
 from weights import equal, weights
 
 from cfe_faiss.models import evaluate, gcn, predict
-from cfe_faiss.models.call import outputs
+from cfe_faiss.data.call import outputs
 
 
 def test_prediction_is_the_largest_logit_in_evaluation_mode(patients, trained):

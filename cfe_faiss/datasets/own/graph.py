@@ -12,6 +12,7 @@ from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
 from cfe_faiss.base.checks import as_count, check_known
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.tables import read_graph
+from cfe_faiss.data.classes import Predictions, Threshold, as_predictions
 from cfe_faiss.datasets.own.classes import labels_of, read_classes
 from cfe_faiss.datasets.own.encoding import MOST_VALUES, Encoding
 from cfe_faiss.datasets.own.encoding import encode as encode_attributes
@@ -40,6 +41,10 @@ class OwnFiles:
         Two columns of ids; where ``id`` is None, everything that :func:`cfe_faiss.base.tables.read_graph` reads.
     neighbours
         In place of edges: number of nearest nodes by ``x`` that each node is joined to.
+    threshold
+        In place of predictions, a decision by a column of the features, such as "score>=5"; the column is no feature.
+    unknown
+        Values that stand for an unknown class; default: -1, unless 1 is the only other class.
     predictions, truth, split
         Predicted classes or probabilities; true classes; and "train", "val" or "test" for each node. A column named in
         the file of the features is no feature.
@@ -69,6 +74,8 @@ class OwnFiles:
     as_is: bool = False
     without: Sequence[str] = ()
     compare: Sequence[Source] = ()
+    threshold: str | None = None
+    unknown: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -207,11 +214,13 @@ def read_own(files: OwnFiles) -> OwnGraph:
     """
     if files.missing not in ("error", "keep"):
         raise ValueError(f"missing must be error or keep, got {files.missing!r}")
-    table = _features(files)
+    whole, _ = Source(files.features).read()
+    table = _features(files, whole)
     ids = Ids.of_column(table, files.id)
     attributes = _attributes(files, table)
     encoding = _encoding(files, table, attributes)
-    classes = read_classes(files.predictions, files.truth, ids)
+    decisions = None if files.threshold is None else _decisions(whole, files.threshold)
+    classes = read_classes(files.predictions, files.truth, ids, files.unknown, decisions)
     masks = (None, None, None) if files.split is None else read_split(files.split, ids)
     return OwnGraph(
         files.features.name.partition(".")[0],
@@ -240,13 +249,22 @@ def read_attributes(features: Path, column: str | None) -> Attributes:
         If it holds no table, or a matrix holds texts.
     """
     files = OwnFiles(features, id=column, missing="keep")
-    return _attributes(files, _features(files))
+    return _attributes(files, _features(files, Source(features).read()[0]))
 
 
-def _features(files: OwnFiles) -> Table:
+def _decisions(table: Table, text: str) -> Predictions:
+    """Return the decisions by a threshold of a column."""
+    threshold = Threshold.parse(text, table.columns)
+    scores = as_numbers(table.column(threshold.column))
+    if scores is None:
+        raise ValueError(f"threshold must be of a column of numbers, got {threshold.column!r}")
+    classes, names = threshold.classes(scores), threshold.names
+    return as_predictions(classes, len(table), names, "threshold", complete=False)
+
+
+def _features(files: OwnFiles, table: Table) -> Table:
     """Return the table of the features, without the columns of classes and split."""
     path = files.features
-    table, _ = Source(path).read()
     if not table.has_header:
         if files.id is not None:
             raise ValueError(f"{path} must have a header that names the column {files.id!r} of the ids")
@@ -254,6 +272,8 @@ def _features(files: OwnFiles) -> Table:
     given = files.predictions, files.truth, files.split, *files.compare
     others = (source for source in given if source is not None)
     taken = {name for source in others if source.path.resolve() == path.resolve() for name in source.columns}
+    if files.threshold is not None:
+        taken.add(Threshold.parse(files.threshold, table.columns).column)
     return replace(table, columns={name: column for name, column in table.columns.items() if name not in taken})
 
 

@@ -17,6 +17,7 @@ def written(folder: Path, text: str, name: str) -> Path:
     return folder / name
 
 
+@pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
 def test_all_files_together(tmp_path: Path) -> None:
     features = written(tmp_path, PEOPLE, "people.csv")
     edges = written(tmp_path, "a,b\np4,p1\np2,p3\n", "e.csv")
@@ -124,6 +125,7 @@ def test_errors(tmp_path: Path, text: str, options: dict, expected: str) -> None
         read_own(OwnFiles(written(tmp_path, text, "f.csv"), **options))
 
 
+@pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
 def test_what_training_needs(tmp_path: Path) -> None:
     features = written(tmp_path, PEOPLE, "f.csv")
     truth = Source(features, ("outcome",))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from cfe_faiss.attributes.classes import Predictions, as_predictions, check_names, class_names_of, node_count
+from cfe_faiss.data.classes import Predictions, as_predictions, check_names, class_names_of, node_count
 
 CLASSES = [2, 0, 1, 2]
 TEXTS = ["c", "a", "b", "c"]
@@ -109,7 +109,7 @@ def test_equal_scores_give_the_first_class() -> None:
     assert_array_equal(as_predictions(np.ones((2, 3)), 2).labels, [0, 0])
 
 
-@given(st.lists(st.sampled_from(["x", "yy", "", "ä", "1"]), min_size=1))
+@given(st.lists(st.sampled_from(["x", "yy", "ä", "1"]), min_size=1))
 def test_texts_come_back(texts: list[str]) -> None:
     found = as_predictions(texts, len(texts))
     assert found.class_names is not None
@@ -120,15 +120,16 @@ def test_texts_come_back(texts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("values", "error", "message"),
     [
-        ([0, 1], ValueError, r"p must be .* classes of shape \(4,\), got shape \(2,\), dtype int64"),
+        ([0, 1], ValueError, r"p must be classes of shape \(4,\), got shape \(2,\)"),
         (TEXTS[:2], ValueError, r"got shape \(2,\)"),
         (SHARES[:2], ValueError, r"logits or probabilities of shape \(4, C\) .* got shape \(2, 3\)"),
         (SHARES[:, :1], ValueError, r"p must be logits where there is one column, got numbers in \[0, 1\] only"),
-        ([0.1, 0.2, 0.3, 0.4], TypeError, "p must be integers.*got dtype float64"),
-        ([0, 1, -1, 2], ValueError, r"p must lie in 0\.\.\d+, got -1"),
+        ([0.1, 0.2, 0.3, 0.4], TypeError, "p must be integers.*got 0.1"),
+        ([0, 1, -1, 2], ValueError, "p must hold a class for every node, got none for node 2"),
         (["a", None, "b", "a"], ValueError, "p must hold a class for every node, got none for node 1"),
-        (["a", float("nan"), 2, "a"], ValueError, "p must hold a class for every node, got none for node 1"),
-        (["a", "b", 1.5, "a"], TypeError, r"p must be .* got 'a' at position 0 and 1\.5 at position 2"),
+        (["a", float("nan"), 2, "a"], TypeError, "p must be .* got 'a' at position 0 and 2 at position 2"),
+        (["a", " ", "b", "a"], ValueError, "p must hold a class for every node, got none for node 1"),
+        (["a", "b", 1.5, "a"], TypeError, r"p must be integers, texts or booleans, got 1\.5"),
         ([True, 1, 0, 0], TypeError, "p must be .* got True at position 0 and 1 at position 1"),
         (["1", "0", 1, 0], TypeError, "p must be .* got '1' at position 0 and 1 at position 2"),
         (np.array([0, 1, 1, False], object), TypeError, "p must be .* got 0 at position 0 and False at position 3"),

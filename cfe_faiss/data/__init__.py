@@ -1,0 +1,1 @@
+"""What users have, as columns, roles, classes, vectors and predictions with one meaning."""
