@@ -79,7 +79,7 @@ def _code_of(value: Any, names: Sequence[str], *, by_number: bool) -> int | None
     """Return the code of a class, given by its name or, with ``by_number``, by its number; None for no class."""
     is_value = isinstance(value, bool | np.bool_ | int | np.integer)
     texts = [str(value)]
-    if is_value and set(names) <= {"0", "1", *TRUTH_VALUES}:
+    if is_value and value in (0, 1) and set(names) <= {"0", "1", *TRUTH_VALUES}:
         texts += [str(int(value)), str(bool(value))]
     for text in texts:
         if text in names:
@@ -515,9 +515,7 @@ class Threshold:
         """Return the threshold of a text such as "score>=5"; ValueError for another text or an unknown column."""
         parts = _THRESHOLD.fullmatch(text)
         if parts is None:
-            raise ValueError(
-                f"{argument} must be a column, >=, >, <= or <, and a number, as in 'score>=5', got {text!r}"
-            )
+            raise ValueError(f"{argument} must be like 'score>=5', a column, >=, >, <= or <, a number; got {text!r}")
         if parts[1] not in columns:
             hint = did_you_mean(parts[1], columns)
             some = ", ".join([*columns][:20])

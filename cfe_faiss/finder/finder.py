@@ -502,11 +502,9 @@ class EvidenceFinder:
         """
         sensitive, without = as_names("sensitive", sensitive), as_names("without", without)
         source = frame
-        ways = [
-            name for name, way in (("model", model), ("scores", scores), ("threshold", threshold)) if way is not None
-        ]
-        if threshold is not None and len(ways) > 1:
-            raise ValueError(f"threshold must be given without {ways[0]}")
+        for name, value in (("model", model), ("scores", scores), ("class_names", class_names)):
+            if threshold is not None and value is not None:
+                raise ValueError(f"{name} must be left out with threshold, got {value!r}")
         if threshold is not None:
             frame, model, class_names, index_ids = split_threshold(frame, threshold, id)
             id = index_ids if id is None else id  # noqa: A001

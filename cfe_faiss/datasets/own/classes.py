@@ -59,8 +59,9 @@ def read_classes(
 
     A file holds one class for each node, an integer or a text, or (predictions) a column of probabilities for each
     class, named by it. The source names the column if there are several. Nodes are found by the column of the ids; all
-    of them must have a row in the predictions. In a file without a header, row i is node i. Classes are unknown where they are missing, blank, one of ``unknown`` or by
-    default -1, see :func:`cfe_faiss.data.classes.known_classes`. ``decisions`` are in place of predictions.
+    of them must have a row in the predictions. In a file without a header, row i is node i. Classes are unknown where
+    they are missing, blank, one of ``unknown`` or by default -1, see :func:`cfe_faiss.data.classes.known_classes`.
+    ``decisions`` are in place of predictions.
 
     Raises
     ------
