@@ -3,6 +3,9 @@ from html import unescape
 
 import torch
 
+from cfe_faiss.audit.reporting.prose import make_section
+from cfe_faiss.audit.reporting.sections import SECTIONS
+
 
 def text_of(page: str) -> str:
     """Return the text of a page that a reader sees."""
@@ -14,6 +17,11 @@ def table_of(report, section, table):
     """Return a table of a report as report.json holds it."""
     (found,) = [part for part in report.numbers["sections"] if part["id"] == section]
     return next(one for one in found["tables"] if one["id"] == table)
+
+
+def section_of(inputs, name):
+    """Return a section of a report of some inputs."""
+    return make_section(next(part for part in SECTIONS if part.name == name), inputs)
 
 
 def model(x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:

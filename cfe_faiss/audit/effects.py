@@ -12,14 +12,26 @@ from cfe_faiss.audit.direct_test import ScoreTest
 from cfe_faiss.audit.evidence import attributes_of, check_finder, drop_self, known_rows, sensitive_of
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, groupings
 from cfe_faiss.audit.sample import ANY_LABEL, Sample, Samples, question
-from cfe_faiss.audit.tables import Bools, Floats, Frame, TableResult, data_frame, limits_of, share
+from cfe_faiss.audit.tables import Bools, Floats, Frame, TableResult, data_frame, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import as_html, table_html
 from cfe_faiss.index.parameters import EvidenceParameters
 
-LIMITS = limits_of("direct_tests")
+LIMITS = (
+    "A finding says that decisions go along with the value in a way not explained by the vectors. It does not say why.",
+    "The p value holds for large samples, and only if the vectors teach who carries the value. "
+    "It is wrong where the value follows the decisions more finely than the vectors and the "
+    "number of people can show.",
+    "The vectors must not hold the attribute. The last layer of a model determines its "
+    "decisions, so no direct effect is visible in it: use the input features.",
+    "No finding is no proof that decisions are free of the attribute.",
+    "People are taken as independent. Rows that repeat a person, or share vector, value and "
+    "decision for another reason, make false findings frequent: keep one row of each.",
+)
+"""Questions that the numbers cannot answer."""
+
 _COLUMNS = (
     *("attribute", "value", "test", "n_carriers", "n_others", "effect", "statistic", "p", "q", "n_effective", "few"),
     *("verdict", "reason", "against", "in_favour", "expected", "gamma", "named"),

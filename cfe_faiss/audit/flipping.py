@@ -16,12 +16,24 @@ from cfe_faiss.audit.evidence import attributes_of, check_finder
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, wilson
 from cfe_faiss.audit.reach import adjacency, independent_batches, measure_hops
-from cfe_faiss.audit.tables import Bools, Frame, Ints, data_frame, limits_of, share
+from cfe_faiss.audit.tables import Bools, Frame, Ints, data_frame, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, check_known, did_you_mean
 from cfe_faiss.data.predict import column_names, is_estimator, predictions_of, predictions_of_rows, predictions_of_table
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import as_html
 from cfe_faiss.finder.table import check_column
+
+_LIMITS = (
+    "Only the attribute's own features change. Others that depend on it, and the edges, stay as"
+    " they are: this is the model's direct use of the attribute, not what would have happened "
+    "to another person.",
+    "A flipped node need not exist, and the model may never have seen one like it.",
+    "No change does not show that the attribute has no effect: other features may stand for it.",
+    "Intervals treat nodes as independent draws, which neighbours in a graph are not, and are rather too narrow.",
+)
+"""Questions that the numbers cannot answer."""
+_AT_ONCE = "All nodes were changed at once: a node's prediction may have changed for its neighbours' sake."
+_ALONE = "Each node was changed alone: what a change of its neighbours would do is not counted."
 
 _Entries: TypeAlias = tuple[Ints, Ints, Ints]
 """Node, position of the given value, and predicted class, (m,) each."""
@@ -214,7 +226,7 @@ def flip(  # noqa: PLR0913
         **entries,
         rates=_rates(run, groups, node, target, before[node] != after, confidence),
         transitions=moves,
-        limits=limits_of("flip", "flip_at_once" if at_once else "flip_alone"),
+        limits=(*_LIMITS, _AT_ONCE if at_once else _ALONE),
     )
 
 

@@ -11,11 +11,29 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.evidence import check_finder, drop_self
 from cfe_faiss.audit.intervals import bootstrap_mean, normal_quantile
-from cfe_faiss.audit.tables import Floats, Ints, TableResult, data_frame, limits_of, share
+from cfe_faiss.audit.tables import Floats, Ints, TableResult, data_frame, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
 from cfe_faiss.base.text import summary
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceIDMap2
+
+_BIAS_LIMITS = (
+    "The figure depends on the similarity as much as on the model: pairs that it does not hold are not compared.",
+    "It depends on the scale of the outputs: compare logits with logits, and probabilities with probabilities.",
+    "The interval allows for pairs that share a node, not for outputs that depend on each other"
+    " through the graph. It is a normal one, for many nodes.",
+)
+_DISPARITY_LIMITS = (
+    *_BIAS_LIMITS[:2],
+    "The largest of several ratios is above 1 by chance alone: compare the intervals of the groups.",
+    *_BIAS_LIMITS[2:],
+)
+_NDCG_LIMITS = (
+    "A high NDCG says that the outputs keep the order of the most similar nodes, not that their"
+    " differences are small or just.",
+    "The gain of a similarity between 0 and 1 hardly tells 0.99 from 0.9: compare the figure with `expected`.",
+    "The interval takes nodes as independent; they share neighbours, so it is rather too narrow.",
+)
 
 _Csr: TypeAlias = scipy.sparse.csr_array
 
@@ -201,7 +219,7 @@ def individual_bias(
     variance = (np.bincount(i, residual, n) ** 2).sum() - (residual[once] ** 2).sum()
     low, high = _normal_interval(mean, variance, total, z)
     expected = 2 * float(_as_outputs(Y, n).var(axis=0).sum()) * n / (n - 1) if n > 1 else np.nan
-    return IndividualBias(bias, mean, low, high, expected, n, int(once.sum()), total, limits_of("individual_bias"))
+    return IndividualBias(bias, mean, low, high, expected, n, int(once.sum()), total, _BIAS_LIMITS)
 
 
 def group_disparity(
@@ -271,7 +289,7 @@ def group_disparity(
         gdif=float(sum(known)) if known else np.nan,
         table=data_frame(lines),
         unknown=int((group.codes == UNKNOWN).sum()),
-        limits=limits_of("group_disparity"),
+        limits=_DISPARITY_LIMITS,
     )
 
 
@@ -339,7 +357,7 @@ def ranking_ndcg(Y: ArrayLike, similarity: Any, k: int = 10, *, confidence: floa
     found = found.clip(0, 1)
     mean, expected = (float(values[judged].mean()) if judged.any() else np.nan for values in (found, by_chance))
     low, high = bootstrap_mean(found[judged].round(12), confidence)  # equal scores stay equal in spite of rounding
-    return RankingNDCG(mean, low, high, expected, found, int(judged.sum()), k, limits_of("ranking_ndcg"))
+    return RankingNDCG(mean, low, high, expected, found, int(judged.sum()), k, _NDCG_LIMITS)
 
 
 def _similarity_rows(similarity: Any) -> tuple[int, Ints, Callable[[slice], Floats]]:

@@ -12,9 +12,28 @@ from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.comparisons import compare_rates, largest_gap, rate_bounds, ratio_bounds
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, share_columns
-from cfe_faiss.audit.tables import Frame, TableResult, data_frame, limits_of, stack
+from cfe_faiss.audit.tables import Frame, TableResult, data_frame, stack
 from cfe_faiss.base.checks import UNKNOWN, check_known
 from cfe_faiss.data.classes import as_predictions, class_name, class_numbers, in_words_of_decision, true_classes
+
+_LIMITS = (
+    "Rates describe the decisions. They do not show why groups differ, nor whether a difference is justified.",
+    "Intervals treat people as independent draws from a larger population. In a graph "
+    "neighbours influence each other's predictions, and the intervals are rather too narrow.",
+    "Intervals and tests hold for all groups of one attribute at once, so the group that is "
+    "selected most often may be chosen from the data. Over several attributes and classes their"
+    " p-values have to be adjusted.",
+    "Groups of fewer than 30 people, and groups with fewer than 5 expected of either outcome, "
+    "are listed but not ranked. They are neither the reference nor a finding, and their ratios "
+    "have intervals for one group alone.",
+    '"No finding" means that an impact ratio of 0.7 would have been found in at least half of '
+    "such samples. Smaller differences may exist.",
+    "The bounds hold whichever of the groups the unknown people belong to, not if they belong "
+    "to a group of their own. Of an intersection a person is unknown if any of the attributes "
+    "is missing, so its bounds may be too wide.",
+    "Accuracy, error rates and equalised odds count the people with a true class only.",
+)
+"""Questions that the numbers cannot answer."""
 
 _UNKNOWN = "unknown"
 _BELOW_2_PERCENT = 0.02
@@ -267,7 +286,7 @@ def group_metrics(  # noqa: PLR0913
     summaries = [_summary(table, confidence) for table in tables if table["feature"].iloc[0] != "all"]
     return GroupMetrics(
         table=stack(tables),
-        limits=limits_of("group_metrics"),
+        limits=_LIMITS,
         names=tuple(names),
         count=len(attributes.ids),
         classes=tuple(blocks),

@@ -16,13 +16,26 @@ from cfe_faiss.audit.evidence import attributes_of, check_finder, known_rows, se
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, paired_difference, share_columns
 from cfe_faiss.audit.sample import Sample, Samples
-from cfe_faiss.audit.tables import Bools, Frame, Ints, TableResult, data_frame, limits_of, stack
+from cfe_faiss.audit.tables import Bools, Frame, Ints, TableResult, data_frame, stack
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.data.classes import as_predictions
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceIDMap2
 from cfe_faiss.pairs import evidence_pairs
+
+_LIMITS = (
+    "A change of evidence shows where decisions moved. It does not show which model is right.",
+    "The test of a group's rate asks whether more people moved one way than the other. People "
+    "are taken as independent, and both models as fixed before the data: compare models on "
+    "people that neither was fitted on.",
+    "A change of a direct effect says that decisions of the two models go along with the value "
+    "in different degree, beyond what the vectors explain. It does not say why, and it holds "
+    "for large samples only.",
+    "Two models with the same direct effect show no change. The tests of one model are the place to see it.",
+    '"No finding" is no proof that nothing changed.',
+)
+"""Questions that the numbers cannot answer."""
 
 Models: TypeAlias = Mapping[str, NDArray[np.int32]]
 """Predicted class of every row, (n,), by the name of the model; the first one is the baseline."""
@@ -318,7 +331,7 @@ def compare_models(  # noqa: PLR0913
     directions = people.groupby(["model", "before", "after"], sort=False).size().reset_index(name="count")
     return ModelComparison(
         table=data_frame(lines, _COLUMNS),
-        limits=limits_of("compare_models"),
+        limits=_LIMITS,
         models=data_frame([counts[name] | _summary(finder, models, name, rows, bad, confidence) for name in models]),
         pairs=stack([_pairs(finder, models, name, kept.get(name)) for name in list(models)[1:]]),
         people=people,

@@ -1,9 +1,7 @@
 """Tables and results of the audits, and names of their array types."""
 
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -20,7 +18,6 @@ Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 Frame: TypeAlias = "pd.DataFrame"
-_LIMITS = tomllib.loads(files("cfe_faiss.audit").joinpath("limits.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -39,11 +36,6 @@ class TableResult:
     def to_frame(self) -> Frame:
         """Return a copy of the table."""
         return self.table.copy()
-
-
-def limits_of(*names: str) -> tuple[str, ...]:
-    """Return sentences of limits.toml, which say what the numbers of an audit do not show."""
-    return tuple(sentence for name in names for sentence in _LIMITS[name])
 
 
 def data_frame(data: Any, columns: Iterable[str] | None = None) -> Frame:

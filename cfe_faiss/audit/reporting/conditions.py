@@ -2,15 +2,15 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, Self, TypeAlias
 
-from cfe_faiss.audit.reporting.document import Measure, texts
+from cfe_faiss.audit.reporting.document import Measure, Row
 from cfe_faiss.audit.reporting.formats import join_words
-from cfe_faiss.audit.reporting.inputs import Inputs
+from cfe_faiss.audit.reporting.inputs import Inputs, Need
 from cfe_faiss.base.checks import as_count, as_number, check_known
 
 Outcome: TypeAlias = Literal["fail", "cannot tell", "pass"]
@@ -22,12 +22,138 @@ OUTCOMES: tuple[Outcome, ...] = ("fail", "cannot tell", "pass")
 FEWEST_CASES = 30
 """Groups of fewer cases are not judged, unless the user says otherwise."""
 
-METRICS: dict[str, str] = {name: metric["text"] for name, metric in texts()["metrics"].items()}
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """Metric of a condition.
+
+    Attributes
+    ----------
+    text
+        The number in words.
+    section, key, n
+        The section that measures it, and the keys of the number and of its cases in
+        ``Numbers.measured``.
+    needs
+        Requirements, see :meth:`Inputs.has`.
+    is_ranked
+        Whether it is defined for groups that can be ranked only.
+    is_count
+        Whether it is a whole number.
+    """
+
+    text: str
+    section: str
+    key: str
+    n: str
+    needs: tuple[Need, ...] = ()
+    is_ranked: bool = False
+    is_count: bool = False
+
+
+_GROUPS: tuple[Need, ...] = ("favourable", "sensitive")
+_ERRORS: tuple[Need, ...] = (*_GROUPS, "truth")
+
+METRICS: dict[str, Metric] = {
+    "selection_rate": Metric(
+        "share of a group that is predicted the favourable class",
+        section="groups",
+        key="rate",
+        n="count",
+        needs=_GROUPS,
+    ),
+    "impact_ratio": Metric(
+        "selection rate of a group over that of the group selected most often",
+        section="groups",
+        key="ratio",
+        n="count",
+        needs=_GROUPS,
+        is_ranked=True,
+    ),
+    "selection_rate_difference": Metric(
+        "selection rate of a group minus that of the group selected most often",
+        section="groups",
+        key="difference",
+        n="count",
+        needs=_GROUPS,
+        is_ranked=True,
+    ),
+    "accuracy": Metric(
+        "share of right predictions in a group",
+        section="groups",
+        key="accuracy",
+        n="judged",
+        needs=_ERRORS,
+    ),
+    "false_positive_rate": Metric(
+        "false positive rate of a group",
+        section="groups",
+        key="fpr",
+        n="negatives",
+        needs=_ERRORS,
+    ),
+    "false_negative_rate": Metric(
+        "false negative rate of a group",
+        section="groups",
+        key="fnr",
+        n="positives",
+        needs=_ERRORS,
+    ),
+    "overall_accuracy": Metric(
+        "share of right predictions over all nodes",
+        section="errors",
+        key="overall",
+        n="overall_nodes",
+        needs=("truth",),
+    ),
+    "consistency": Metric(
+        "share of nodes that are decided differently from their nearest neighbour",
+        section="consistency",
+        key="share",
+        n="nodes",
+    ),
+    "equalised_odds_difference": Metric(
+        "largest difference of true or of false positive rates between two groups",
+        section="error_rates",
+        key="equalised_odds_difference",
+        n="judged",
+        needs=_ERRORS,
+    ),
+    "only_in": Metric(
+        "share, among pairs that differ in an attribute only, that is predicted differently",
+        section="only_in",
+        key="share",
+        n="pairs",
+        needs=("sensitive",),
+    ),
+    "flipped": Metric(
+        "share of predictions that change when an attribute is flipped",
+        section="flip",
+        key="share",
+        n="nodes",
+        needs=("model", "sensitive"),
+    ),
+    "evidence_pairs": Metric(
+        "number of pairs as similar as the closest pairs of v1 that a model separates",
+        section="models",
+        key="evidence",
+        n="n",
+        needs=("models",),
+        is_count=True,
+    ),
+    "changed_share": Metric(
+        "share of nodes that a model puts in another class than v1",
+        section="models",
+        key="changed_share",
+        n="n",
+        needs=("models",),
+    ),
+}
 """The metrics that conditions can be about."""
 
 _TRUTH = "true classes (data.y)"
 _TEXT = re.compile(r"\s*(?P<metric>\w+)\s*(?:\[(?P<attribute>.+)\])?\s*(?P<sign>>=|<=)\s*(?P<bound>\S.*?)\s*")
-_OF_MODELS = {name for name, metric in texts()["metrics"].items() if metric["section"] == "models"}
+_OF_MODELS = {name for name, metric in METRICS.items() if metric.section == "models"}
 """Metrics with a number for each model."""
 
 
@@ -160,7 +286,7 @@ class Check:
     reason: str = ""
 
     def __str__(self) -> str:
-        places = 0 if "kind" in texts()["metrics"][self.condition.metric] else 4
+        places = 0 if METRICS[self.condition.metric].is_count else 4
         value = "not defined" if self.value is None else f"{self.value:,.{places}f}"
         bounds = "" if self.low is None or self.high is None else f", interval {self.low:.4f} to {self.high:.4f}"
         reason = f"; {self.reason}" if self.reason else ""
@@ -208,13 +334,33 @@ def check_all(
     return tuple(checks)
 
 
+def measures_of(section: str, rows: Iterable[Row], inputs: Inputs) -> Iterator[Measure]:
+    """Yield the numbers in the rows of a section that conditions can be about."""
+    metrics = {
+        name: metric
+        for name, metric in METRICS.items()
+        if metric.section == section and ("favourable" not in metric.needs or inputs.has("favourable"))
+    }
+    for row in rows:
+        attribute, group = inputs.place_of(row)
+        for name, metric in metrics.items():
+            key = metric.key
+            if metric.is_ranked and attribute is None:
+                continue
+            bounds = (f"{key}_low", f"{key}_high") if f"{key}_low" in row else ("low", "high")
+            low, high = (row.get(bound) for bound in bounds)
+            value = math.nan if row[key] is None else float(row[key])
+            unjudged = "the group is not ranked" if metric.is_ranked and not row["ranked"] else ""
+            yield Measure(name, attribute, group, value, row[metric.n], low, high, unjudged)
+
+
 def check_conditions(conditions: Sequence[Condition], inputs: Inputs) -> None:
     """Raise ValueError if a condition is about something that a report of these inputs does not measure."""
     known = inputs.attributes_and_pairs
     for condition in conditions:
         if condition.attribute is not None:
             check_known("require must be about sensitive attributes or two of them crossed", condition.attribute, known)
-        needs = (need for need in texts()["metrics"][condition.metric]["needs"] if not inputs.has(need))
+        needs = (need for need in METRICS[condition.metric].needs if not inputs.has(need))
         lacking = [_TRUTH if need == "truth" else need for need in needs]
         if lacking:
             raise ValueError(f"a condition on {condition.metric} must come with {join_words(lacking)}, got none")

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
@@ -19,9 +18,11 @@ from tqdm import tqdm
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.intervals import share_columns
 from cfe_faiss.audit.reporting.conditions import OUTCOMES, Check, Condition, check_all
-from cfe_faiss.audit.reporting.document import Section, Table, texts
+from cfe_faiss.audit.reporting.document import Column, Section, Table
 from cfe_faiss.audit.reporting.formats import join_words, list_first, plural, show
 from cfe_faiss.audit.reporting.inputs import Inputs
+from cfe_faiss.audit.reporting.prose import Prose, make_section
+from cfe_faiss.audit.reporting.sections import SECTIONS
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.versions import find_version
 from cfe_faiss.finder import EvidenceFinder
@@ -35,6 +36,15 @@ _NAMES = 40
 """Names in one line, and characters of each, at most."""
 FORMAT = 2
 """The version of report.json, see schema.json."""
+_CONDITIONS = (
+    Column("condition", "Condition"),
+    Column("attribute", "Attribute"),
+    Column("group", "Group"),
+    Column("value", "Value", "number", interval=("low", "high"), n="n"),
+    Column("n", "n", "count"),
+    Column("outcome", "Outcome"),
+    Column("reason", "Reason"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,20 +120,21 @@ class Content:
 def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> Content:
     """Run every audit."""
     sections = []
+    parts = [part for part in SECTIONS if not part.is_optional or all(map(inputs.has, part.needs))]
     # None: no bar if standard error is not a terminal.
-    sought = texts()["sections"].items()
-    names = [name for name, text in sought if not ("optional" in text and inputs.missing_need(name))]
     disable = None if progress else True
-    with tqdm(names, "Auditing", disable=disable, file=sys.stderr, leave=False) as bar:
-        for name in bar:
-            bar.set_postfix_str(name.replace("_", " "))
-            sections.append(make_section(inputs, name))
+    with tqdm(parts, "Auditing", disable=disable, file=sys.stderr, leave=False) as bar:
+        for part in bar:
+            bar.set_postfix_str(part.name.replace("_", " "))
+            sections.append(make_section(part, inputs))
     measures = [measure for section in sections for measure in section.measures]
     results = check_all(conditions, measures, inputs.attributes_and_pairs)
     rows = [
         asdict(check) | {"condition": str(check.condition), "attribute": check.attribute or inputs.everyone}
         for check in sorted(results, key=lambda check: OUTCOMES.index(check.outcome))
     ]
+    table = Table("conditions", _CONDITIONS, rows, limit=200)
+    checks = Prose(inputs, "conditions", {}).table(table)
     known = facts(inputs)
     # The command names output files: equal audits have equal ids in all folders.
     hashed = known | {COMMAND: ""}, [asdict(section) for section in sections]
@@ -139,18 +150,8 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
         scope=scope(inputs),
         sections=tuple(sections),
         results=results,
-        checks=inputs.table("conditions", rows),
+        checks=checks,
     )
-
-
-def make_section(inputs: Inputs, name: str) -> Section:
-    """Return a section, made by its function in sections.toml; it says what is missing if a need is not met."""
-    missing, make = inputs.missing_need(name), texts()["sections"][name].get("make")
-    if missing or make is None:
-        return inputs.section(name, missing=missing)
-    module, _, function = make.partition(".")
-    section: Section = getattr(import_module(f"cfe_faiss.audit.reporting.sections.{module}"), function)(inputs)
-    return section
 
 
 def scope(inputs: Inputs) -> tuple[str, ...]:
@@ -162,10 +163,8 @@ def scope(inputs: Inputs) -> tuple[str, ...]:
         "data": inputs.subject.data,
         "model": inputs.subject.model,
         "part": part,
-        "names": join_words(map(show, inputs.sensitive)) if inputs.sensitive else "",
         "features": finder.vectors.shape[1],
-        "graph": "" if finder.graph is None else " and the connections",
-        "without": "" if removed is None else f", without {join_words(map(show, removed.attributes))}",
+        "removed": [] if removed is None else [show(name) for name in removed.attributes],
     }
     shares = {"selected": inputs.labels == inputs.favourable} if inputs.has("favourable") else {}
     if inputs.truth is not None:
@@ -174,7 +173,7 @@ def scope(inputs: Inputs) -> tuple[str, ...]:
     for name, hits in shares.items():
         found = share_columns(name, hits.sum(), len(hits), inputs.settings.confidence)
         values |= {column: float(value) for column, value in found.items()}
-    return inputs.sentences(texts()["scope"]["sentences"], values)
+    return Prose(inputs, "scope", values).lines("scope")
 
 
 def facts(inputs: Inputs) -> dict[str, str]:

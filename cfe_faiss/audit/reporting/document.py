@@ -1,15 +1,15 @@
-"""A report as plain data, and the content of sections.toml.
+"""A report as plain data: the numbers of a section, and the section in words.
 
 The page, report.json and report.csv write the same data in three ways. ``in_files`` of a class has its fields in JSON.
 """
 
 import math
-import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self, TypeAlias
+
+Row: TypeAlias = Mapping[str, Any]
+"""A line of a table: plain values by name, None if not defined; see ``formats.rows_of``."""
 
 STYLES = 6
 """Number of classes that look different in a drawing."""
@@ -91,6 +91,11 @@ class Column:
         return (None, None) if self.interval is None else (row[self.interval[0]], row[self.interval[1]])
 
 
+def low_high(key: str) -> tuple[str, str]:
+    """Return the keys of the bounds of an interval, as most audits name them."""
+    return f"{key}_low", f"{key}_high"
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table with one sentence on how to read it.
@@ -99,28 +104,26 @@ class Table:
     ----------
     id
         Unique in the report.
-    caption, reading
-        Its content; how to read one line of it.
     columns, rows
         Every row has a value for every key of the columns and their intervals; None if it is not defined.
     limit
         Number of rows on the page; the files hold all of them.
-    notes
-        Sentences below it.
     group
         Key of a column that becomes headings between the rows. Rows of one heading are adjacent. Empty for none.
+    caption, reading, notes
+        Its content, how to read one line, and sentences below it, from the template.
     """
 
     in_files: ClassVar = "id", "caption", "columns", "rows"
 
     id: str
-    caption: str
-    reading: str
     columns: tuple[Column, ...]
-    rows: tuple[Mapping[str, Any], ...]
+    rows: Sequence[Row]
     limit: int = 60
-    notes: tuple[str, ...] = ()
     group: str = ""
+    caption: str = ""
+    reading: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def charts(self) -> list[Column]:
@@ -231,8 +234,35 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
+class Numbers:
+    """Numbers of a section, which its template puts into words.
+
+    Attributes
+    ----------
+    values
+        Numbers and names in its sentences.
+    tables, cases
+        Its tables and case files, without captions.
+    measured
+        Rows with the numbers that conditions can be about.
+    limits
+        Limits of the audits behind it, sentences.
+    missing
+        Macro that says why there are no numbers, in the template of the section or in
+        ``missing.txt.j2``; empty if there are some.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    tables: Sequence[Table] = ()
+    cases: Sequence[Case] = ()
+    measured: Sequence[Row] = ()
+    limits: Sequence[str] = ()
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
-    """Section of the report.
+    """Section of the report, in words.
 
     Attributes
     ----------
@@ -278,9 +308,3 @@ class Section:
     limits: tuple[str, ...] = ()
     measures: tuple[Measure, ...] = ()
     is_open: bool = False
-
-
-@cache
-def texts() -> dict[str, Any]:
-    """Return the content of sections.toml."""
-    return tomllib.loads(files("cfe_faiss.audit.reporting").joinpath("sections.toml").read_text(encoding="utf-8"))

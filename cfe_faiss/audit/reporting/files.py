@@ -13,7 +13,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -21,6 +20,7 @@ from xml.etree import ElementTree as ET
 from cfe_faiss.audit.reporting.content import FORMAT, Content
 from cfe_faiss.audit.reporting.document import STYLES, Column, Neighbourhood, Plot, Table
 from cfe_faiss.audit.reporting.formats import MINUS, interval, is_undefined, show, show_value
+from cfe_faiss.audit.reporting.prose import template
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.tables import csv_text
 from cfe_faiss.files.new_file import new_files, new_folder
@@ -38,11 +38,6 @@ _SIDE, _RADIUS = 300, 92
 """Side of the drawing of a neighbourhood, and radius of its ring, in pixels."""
 _CORNERS = {1: (4, -45), 2: (3, -90), 3: (4, -90), 4: (3, 90), 5: (5, -90)}
 """Number of corners, and angle of the first, of each mark but the circle."""
-
-
-def template(name: str) -> str:
-    """Return a file of the folder templates."""
-    return files("cfe_faiss.audit.reporting").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 @cache

@@ -1,6 +1,7 @@
 """Numbers and texts as readers see them, and DataFrames as rows of plain values."""
 
 import math
+import re
 import unicodedata
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -31,12 +32,17 @@ def show(value: object, longest: int = LONGEST) -> str:
     if len(text) > longest:
         tail = longest // 2
         text = f"{text[: longest - tail]}…{text[len(text) - tail :]} ({len(text):,} characters)"
-    return "".join(_show_character(character) for character in text)
+    return visible(re.sub(r"[\t\n\r]", " ", text))
+
+
+def visible(value: object) -> str:
+    """Return a text without invisible characters; line ends stay."""
+    return "".join(_show_character(character) for character in str(value))
 
 
 def _show_character(character: str) -> str:
-    if character in "\t\n\r":
-        return " "
+    if character == "\n":
+        return character
     # XML 1.0 forbids control characters, lone surrogates, U+FFFE and U+FFFF; formatting characters can reverse a text.
     hidden = character in "\ufffe\uffff" or unicodedata.category(character) in ("Cc", "Cs", "Cf")
     return "\ufffd" if hidden else character
@@ -142,16 +148,29 @@ def is_undefined(value: object) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def join_words(words: Iterable[str]) -> str:
+def join_words(words: Iterable[str], link: str = "and") -> str:
     """Return words as a sentence lists them.
 
     Examples
     --------
-    >>> join_words(["a"]), join_words(["a", "b"]), join_words(["a", "b", "c"])
-    ('a', 'a and b', 'a, b and c')
+    >>> join_words(["a"]), join_words(["a", "b"], "or"), join_words(["a", "b", "c"])
+    ('a', 'a or b', 'a, b and c')
     """
     names = list(words)
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+    return f"{', '.join(names[:-1])} {link} {names[-1]}" if len(names) > 1 else "".join(names)
+
+
+def first_lines(text: str, most: int, others: str) -> str:
+    r"""Return the first lines, and how many others there are.
+
+    Examples
+    --------
+    >>> first_lines("a\nb\nc\n", 1, "are below.")
+    'a\n2 more are below.'
+    """
+    lines = [line for line in text.split("\n") if line.strip()]
+    left = len(lines) - most
+    return "\n".join(lines if left <= 0 else [*lines[:most], f"{left:,} more {others}"])
 
 
 def list_first(words: Iterable[str], most: int, separator: str = ", ") -> str:

@@ -1,15 +1,11 @@
-"""Inputs of a report, checked once, and its texts and tables from sections.toml, filled with words and numbers."""
+"""Inputs of a report, checked once."""
 
-import math
 import re
-import string
-from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
-from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +16,15 @@ from cfe_faiss.audit.evidence import attributes_of, sensitive_of
 from cfe_faiss.audit.groups import Bins, groupings
 from cfe_faiss.audit.intervals import normal_quantile
 from cfe_faiss.audit.model_comparison import Models, as_models
-from cfe_faiss.audit.reporting.document import Case, Column, Measure, Plot, Section, Table, texts
-from cfe_faiss.audit.reporting.formats import group_name, number, plural, show
+from cfe_faiss.audit.reporting.formats import group_name, show
 from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.finder import EvidenceFinder
 
 _Result = TypeVar("_Result")
-_Values = Mapping[str, Any]
-_SENTENCES = "named", "described", "undetermined", "findings", "limits"
-_NONE: _Values = MappingProxyType({})
+Need: TypeAlias = Literal[
+    "sensitive", "favourable", "unfavourable", "truth", "models", "model", "probabilities", "graph"
+]
+"""Attribute of :class:`Inputs` or of its finder that a section or a condition needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,31 +124,33 @@ class Inputs:
         result: _Result = self.results[compute]
         return result
 
-    def has(self, need: str) -> bool:
+    def has(self, need: Need) -> bool:
         """Return whether these inputs or their finder have something that a section or a condition needs."""
         known = getattr(self, need) if hasattr(self, need) else getattr(self.finder, need)
         return known is not None and not (isinstance(known, Sequence) and not known)
 
     @cached_property
     def words(self) -> Mapping[str, Any]:
-        """Words of the report: nouns for the rows, the confidence, and the favourable class in quotes."""
+        """Words and settings in the sentences of all sections."""
         people = self.subject.people
         selected = "each class" if self.favourable is None else f"“{show(self.class_names[self.favourable])}”"
         return {
-            "people": people,
-            "People": people.capitalize(),
-            "person": "person" if people == "people" else people.removesuffix("s"),
+            "people": show(people),
+            "People": show(people.capitalize()),
+            "person": show("person" if people == "people" else people.removesuffix("s")),
+            "everyone": self.everyone,
             "level": f"{100 * self.settings.confidence:g}%",
-            "class": selected,
+            "favourable_class": selected,
+            "sensitive": [show(name) for name in self.sensitive],
             "k": self.settings.k,
             "bins": self.settings.bins,
-            "closest": self.settings.pairs,
+            "pairs": self.settings.pairs,
         }
 
     @property
     def everyone(self) -> str:
         """Name of the group of all rows."""
-        return f"all {self.words['people']}"
+        return f"all {self.subject.people}"
 
     def group(self, row: Mapping[str, Any]) -> str:
         """Return the name of the group of a row with the columns "feature" and "value"."""
@@ -205,112 +203,6 @@ class Inputs:
     def attributes_and_pairs(self) -> list[str]:
         """Names of the sensitive attributes and of their intersections."""
         return [*self.sensitive, *(" & ".join(names) for names in self.crossed)]
-
-    # --- its texts and tables, from sections.toml ---------------------------------------------------------------------
-
-    def say(self, key: str, values: _Values = _NONE, **more: Any) -> str:
-        """Return a sentence of sections.toml, ``says.<key>``, filled with values."""
-        part, _, name = key.partition(".")
-        return self._fill(texts()["says"][part][name], {**values, **more})
-
-    def table(
-        self, name: str, rows: Iterable[_Values], values: _Values = _NONE, columns: Iterable[Column] = ()
-    ) -> Table:
-        """Return a table of sections.toml with rows, and with further columns behind its own."""
-        text, rows = texts()["tables"][name], tuple(rows)
-        kept = [column for column in text["columns"] if self._holds(column, values)]
-        return Table(
-            id=self._fill(text.get("id", name), values),
-            caption=self._fill(text["caption"], values),
-            reading=self._fill(text["reading"], values),
-            columns=(*(self._column(column, rows, values) for column in kept), *columns),
-            rows=rows,
-            limit=text.get("limit", 60),
-            notes=self.sentences(text.get("notes", ()), values),
-            group=text.get("group", ""),
-        )
-
-    def section(
-        self,
-        name: str,
-        values: _Values = _NONE,
-        *,
-        missing: str = "",
-        tables: Mapping[str, Iterable[_Values]] | Iterable[Table] = (),
-        cases: Iterable[Case] = (),
-        measured: Iterable[_Values] = (),
-        **sentences: Iterable[str],
-    ) -> Section:
-        """Return a section of sections.toml.
-
-        Parameters
-        ----------
-        name, values
-            Its name, and the numbers in its texts.
-        missing
-            Name of the reason why it is empty, see ``missing`` in sections.toml.
-        tables
-            Rows of tables by name, or tables.
-        cases
-            Case files.
-        measured
-            Rows with the numbers that conditions can be about.
-        sentences
-            Sentences behind the sentences of sections.toml, by the field of :class:`Section`.
-        """
-        text = texts()["sections"][name]
-        empty = Section(name, text["title"], self._fill(text["purpose"], values), is_open=text.get("is_open", False))
-        if missing:
-            return replace(empty, missing=self._fill(texts()["missing"][missing], values))
-        if isinstance(tables, Mapping):
-            tables = [self.table(name, rows, values) for name, rows in tables.items()]
-        parts: dict[str, Any] = {
-            part: (*self.sentences(text.get(part, ()), values), *sentences.get(part, ()))
-            for part in {*_SENTENCES, *sentences}
-        }
-        measures = tuple(measure for row in measured for measure in self._measures(name, row))
-        headline = self._fill(text.get("headline", ""), values)
-        return replace(empty, headline=headline, tables=tuple(tables), cases=tuple(cases), measures=measures, **parts)
-
-    def _measures(self, section: str, row: _Values) -> Iterator[Measure]:
-        """Yield the numbers of a row that conditions can be about."""
-        attribute, group = self.place_of(row)
-        for metric, text in texts()["metrics"].items():
-            key, of_ranked = text["key"], text.get("ranked", False)
-            undecided = "favourable" in text["needs"] and not self.has("favourable")
-            if text["section"] != section or undecided or (of_ranked and attribute is None):
-                continue
-            bounds = (f"{key}_low", f"{key}_high") if f"{key}_low" in row else ("low", "high")
-            value = math.nan if row[key] is None else float(row[key])
-            unjudged = "the group is not ranked" if of_ranked and not row["ranked"] else ""
-            low, high = (row.get(bound) for bound in bounds)
-            yield Measure(metric, attribute, group, value, row[text["n"]], low, high, unjudged)
-
-    def missing_need(self, name: str) -> str:
-        """Return the first need of a section that the audit does not meet; empty if it meets all."""
-        return next((need for need in texts()["sections"][name].get("needs", ()) if not self.has(need)), "")
-
-    def _fill(self, text: str, values: _Values) -> str:
-        words = ChainMap(dict(values), dict(self.words))
-        return _Formatter(words["person"], words["people"]).vformat(text, (), words)
-
-    def _holds(self, entry: Any, values: _Values) -> bool:
-        """Return whether an entry appears: it has no condition, or the condition holds."""
-        condition = entry.get("when", "") if isinstance(entry, Mapping) else ""
-        name = condition.removeprefix("not ")
-        return not name or bool(values[name] if name in values else self.has(name)) == (name == condition)
-
-    def sentences(self, entries: Sequence[Any], values: _Values) -> tuple[str, ...]:
-        """Return the sentences of sections.toml that apply, filled with values."""
-        kept = ({"text": entry} if isinstance(entry, str) else entry for entry in entries if self._holds(entry, values))
-        rows = ((entry["text"], row) for entry in kept for row in (values[entry["each"]] if "each" in entry else ({},)))
-        return tuple(self._fill(text, {**values, **row}) for text, row in rows)
-
-    def _column(self, text: Mapping[str, Any], rows: Sequence[_Values], values: _Values) -> Column:
-        fields = {name: part for name, part in text.items() if name != "when"}
-        if "plot" in fields:
-            fields["plot"] = _plot(fields["plot"], rows, values)
-        return Column(**fields | {"title": self._fill(text["title"], values)})
 
 
 def check_inputs(
@@ -377,26 +269,3 @@ def _check_texts(attributes: Attributes) -> None:
         except UnicodeEncodeError as error:
             bad = error.object[error.start]
             raise ValueError(f"attributes must hold Unicode texts, got the surrogate {bad!r} in {name!r}") from None
-
-
-class _Formatter(string.Formatter):
-    """Formats numbers by their kinds and counts by their nouns, and shortens texts."""
-
-    def __init__(self, person: str, people: str) -> None:
-        self._nouns = person, people
-
-    def format_field(self, value: Any, format_spec: str) -> Any:
-        if format_spec.startswith("#"):
-            return plural(value, *((format_spec[1:],) if format_spec[1:] else self._nouns))
-        return show(value) if not format_spec else str(value) if format_spec == "raw" else number(value, format_spec)
-
-
-def _plot(text: Mapping[str, Any], rows: Sequence[_Values], values: _Values) -> Plot:
-    guides = [values[guide] if isinstance(guide, str) else guide for guide in text.get("guides", ())]
-    known = tuple(float(guide) for guide in guides if guide is not None)
-    marks = {name: text[name] for name in ("expected", "before") if name in text}
-    if "ticks" in text:
-        return Plot(tuple(text["ticks"]), known, **marks)
-    low, high = text.get("clip", (-math.inf, math.inf))
-    numbers = [min(max(row[key], low), high) for row in rows for key in text["around"] if row[key] is not None]
-    return Plot.around([*numbers, *text.get("also", ())], known, **marks)

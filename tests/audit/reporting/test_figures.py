@@ -78,7 +78,7 @@ def test_a_scale_holds_all_numbers(numbers):
 
 
 def test_a_chart_as_a_file_is_well_formed_and_escaped():
-    table = Table("table", HOSTILE, "", (Column("name", "Name"), COLUMN), ROWS)
+    table = Table("table", (Column("name", "Name"), COLUMN), ROWS, caption=HOSTILE)
     root = ET.fromstring(standalone_chart(table, COLUMN))
     assert root.tag == f"{SVG}svg"
     assert root.find(f"{SVG}title").text == HOSTILE.replace("\ufffe", "\ufffd")
@@ -91,7 +91,7 @@ def test_labels_of_a_file_are_the_names_of_the_rows_and_cut_in_the_middle():
     names = ["sex = female", "x" * 60 + "a", "x" * 60 + "b"]
     rows = tuple(ROWS[0] | {"name": name, "heading": "sex", "verdict": "below 1"} for name in names)
     columns = (Column("heading", "Attribute"), Column("name", "Group"), COLUMN, Column("verdict", "Verdict"))
-    root = ET.fromstring(standalone_chart(Table("table", "caption", "", columns, rows, group="heading"), COLUMN))
+    root = ET.fromstring(standalone_chart(Table("table", columns, rows, group="heading"), COLUMN))
     labels = [text.text for text in root.iter(f"{SVG}text") if text.attrib["text-anchor"] == "end"]
     assert labels[0] == "sex = female"
     assert labels[1] != labels[2]

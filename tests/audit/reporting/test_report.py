@@ -305,11 +305,13 @@ def test_texts_that_no_file_can_hold_are_refused_by_name(tmp_path):
 def test_braces_in_names_are_text(tmp_path):
     rng = np.random.default_rng(0)
     labels = rng.choice(["{granted!r}", "{0}"], 60)
-    finder = cfe.EvidenceFinder.from_vectors(rng.normal(size=(60, 3)), labels, features={"{sex}": ["{f}", "m"] * 30})
+    sex = ["{f}", "{{ 7 * 7 }} {% raw %}\n{# m #}"] * 30
+    finder = cfe.EvidenceFinder.from_vectors(rng.normal(size=(60, 3)), labels, features={"{sex}": sex})
     subject = audit.Subject(title="{title}", people="{people}")
     report = write(tmp_path, finder, sensitive=["{sex}"], favourable="{granted!r}", subject=subject)
     text = text_of(report.files[0].read_text())
     assert all(name in text for name in ("{granted!r}", "{0}", "{sex} = {f}", "{title}", "{people}"))
+    assert "{sex} = {{ 7 * 7 }} {% raw %} {# m #}" in text
 
 
 def made_people(n: int = 400) -> tuple[np.ndarray, dict, np.ndarray]:

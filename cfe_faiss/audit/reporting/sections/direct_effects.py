@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +16,8 @@ from cfe_faiss.audit.effects import DirectEffects, direct_effects
 from cfe_faiss.audit.evidence import attributes_of, known_rows
 from cfe_faiss.audit.groups import groupings
 from cfe_faiss.audit.model_comparison import ModelComparison, compare_models
-from cfe_faiss.audit.reporting.document import Column, Section
-from cfe_faiss.audit.reporting.formats import group_name, list_first, rows_of, show, to_python
+from cfe_faiss.audit.reporting.document import Column, Numbers, Table
+from cfe_faiss.audit.reporting.formats import group_name, number, rows_of, show, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.groups import Rates, find_rates
 from cfe_faiss.audit.sample import Samples
@@ -26,11 +26,11 @@ from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.graph.ks import ks_vectors
 
-_LINES = 6
-"""Sentences of one kind on the first page, at most."""
 _RATIO = "impact ratio"
 _TESTS = {"direction": "closest pairs", "situation": "nearest neighbours"}
 """Names of the direct tests on the page."""
+_CHANGES = {"rates": "change of the rate", **{kind: f"change: {name}" for kind, name in _TESTS.items()}}
+"""Names of the tests of a change on the page."""
 _FINDINGS, _LEFT_OUT = 4, 40
 """Findings and attributes that are varied, at most."""
 _ALPHA = 0.05
@@ -43,7 +43,7 @@ _Answer = tuple[float, float, float]
 
 def find_effects(inputs: Inputs) -> DirectEffects | None:
     """Run the direct tests, in one family with impact ratios and changes. None without groups or a favourable class."""
-    if inputs.missing_need("tests"):
+    if not inputs.sensitive or not inputs.unfavourable:
         return None
     comparisons = inputs.once(find_rates).comparisons
     others = {row["feature"]: np.nan if row["p"] is None else row["p"] for row in comparisons}
@@ -97,43 +97,57 @@ def change_rows(inputs: Inputs) -> list[_Row]:
             judge(row, effects.others[change_key(row)], effects.fdr)
         kind, place = row["test"], inputs.group({"feature": row["attribute"], "value": row["value"]})
         row["values"] = 0 if kind == "rates" else sizes[row["model"], row["attribute"], kind]
-        row["detail"] = row["reason"] or (inputs.say("models.moved", row) if kind == "rates" else "")
+        worse, better = number(row["worse"], "count"), number(row["better"], "count")
+        moved = f"{worse} to an unfavourable decision, {better} from one"
+        row["detail"] = row["reason"] or (moved if kind == "rates" else "")
         model = show(row["model"])
         row |= {"group": f"{model}: {place}", "attribute": f"{model}: {row['attribute']}", "place": place}
         row |= {"n_carriers": row["n"], "change": row["effect"]}
         row |= {"effect": None if row["p"] is None else row["effect"], "n_effective": round(row["n_effective"], 1)}
-        row |= {"kind": kind, "test": inputs.say(f"models.{kind}")}
+        row |= {"kind": kind, "test": _CHANGES[kind]}
     return _keep_one_side(rows)
 
 
-def effects_section(inputs: Inputs) -> Section:
-    """Return one table of all tests, and a sentence for each finding that survives the correction."""
+def tests_section(inputs: Inputs) -> Numbers:
+    """Return one table of all tests, and the findings that survive the correction."""
     effects, rates = inputs.once(find_effects), inputs.once(find_rates)
     assert effects is not None
     sizes = effects.table.groupby("attribute")["value"].nunique()
     direct = [_direct_row(inputs, row | {"values": int(sizes[row["attribute"]])}) for row in rows_of(effects.table)]
-    rows = [*(_ratio_row(inputs, row, effects) for row in rates.comparisons), *_keep_one_side(direct)]
+    rows = [*(_ratio_row(row, effects) for row in rates.comparisons), *_keep_one_side(direct)]
     changes = inputs.once(change_rows)
     named = [row for row in rows if row["named"]]
     q = [row["q"] for row in direct if row["q"] is not None]
-    unexplained = list(_say_unexplained(inputs, named))
-    sentences = [*_say_unequal(inputs, rates, effects), *unexplained]
-    values = {"count": len(effects.others) + len(direct), "fdr": effects.fdr, "k": effects.k}
-    values |= {"named": len(named) + sum(row["named"] for row in changes), "changes": bool(changes)}
-    values["told"] = len(q) + int(np.isfinite(list(effects.others.values())).sum())
-    smallest = f"; the smallest q is {min(q):.2f}" if q else ""
-    key = "tests.nothing_else" if sentences else "tests.nothing"
-    of = "" if inputs.models is None else f" of {show(next(iter(inputs.models)))}"
-    nothing = inputs.say(key, direct=len(direct), told=len(q), smallest=smallest, of=of)
-    return inputs.section(
-        "tests",
-        values,
-        named=limit_lines(inputs, sentences),
-        described=(inputs.say("tests.not_caused") if unexplained else nothing,),
-        undetermined=limit_lines(inputs, _say_untold(inputs, rows)),
-        tables={"all_tests": sorted([*rows, *changes], key=lambda row: (not row["named"], row["p"] is None))},
-        limits=map(inputs.reword, effects.limits),
-    )
+    values = {
+        "unequal": list(_unequal(inputs, rates, effects)),
+        "unexplained": _unexplained(named),
+        "untold": _untold(rows),
+        "direct": len(direct),
+        "direct_told": len(q),
+        "smallest_q": min(q, default=None),
+        "baseline": None if inputs.models is None else show(next(iter(inputs.models))),
+        "count": len(effects.others) + len(direct),
+        "told": len(q) + int(np.isfinite(list(effects.others.values())).sum()),
+        "named_count": len(named) + sum(row["named"] for row in changes),
+        "changes": bool(changes),
+        "fdr": effects.fdr,
+        "k": effects.k,
+    }
+    ordered = sorted([*rows, *changes], key=lambda row: (not row["named"], row["p"] is None))
+    return Numbers(values, tables=[Table("all_tests", _ALL_TESTS, ordered)], limits=effects.limits)
+
+
+_ALL_TESTS = (
+    Column("group", "Group"),
+    Column("test", "Test"),
+    Column("n_carriers", "n", "count"),
+    Column("effect", "Effect", "points", n="n_carriers"),
+    Column("detail", "Detail", "long"),
+    Column("p", "p", "p-value", n="n_carriers"),
+    Column("q", "q", "p-value", n="n_carriers"),
+    Column("n_effective", "Decisive", "number"),
+    Column("verdict", "Verdict"),
+)
 
 
 def _keep_one_side(rows: Sequence[_Row]) -> list[_Row]:
@@ -149,8 +163,10 @@ def _keep_one_side(rows: Sequence[_Row]) -> list[_Row]:
 def _direct_row(inputs: Inputs, row: _Row) -> _Row:
     detail = inputs.reword(row["reason"] or "")
     if row["test"] == "direction" and not detail:
+        keys = ("against", "in_favour", "expected")
+        against, in_favour, expected = (number(row[key], "count") for key in keys)
         gamma = "" if row["gamma"] is None else f"; Γ* {row['gamma']:.2f}"
-        detail = inputs.say("tests.counts", row, gamma=gamma)
+        detail = f"{against} pairs against, {in_favour} for; {expected} expected against{gamma}"
     return row | {
         "group": group_name(row["attribute"], row["value"]),
         "test": _TESTS[row["test"]],
@@ -160,11 +176,13 @@ def _direct_row(inputs: Inputs, row: _Row) -> _Row:
     }
 
 
-def _ratio_row(inputs: Inputs, row: _Row, effects: DirectEffects) -> _Row:
+def _ratio_row(row: _Row, effects: DirectEffects) -> _Row:
     """Return the test of an impact ratio as a row; positive effects are to the disadvantage of the group."""
     q = effects.others[row["feature"]]
     known, named = row["p"] is not None, q <= effects.fdr
-    detail = "" if row["ratio"] is None else inputs.say("tests.ratio", row, reference_group=_reference(row))
+    detail = "fewer than two groups are large enough to be ranked"
+    if known:
+        detail = "" if row["ratio"] is None else f"ratio {number(row['ratio'], 'score')}, against {_reference(row)}"
     return {
         "attribute": row["feature"],
         "value": row["value"],
@@ -172,7 +190,7 @@ def _ratio_row(inputs: Inputs, row: _Row, effects: DirectEffects) -> _Row:
         "test": _RATIO,
         "n_carriers": row["count"],
         "effect": row["gap"] if known else None,
-        "detail": detail if known else inputs.say("tests.not_ranked"),
+        "detail": detail,
         "p": row["p"],
         "q": q if known else None,
         "n_effective": None,
@@ -190,70 +208,64 @@ def _reference(row: _Row) -> str:
     return group_name(row["feature"], row["reference"])
 
 
-def _say_unequal(inputs: Inputs, rates: Rates, effects: DirectEffects) -> Iterator[str]:
+def _unequal(inputs: Inputs, rates: Rates, effects: DirectEffects) -> Iterator[_Row]:
+    """Yield the named impact ratios."""
     for row in rates.comparisons:
         q = effects.others[row["feature"]]
         if q <= effects.fdr:
             below = "below four fifths" if _below(row) == "below 0.8" else "below 1"
             names = {"group": inputs.group(row), "reference_group": _reference(row)}
-            yield inputs.say("tests.unequal", row | names, below=below, q=q)
+            yield row | names | {"below": below, "q": q}
 
 
-def _say_unexplained(inputs: Inputs, named: Sequence[_Row]) -> Iterator[str]:
-    """Yield a sentence for each named group."""
+def _unexplained(named: Sequence[_Row]) -> list[_Row]:
+    """Return each group that direct tests name, with these tests."""
     groups: dict[tuple[str, str], list[_Row]] = defaultdict(list)
     for row in named:
         if row["test"] != _RATIO:
             groups[row["group"], row["verdict"]].append(row)
-    for (_, verdict), rows in groups.items():
-        tests = "; ".join(inputs.say("tests.test", row, size=abs(row["effect"])) for row in rows)
-        direction = "more" if verdict == "disadvantaged" else "less"
-        yield inputs.say("tests.unexplained", rows[0], tests=tests, direction=direction)
+    return [
+        tests[0] | {"tests": tests, "direction": "more" if verdict == "disadvantaged" else "less"}
+        for (_, verdict), tests in groups.items()
+    ]
 
 
-def _say_untold(inputs: Inputs, rows: Sequence[_Row]) -> Iterator[str]:
-    """Yield for each reason the groups without an answer of the direct tests; the attribute if it is all its groups."""
-    reasons: dict[tuple[str, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+def _untold(rows: Sequence[_Row]) -> list[_Row]:
+    """Return by reason the groups that the direct tests cannot tell; an attribute for all its groups."""
+    reasons: dict[tuple[bool, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     told = {row["group"] for row in rows if row["p"] is not None and row["test"] != _RATIO}
     for row in rows:
         if row["p"] is None and row["test"] != _RATIO:
             reason = re.sub(r"^[\d.,]+ (decisive \w+) are (fewer than)", r"\2 5 \1", row["detail"]).removesuffix(" 5")
-            which = "One of two direct tests" if row["group"] in told else "Direct effects"
-            reasons[which, reason][row["attribute"]].add(row["group"])
+            reasons[row["group"] in told, reason][row["attribute"]].add(row["group"])
     values = {row["attribute"]: 1 if row.get("values") == 2 else row.get("values") for row in rows}
-    for (which, reason), groups in reasons.items():
+    found = []
+    for (other_told, reason), groups in reasons.items():
         names: list[str] = []
-        for attribute, found in groups.items():
-            names += [show(attribute)] if len(found) == values[attribute] else sorted(found)
-        yield inputs.say("tests.untold", which=which, names=list_first(names, _LINES, "; "), reason=reason)
+        for attribute, of_attribute in groups.items():
+            names += [show(attribute)] if len(of_attribute) == values[attribute] else sorted(of_attribute)
+        found.append({"other_told": other_told, "names": names, "reason": reason})
+    return found
 
 
-def limit_lines(inputs: Inputs, sentences: Iterable[str]) -> tuple[str, ...]:
-    """Return the first sentences for the first page, and how many more there are."""
-    lines = list(sentences)
-    left = len(lines) - _LINES
-    return tuple(lines if left <= 0 else [*lines[:_LINES], inputs.say("tests.more", left=left)])
-
-
-def sensitivity_section(inputs: Inputs) -> Section:
+def sensitivity_section(inputs: Inputs) -> Numbers:
     """Return the p value of each named direct effect under other scalings, other k, and fewer attributes."""
     effects = inputs.once(find_effects)
     named = [] if effects is None else _find_named(effects)
     if not named:
-        return inputs.section("sensitivity", {"found": inputs.say("sensitivity.nothing"), "named": False})
+        return Numbers({"findings": {}})
     features = _features(inputs.finder)
     if features is None:
-        return inputs.section("sensitivity", missing="features")
+        return Numbers(missing="no_features")
     rows = [{"choice": choice} | _judge_answers(named, tests) for choice, tests in _choices(inputs, features, named)]
-    holds: list[str] = []
-    columns: list[Column] = []
+    findings: dict[str, int] = {}
+    columns = [Column("choice", "Choice")]
     for i, finding in enumerate(named):
         name = f"{group_name(finding['attribute'], finding['value'])}, {_TESTS[finding['test']]}"
         columns += [Column(f"effect_{i}", name, "points"), Column(f"p_{i}", "p", "p-value")]
-        held = sum(bool(row[f"holds_{i}"]) for row in rows)
-        holds.append(inputs.say("sensitivity.holds", name=name, held=held, choices=len(rows)))
-    table = inputs.table("sensitivity", rows, {"alpha": _ALPHA}, columns)
-    return inputs.section("sensitivity", {"found": "; ".join(holds) + " choices.", "named": True}, tables=[table])
+        findings[name] = sum(bool(row[f"holds_{i}"]) for row in rows)
+    values = {"findings": findings, "choices": len(rows), "alpha": _ALPHA}
+    return Numbers(values, tables=[Table("sensitivity", tuple(columns), rows)])
 
 
 def _find_named(effects: DirectEffects) -> list[_Row]:

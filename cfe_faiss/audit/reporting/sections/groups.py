@@ -1,6 +1,5 @@
 """Decisions by group: rates, impact ratios, counts, errors and calibration; consistency."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,8 +7,8 @@ import numpy as np
 
 from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics
 from cfe_faiss.audit.neighbours import consistency, discrimination_scores, error_rate_by_evidence
-from cfe_faiss.audit.reporting.document import Section, Table
-from cfe_faiss.audit.reporting.formats import join_words, list_first, rows_of, show
+from cfe_faiss.audit.reporting.document import Column, Numbers, Plot, Table, low_high
+from cfe_faiss.audit.reporting.formats import rows_of, show
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.score_curves import calibration_curves, threshold_curves
 from cfe_faiss.base.checks import UNKNOWN
@@ -19,8 +18,13 @@ _RACE = {"race", "ethnicity", "race/ethnicity", "race_ethnicity", "race ethnicit
 _BINS, _THRESHOLDS = 5, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _POINTS = (10, 20, 50, 100, 200, 500, 1000)
 _ALPHA = 0.05
-_SMALL = 6
-"""Small groups that the first page names, at most."""
+_HEADING = Column("heading", "Attribute")
+_GROUP = Column("group", "Group")
+_COUNT = Column("count", "n", "count")
+_FIFTHS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+_QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_HALVES = (0.0, 0.5, 1.0)
+"""Ticks of charts of shares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,74 +69,139 @@ def _row(inputs: Inputs, row: dict[str, Any]) -> dict[str, Any]:
     return row | {"heading": heading, "group": inputs.group(row), "verdict": verdict}
 
 
-def groups_section(inputs: Inputs) -> Section:
+def groups_section(inputs: Inputs) -> Numbers:
     """Return the rates and the impact ratios of all groups, one chart each."""
-    rates, single = inputs.once(find_rates), inputs.has("favourable")
-    dashed = f"; the dashed line is the share of {inputs.everyone}" if single else ""
-    values: dict[str, Any] = {"dashed": dashed, "overall": rates.rows[0]["rate"] if single else None}
-    ratios = [row for row in rates.groups if row["ratio"] is not None]
-    ranked = [row | {"difference": None if row["reference"] else row["difference"]} for row in ratios]
+    rates = inputs.once(find_rates)
     small = [row for row in rates.groups if not row["ranked"] and row["count"]]
     untold = [row for row in rates.comparisons if row["verdict"] == "cannot tell" and row["ranked"] > 1]
     weak = [row["feature"] for row in untold if row["p"] > _ALPHA]  # a finding needs no confidence above 95 %
     unknown = {row["feature"]: row for row in rates.rows if row["unknown"] and " & " not in row["feature"]}
-    values |= {
-        "small": list_first(dict.fromkeys(f"{row['group']} ({row['count']:,})" for row in small), _SMALL, "; "),
-        "weak": join_words(dict.fromkeys(map(show, weak))),
-        "unknown": unknown.values(),
+    values = {
+        "small": list(dict.fromkeys(f"{row['group']} ({row['count']:,})" for row in small)),
+        "weak": list(dict.fromkeys(map(show, weak))),
+        "unknown": list(unknown.values()),
     }
-    return inputs.section(
-        "groups",
+    return Numbers(
         values,
-        tables={"rates": rates.groups, "disparities": ranked},
-        limits=[inputs.reword(rates.metrics.limits[number]) for number in (0, 4)],
+        tables=[_rates_table(inputs, rates), _disparities_table(rates)],
+        limits=[rates.metrics.limits[number] for number in (0, 4)],
         measured=[row for row in rates.rows if not row["unknown"]],
     )
 
 
-def counts_section(inputs: Inputs) -> Section:
+def _rates_table(inputs: Inputs, rates: Rates) -> Table:
+    guides = (rates.rows[0]["rate"],) if inputs.has("favourable") else ()
+    plot = Plot(_FIFTHS, guides)
+    rate = Column("rate", "Share", "share", interval=low_high("rate"), n="count", plot=plot)
+    return Table("rates", (_HEADING, _GROUP, _COUNT, rate), rates.groups, limit=80, group="heading")
+
+
+def _disparities_table(rates: Rates) -> Table:
+    ratios = [row for row in rates.groups if row["ratio"] is not None]
+    rows = [row | {"difference": None if row["reference"] else row["difference"]} for row in ratios]
+    drawn = [row[key] for row in rows for key in ("ratio", "ratio_low", "ratio_high")]
+    within = [min(max(number, 0.0), 1.6) for number in drawn if number is not None]
+    plot = Plot.around(within, (0.8, 1.0))
+    columns = (
+        _HEADING,
+        _GROUP,
+        _COUNT,
+        Column("ratio", "Ratio", "score", interval=low_high("ratio"), n="count", plot=plot),
+        Column("difference", "Difference", "points", n="count"),
+        Column("verdict", "Verdict"),
+    )
+    return Table("disparities", columns, rows, limit=80, group="heading")
+
+
+def counts_section(inputs: Inputs) -> Numbers:
     """Return counts and bounds of every group, and the tables of New York's Local Law 144 (6 RCNY 5-301)."""
     rates = inputs.once(find_rates)
     unknown = any(row["unknown"] for row in rates.rows)
-    reading = inputs.say("counts.unknown" if unknown else "counts.difference")
+    bounds = (
+        Column("ratio_least", "Least possible ratio", "score", n="count"),
+        Column("ratio_most", "Largest possible ratio", "score", n="count"),
+    )
+    difference = low_high("difference")
+    columns = (
+        _HEADING,
+        _GROUP,
+        _COUNT,
+        Column("share", "Share of all", "share"),
+        Column("selected", "Selected", "count"),
+        Column("rate", "Share selected", "share", interval=low_high("rate"), n="count"),
+        Column("difference", "Difference", "points", interval=difference, n="count"),
+        *(bounds if unknown else ()),
+    )
     rows = [row for row in rates.rows if row["feature"] != "all"]
-    table = inputs.table("counts", rows, {"unknown": unknown, "reading": reading})
-    return inputs.section(
-        "counts",
-        {"groups": len(rates.groups), "names": join_words(map(show, inputs.sensitive))},
-        tables=(table, *_local_law_144(inputs, rates.metrics)),
-        limits=map(inputs.reword, rates.metrics.limits),
+    return Numbers(
+        {"groups": len(rates.groups), "unknown": unknown},
+        tables=[
+            Table("counts", columns, rows, limit=80, group="heading"),
+            *_local_law_144(inputs, rates.metrics),
+        ],
+        limits=rates.metrics.limits,
     )
 
 
-def _local_law_144(inputs: Inputs, metrics: GroupMetrics) -> Iterator[Table]:
-    sex, race = (
-        next((name for name in inputs.sensitive if name.strip().lower() in known), None) for known in (_SEX, _RACE)
+def _local_law_144(inputs: Inputs, metrics: GroupMetrics) -> list[Table]:
+    sex = next((name for name in inputs.sensitive if name.strip().lower() in _SEX), None)
+    race = next((name for name in inputs.sensitive if name.strip().lower() in _RACE), None)
+    if sex is None or race is None or not inputs.has("favourable"):
+        return []
+    names = {"category": "Category", "race": "Race", "sex": "Sex"}
+    columns = (
+        Column("applicants", "Number of applicants", "count"),
+        Column("selected", "Number selected", "count"),
+        Column("selection_rate", "Selection rate", "share", n="applicants"),
+        Column("impact_ratio", "Impact ratio", "score", n="applicants"),
+        Column("excluded", "Below 2% of all", "flag"),
     )
-    if sex is not None and race is not None and inputs.has("favourable"):
-        for part, frame in metrics.local_law_144(sex, race).items():
-            values = {"part": part, "category": "category" in frame.columns}
-            yield inputs.table("local_law_144", rows_of(frame), values)
+    tables = []
+    for part, frame in metrics.local_law_144(sex, race).items():
+        of_part = (Column(key, title) for key, title in names.items() if key in frame.columns)
+        tables.append(Table(f"local law 144: {part}", (*of_part, *columns), rows_of(frame)))
+    return tables
 
 
-def error_rates_section(inputs: Inputs) -> Section:
+def error_rates_section(inputs: Inputs) -> Numbers:
     """Return errors by group, and the deviation from equalised odds."""
     rates, key = inputs.once(find_rates), "equalised_odds_difference"
     known = [row for row in rates.comparisons if row[key] is not None]
-    found = inputs.say("error_rates.none")
+    values = {}
     if known:
         row = max(known, key=lambda row: row[key])
-        found = inputs.say("error_rates.gap", row, gap=row[key], low=row[f"{key}_low"], high=row[f"{key}_high"])
+        values = {"feature": row["feature"], "gap": row[key], "low": row[f"{key}_low"], "high": row[f"{key}_high"]}
+    differences = {
+        "tpr_difference": "True positive rate",
+        "fpr_difference": "False positive rate",
+        key: "Equalised odds",
+    }
+    of_odds = (
+        *(() if inputs.has("favourable") else (Column("class", "Class"),)),
+        Column("feature", "Attribute"),
+        *(Column(name, title, "points", interval=low_high(name)) for name, title in differences.items()),
+    )
+    plot = Plot(_HALVES)
+    of_groups = (
+        _HEADING,
+        _GROUP,
+        Column("judged", "n", "count"),
+        Column("accuracy", "Right", "share", interval=low_high("accuracy"), n="judged"),
+        Column("fpr", "False positive", "share", interval=low_high("fpr"), n="negatives", plot=plot),
+        Column("fnr", "False negative", "share", interval=low_high("fnr"), n="positives", plot=plot),
+    )
     judged = {"place": "largest gap", "judged": rates.rows[0]["judged"]}
-    return inputs.section(
-        "error_rates",
-        {"found": found},
-        tables={"equalised_odds": rates.comparisons, "error_rates": rates.groups},
+    return Numbers(
+        values,
+        tables=[
+            Table("equalised_odds", of_odds, rates.comparisons),
+            Table("error_rates", of_groups, rates.groups, limit=80, group="heading"),
+        ],
         measured=[row | judged | {"attribute": row["feature"]} for row in rates.comparisons],
     )
 
 
-def calibration_section(inputs: Inputs) -> Section:
+def calibration_section(inputs: Inputs) -> Numbers:
     """Return the calibration of the probabilities by group, and the shares selected at other thresholds."""
     probabilities = inputs.finder.probabilities
     assert probabilities is not None
@@ -147,40 +216,74 @@ def calibration_section(inputs: Inputs) -> Section:
         line[f"rate_{row['threshold']:g}"] = row["rate"]
         if row["threshold"] == 0.5 and row["rate"] is not None:
             shares.setdefault(row["feature"], []).append(row["rate"])
-    tables: dict[str, Any] = {}
+    of_thresholds = (Column(f"rate_{value:g}", f"{value:g}", "share", n="count") for value in _THRESHOLDS)
+    tables = [Table("thresholds", (_GROUP, _COUNT, *of_thresholds), list(lines.values()))]
     if inputs.truth is not None:
         right = np.where(inputs.truth == UNKNOWN, UNKNOWN, inputs.truth == inputs.favourable)
         curves = calibration_curves(**shared, y_true=right, n_bins=_BINS, confidence=inputs.settings.confidence)
         ends = [f"{i / _BINS:g} to {(i + 1) / _BINS:g}" for i in range(_BINS)]
         rows = [row | {"group": inputs.group(row), "probability": ends[row["bin"]]} for row in rows_of(curves)]
-        tables["calibration"] = rows
+        plot = Plot(_FIFTHS, expected="predicted")
+        columns = (
+            _GROUP,
+            Column("probability", "Probability"),
+            _COUNT,
+            Column("predicted", "Mean probability", "share", n="count"),
+            Column("observed", "On record", "share", interval=low_high("observed"), n="count", plot=plot),
+        )
+        tables = [Table("calibration", columns, rows, limit=40, group="group"), *tables]
     gap = max(max(values) - min(values) for values in shares.values())
-    return inputs.section("calibration", {"gap": gap}, tables=tables | {"thresholds": lines.values()})
+    return Numbers({"gap": gap}, tables=tables)
 
 
-def discrimination_section(inputs: Inputs) -> Section:
+def discrimination_section(inputs: Inputs) -> Numbers:
     """Return the discrimination scores (paper, section "Revealing Unfairness") as a description."""
     names, k = inputs.attributes_and_pairs, inputs.settings.k
     frame = discrimination_scores(inputs.finder, k=k, sensitive=names, **inputs.options)
     rows = [row | {"group": inputs.group(row)} for row in rows_of(frame)]
-    return inputs.section("discrimination", {"count": len(rows)}, tables={"discrimination_scores": rows})
+    columns = (
+        Column("group", "Value"),
+        Column("nodes", "n", "count"),
+        Column("score", "Score", "score", n="nodes", plot=Plot(_QUARTERS, expected="expected")),
+        Column("expected", "Expected", "score", n="nodes"),
+        Column("difference", "Difference", "signed", n="nodes"),
+    )
+    return Numbers({"count": len(rows)}, tables=[Table("discrimination_scores", columns, rows, limit=30)])
 
 
-def consistency_section(inputs: Inputs) -> Section:
+def consistency_section(inputs: Inputs) -> Numbers:
     """Return the share of people who are decided differently from their nearest neighbour."""
     confidence = inputs.settings.confidence
     frame = consistency(inputs.finder, columns=inputs.sensitive, confidence=confidence, **inputs.options)
     rows = [row | {"group": inputs.group(row)} for row in rows_of(frame)]
     if not rows[0]["nodes"]:
-        return inputs.section("consistency", missing="no_neighbours")
-    return inputs.section("consistency", rows[0], tables={"consistency": rows}, measured=rows)
+        return Numbers(missing="no_neighbours")
+    plot = Plot(_QUARTERS, expected="expected")
+    columns = (
+        _GROUP,
+        Column("nodes", "n", "count"),
+        Column("closer", "Closer to another", "count"),
+        Column("share", "Share", "share", interval=("low", "high"), n="nodes", plot=plot),
+        Column("expected", "Expected", "share", interval=low_high("expected"), n="nodes"),
+        Column("tied", "With ties", "count"),
+    )
+    return Numbers(rows[0], tables=[Table("consistency", columns, rows)], measured=rows)
 
 
-def errors_section(inputs: Inputs) -> Section:
+def errors_section(inputs: Inputs) -> Numbers:
     """Return the accuracy within the closest pairs (paper, section "Verifying Prediction Errors")."""
     frame = error_rate_by_evidence(inputs.finder, ks=_POINTS, confidence=inputs.settings.confidence)
     rows = [row for row in rows_of(frame) if row["accuracy"] is not None]
     if not rows:
-        return inputs.section("errors", missing="no_truth_in_pairs")
+        return Numbers(missing="no_truth_in_pairs")
     overall, shown_row = rows[0] | {"feature": "all"}, rows[min(3, len(rows) - 1)]
-    return inputs.section("errors", shown_row, tables={"errors_by_evidence": rows}, measured=[overall])
+    drawn = [row[key] for row in rows for key in ("low", "expected")]
+    plot = Plot.around([*drawn, 1.0], (shown_row["overall"],), expected="expected")
+    columns = (
+        Column("pairs", "Closest pairs", "count"),
+        Column("nodes", "n with true class", "count"),
+        Column("errors", "Errors", "count"),
+        Column("accuracy", "Right", "share", interval=("low", "high"), n="nodes", plot=plot),
+        Column("expected", "Expected", "share", interval=low_high("expected"), n="nodes"),
+    )
+    return Numbers(shown_row, tables=[Table("errors_by_evidence", columns, rows)], measured=[overall])

@@ -1,56 +1,53 @@
 """Tests of the model, which ask it again or compare equal people; and other models, compared with it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from cfe_faiss.audit.exact_pairs import only_in
 from cfe_faiss.audit.flipping import flip
-from cfe_faiss.audit.reporting.document import Section
+from cfe_faiss.audit.reporting.document import Column, Numbers, Plot, Row, Table, low_high
 from cfe_faiss.audit.reporting.formats import rows_of, show, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
-from cfe_faiss.audit.reporting.sections.direct_effects import change_rows, find_changes, limit_lines
+from cfe_faiss.audit.reporting.sections.direct_effects import change_rows, find_changes
 
-_Row = dict[str, Any]
 _VALUES = 8
 """Values of an attribute that are flipped into, at most."""
 _FLIPPED_ALONE = 1_000
 """People who are flipped one at a time, at most: each may take a pass of the model over the whole graph."""
 
 
-def only_in_section(inputs: Inputs) -> Section:
+def only_in_section(inputs: Inputs) -> Numbers:
     """Return the pairs that differ in one sensitive attribute alone, compared with pairs that agree in all."""
     tests = {name: only_in(inputs.finder, [name], confidence=inputs.settings.confidence) for name in inputs.sensitive}
     rows = []
     for name, test in tests.items():
         line, equal = rows_of(test.table)
         rows.append({"attribute": name, **line, "expected": equal["share"], "equal_pairs": equal["pairs"]})
-    sentences = [_only_in(inputs, row) for row in rows]
-    unknown = max(test.unknown for test in tests.values())
-    return inputs.section(
-        "only_in",
-        {"first": sentences[0]},
-        described=tuple(line for row, line in zip(rows, sentences, strict=True) if row["pairs"])[:3],
-        findings=[inputs.say("only_in.unknown", unknown=unknown)] if unknown else (),
-        tables={"only_in": rows},
-        limits=dict.fromkeys(inputs.reword(limit) for test in tests.values() for limit in test.limits),
+    plot = Plot((0.0, 0.5, 1.0), expected="expected")
+    columns = (
+        Column("attribute", "Attribute"),
+        Column("pairs", "n pairs", "count"),
+        Column("different", "Different decisions", "count"),
+        Column("share", "Share", "share", interval=("low", "high"), n="pairs", plot=plot),
+        Column("expected", "Expected", "share", n="equal_pairs"),
+        Column("equal_pairs", "n pairs that agree in all", "count"),
+    )
+    return Numbers(
+        {"rows": rows, "unknown": max(test.unknown for test in tests.values())},
+        tables=[Table("only_in", columns, rows)],
+        limits=list(dict.fromkeys(limit for test in tests.values() for limit in test.limits)),
         measured=[row | {"place": "pairs"} for row in rows],
     )
 
 
-def _only_in(inputs: Inputs, row: Mapping[str, Any]) -> str:
-    if not row["pairs"]:
-        return inputs.say("only_in.no_pair", row)
-    compared = inputs.say("only_in.compared" if row["equal_pairs"] else "only_in.nothing", row)
-    return inputs.say("only_in.pairs", row, compared=compared)
-
-
-def flip_section(inputs: Inputs) -> Section:
+def flip_section(inputs: Inputs) -> Numbers:
     """Return the decisions that change when a sensitive attribute is flipped (paper, case study 2)."""
     rows: list[dict[str, Any]] = []
     limits: list[str] = []
-    left_out: list[str] = []
+    left_out: list[tuple[str, str, int]] = []
     # Without a graph a decision depends on one row alone, so both ways are the same.
     ways = {"all at once": inputs.nodes}
     if inputs.has("graph"):
@@ -58,36 +55,45 @@ def flip_section(inputs: Inputs) -> Section:
         chosen = np.linspace(0, count - 1, min(count, _FLIPPED_ALONE)).astype(np.int64)  # evenly spread
         ways = {"one at a time": inputs.nodes[chosen]} | ways
     for name in inputs.sensitive:
-        columns = _columns(inputs.finder.data, name)
+        columns = _features_of(inputs.finder.data, name)
         count = len(columns or inputs.attributes[name].values)
-        if columns is None or not 2 <= count <= _VALUES:
-            reason = "flip.not_read" if columns is None else "flip.too_few" if count < 2 else "flip.too_many"
-            left_out.append(inputs.say(reason, name=name, most=_VALUES))
+        if columns is None:
+            left_out.append(("not_read", name, count))
+            continue
+        if not 2 <= count <= _VALUES:
+            left_out.append(("too_few" if count < 2 else "too_many", name, count))
             continue
         for how, nodes in ways.items():
             way: dict[str, Any] = {"nodes": inputs.finder.names(nodes), "at_once": how == "all at once"}
             test = flip(inputs.finder, name, columns=columns or None, confidence=inputs.settings.confidence, **way)
-            lines = (line for line in rows_of(test.rates) if line["nodes"])
-            texts = ((line, {key: _text(line[key]) for key in ("value", "flipped")}) for line in lines)
-            rows += [line | {"attribute": name, "how": how} | names for line, names in texts]
+            for line in (line for line in rows_of(test.rates) if line["nodes"]):
+                texts = {key: _text(line[key]) for key in ("value", "flipped")}
+                rows.append(line | {"attribute": name, "how": how} | texts)
             limits += test.limits
             if test.unknown:
-                left_out.append(inputs.say("flip.unknown", name=name, unknown=test.unknown))
+                left_out.append(("unknown", name, test.unknown))
+    values: dict[str, Any] = {"left_out": list(dict.fromkeys(left_out)), "most_values": _VALUES}
     if not rows:
-        return inputs.section("flip", {"reasons": " ".join(left_out)}, missing="not_flipped")
-    described = [_describe_flip(inputs, name, rows) for name in dict.fromkeys(row["attribute"] for row in rows)]
-    return inputs.section(
-        "flip",
-        {"first": described[0], "alone": _FLIPPED_ALONE},
-        described=tuple(described[:4]),
-        findings=dict.fromkeys(left_out),
-        tables={"flip": rows},
-        limits=dict.fromkeys(map(inputs.reword, limits)),
+        return Numbers(values, missing="not_flipped")
+    plot = Plot.around([0.0, *(row[key] for row in rows for key in ("share", "high"))])
+    table = (
+        Column("attribute", "Attribute"),
+        *((Column("how", "Changed"),) if inputs.has("graph") else ()),
+        Column("value", "From"),
+        Column("flipped", "To"),
+        Column("nodes", "n", "count"),
+        Column("changed", "Changed decisions", "count"),
+        Column("share", "Share", "share", interval=("low", "high"), n="nodes", plot=plot),
+    )
+    return Numbers(
+        values | {"flips": _flips(rows), "most_alone": _FLIPPED_ALONE},
+        tables=[Table("flip", table, rows)],
+        limits=list(dict.fromkeys(limits)),
         measured=[row | {"place": _direction(row)} for row in rows],
     )
 
 
-def _columns(data: Any, name: str) -> Mapping[Any, str] | None:
+def _features_of(data: Any, name: str) -> Mapping[Any, str] | None:
     """Return the features of an attribute by its values; empty for one feature of its name, None without features."""
     if hasattr(data, "iloc"):
         return {} if name in data.columns else None
@@ -102,21 +108,20 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float | np.floating) else str(to_python(value))
 
 
-def _describe_flip(inputs: Inputs, name: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return how many decisions change when an attribute is flipped, into any of its other values."""
-    lines = [row for row in rows if row["attribute"] == name]
-    whole = [row for row in lines if row["value"] == "all"] or lines
-    ways = [f" {row['how']}" if inputs.has("graph") else "" for row in whole]
-    parts = [inputs.say("flip.part", row, how=how) for row, how in zip(whole, ways, strict=True)]
-    return inputs.say("flip.changed", name=name, parts=", ".join(parts))
+def _flips(rows: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Return by attribute the rows of flips into any other value, one for each way."""
+    of_attribute: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        of_attribute[row["attribute"]].append(row)
+    return [(name, [row for row in lines if row["value"] == "all"] or lines) for name, lines in of_attribute.items()]
 
 
-def _direction(line: Mapping[str, Any]) -> str:
+def _direction(line: Row) -> str:
     how: str = line["how"]
     return how if line["value"] == "all" else f"{how}, {line['value']} to {line['flipped']}"
 
 
-def models_section(inputs: Inputs) -> Section:
+def models_section(inputs: Inputs) -> Numbers:
     """Return the models side by side, and the changes from the first to each other one."""
     changes, tests = inputs.once(find_changes), inputs.once(change_rows)
     assert changes is not None
@@ -126,27 +131,31 @@ def models_section(inputs: Inputs) -> Section:
     pairs = [row for row in rows_of(changes.pairs) if row["change"] != "stays"]
     for row in pairs:
         row |= {f"decided_{at}": f"{row[f'source_{at}']} and {row[f'target_{at}']}" for at in ("before", "after")}
-    told, count = int(changes.table["p"].notna().sum()), len(changes.table)
-    values = {"threshold": changes.threshold, "baseline": changes.baseline, "fdr": changes.fdr}
-    values |= {"told": told, "count": count, "weak": told < count}
-    tables = {
-        "models": shown,
-        "model_rates": rates,
-        "model_directions": rows_of(changes.directions),
-        "model_pairs": pairs,
+    baseline = show(changes.baseline)
+    tables = [
+        Table("models", _model_columns(inputs), shown),
+        Table("model_rates", _rate_columns(baseline), rates, limit=80, group="heading"),
+        Table("model_directions", _direction_columns(baseline), rows_of(changes.directions)),
+        Table("model_pairs", _pair_columns(baseline), pairs, limit=15),
+    ]
+    values = {
+        "threshold": changes.threshold,
+        "baseline": changes.baseline,
+        "fdr": changes.fdr,
+        "told": int(changes.table["p"].notna().sum()),
+        "count": len(changes.table),
+        "others": models[1:],
+        "findings": [row for row in tests if row["named"]],
     }
-    return inputs.section(
-        "models",
+    return Numbers(
         values,
-        tables={name: rows for name, rows in tables.items() if rows},
-        named=limit_lines(inputs, _say_named(inputs, tests, values)),
-        described=[inputs.say("models.described", row, **values) for row in models[1:]],
-        limits=map(inputs.reword, changes.limits),
+        tables=[table for table in tables if table.rows],
+        limits=changes.limits,
         measured=models,
     )
 
 
-def _model(row: _Row) -> _Row:
+def _model(row: dict[str, Any]) -> dict[str, Any]:
     """Return the line of a model with the share decided favourably, and its place in conditions."""
     share, low, high = (row[f"unfavourable{end}"] for end in ("", "_low", "_high"))
     selected = {"selected": share, "selected_low": high, "selected_high": low}
@@ -154,11 +163,54 @@ def _model(row: _Row) -> _Row:
     return row | turned | {"attribute": None, "place": row["model"]}
 
 
-def _say_named(inputs: Inputs, tests: Sequence[_Row], values: Mapping[str, Any]) -> Iterator[str]:
-    for row in (row for row in tests if row["named"]):
-        key = "models.named_rates" if row["kind"] == "rates" else "models.named_direct"
-        direction = "more" if row["verdict"] == "disadvantaged" else "less"
-        more = {"direction": direction, "size": abs(row["effect"]), "test_name": row["test"]}
-        if row["place"] == inputs.everyone:
-            more["place"] = inputs.everyone.capitalize()
-        yield inputs.say(key, row, **values, **more)
+def _model_columns(inputs: Inputs) -> tuple[Column, ...]:
+    selected = f"Decided {inputs.words['favourable_class']}"
+    bounds = low_high("selected")
+    right = low_high("accuracy")
+    return (
+        Column("model", "Model"),
+        *((Column("selected", selected, "share", bounds, "n"),) if inputs.has("favourable") else ()),
+        *((Column("accuracy", "Right", "share", right, "judged"),) if inputs.has("truth") else ()),
+        Column("changed", "Another class", "count"),
+        Column("evidence", "Separated pairs", "count", n="n"),
+        Column("appears", "Appear", "count"),
+        Column("disappears", "Disappear", "count"),
+        Column("stays", "Stay", "count"),
+    )
+
+
+def _rate_columns(baseline: str) -> tuple[Column, ...]:
+    return (
+        Column("heading", "Model"),
+        Column("place", "Group"),
+        Column("n", "n", "count"),
+        Column("before", baseline, "share", n="n"),
+        Column("after", "Other model", "share", n="n"),
+        Column("change", "Change", "points", interval=("low", "high"), n="n"),
+        Column("worse", "Worse", "count"),
+        Column("better", "Better", "count"),
+        Column("q", "q", "p-value", n="n"),
+        Column("verdict", "Verdict"),
+    )
+
+
+def _direction_columns(baseline: str) -> tuple[Column, ...]:
+    return (
+        Column("model", "Model"),
+        Column("before", f"By {baseline}"),
+        Column("after", "By the model"),
+        Column("count", "n", "count"),
+        Column("share", "Share", "share"),
+    )
+
+
+def _pair_columns(baseline: str) -> tuple[Column, ...]:
+    return (
+        Column("model", "Model"),
+        Column("source", "A"),
+        Column("target", "B"),
+        Column("similarity", "Similarity", "similarity"),
+        Column("change", "Change"),
+        Column("decided_before", f"A and B by {baseline}", "long"),
+        Column("decided_after", "A and B by the model", "long"),
+    )

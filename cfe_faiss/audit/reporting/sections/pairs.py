@@ -8,8 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute
-from cfe_faiss.audit.reporting.document import STYLES, Case, Neighbour, Neighbourhood, Section, Side, Table
-from cfe_faiss.audit.reporting.formats import group_name, join_words, list_first, number, show
+from cfe_faiss.audit.reporting.document import (
+    STYLES,
+    Case,
+    Column,
+    Neighbour,
+    Neighbourhood,
+    Numbers,
+    Plot,
+    Side,
+    Table,
+)
+from cfe_faiss.audit.reporting.formats import group_name, list_first, number, plural, show
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.direct_effects import find_effects
 from cfe_faiss.audit.tables import Floats
@@ -74,19 +84,26 @@ def find_pairs(inputs: Inputs) -> Pairs:
     return Pairs(found, found.similarity64(), differing, total)
 
 
-def strongest_section(inputs: Inputs) -> Section:
+def strongest_section(inputs: Inputs) -> Numbers:
     """Return the closest pair, side by side: a pair that shows a finding if there is one."""
     pairs = inputs.once(find_pairs)
     if not len(pairs):
-        return inputs.section("strongest_case", missing="no_pairs")
-    place, why = _strongest(inputs, pairs)
-    values = _row(inputs, pairs, place) | {"agreement": _agreement(inputs, pairs, place), "why": why}
-    table = _differences(inputs, pairs, place, "strongest_case")
-    return inputs.section("strongest_case", values, tables=(table,))
+        return Numbers(missing="no_pairs")
+    place, mine, theirs = _strongest(inputs, pairs)
+    values = _row(inputs, pairs, place) | {
+        "agreement": _agreement(inputs, pairs, place),
+        "mine": mine,
+        "theirs": theirs,
+    }
+    return Numbers(values, tables=[_differences(inputs, pairs, place, "strongest_case")])
 
 
-def _strongest(inputs: Inputs, pairs: Pairs) -> tuple[int, str]:
-    """Return the first pair whose unfavourable side alone carries a value named at a disadvantage, and the reason."""
+def _strongest(inputs: Inputs, pairs: Pairs) -> tuple[int, str, str]:
+    """Return the place of the pair that shows a finding, and the groups of its two sides.
+
+    It is the first whose unfavourable side alone carries a value named at a disadvantage. Without
+    one it is the first pair, and the groups are empty.
+    """
     effects = inputs.once(find_effects)
     worse = [] if effects is None else effects.table[effects.table["verdict"] == "disadvantaged"].to_dict("records")
     named = {(line["attribute"], str(line["value"])) for line in worse}
@@ -97,18 +114,15 @@ def _strongest(inputs: Inputs, pairs: Pairs) -> tuple[int, str]:
         for attribute in inputs.groups.values():
             mine, theirs = (attribute.of(int(row)) for row in inputs.positions(np.array([refused, other])))
             if mine != theirs is not None and (attribute.name, mine) in named:
-                groups = {"mine": group_name(attribute.name, mine), "theirs": group_name(attribute.name, theirs)}
-                return place, inputs.say("strongest_case.finding", groups)
-    return 0, inputs.say("strongest_case.closest")
+                return place, group_name(attribute.name, mine), group_name(attribute.name, theirs)
+    return 0, "", ""
 
 
-def pairs_section(inputs: Inputs) -> Section:
+def pairs_section(inputs: Inputs) -> Numbers:
     """Return the table of the closest pairs."""
     pairs, conditions = inputs.once(find_pairs), inputs.settings.where
     if not len(pairs):
-        return inputs.section("pairs", missing="no_pairs")
-    sensitive = set(inputs.sensitive)
-    missing = (inputs.say("pairs.missing", name=name, count=count) for name, count in pairs.found.missing.items())
+        return Numbers(missing="no_pairs")
     values = {
         "count": len(pairs),
         "total": pairs.total,
@@ -116,14 +130,23 @@ def pairs_section(inputs: Inputs) -> Section:
         "least": float(pairs.similarity[-1]),
         "attributes": len(inputs.attributes),
         "equal": sum(not names for names in pairs.differing),
-        "only_sensitive": sum(bool(names) and sensitive.issuperset(names) for names in pairs.differing),
-        "names": join_words(map(show, inputs.sensitive)).replace(" and ", " or ") if sensitive else "",
-        "conditions": "; ".join(show(text, 200) for text in conditions.describe()) if conditions else "",
-        "missing": "".join(f" {sentence}" for sentence in missing),
+        "only_sensitive": sum(bool(names) and set(inputs.sensitive).issuperset(names) for names in pairs.differing),
+        "conditions": [show(text, 200) for text in conditions.describe()] if conditions else [],
+        "missing": pairs.found.missing,
     }
-    values["summary"] = inputs.say("pairs.summary", values)
-    rows = (_row(inputs, pairs, place) for place in range(len(pairs)))
-    return inputs.section("pairs", values, tables={"closest_pairs": rows})
+    true_classes = (Column("true_a", "True class of A"), Column("true_b", "True class of B"))
+    columns = (
+        Column("place", "Place", "count"),
+        Column("node_a", "A"),
+        Column("node_b", "B"),
+        Column("similarity", "Similarity", "similarity"),
+        *(Column("predicted_a", "Decision for A"), Column("predicted_b", "Decision for B")),
+        *(true_classes if inputs.has("truth") else ()),
+        Column("attributes_differing", "Attributes that differ", "count"),
+        Column("which", "Which", "long"),
+    )
+    rows = [_row(inputs, pairs, place) for place in range(len(pairs))]
+    return Numbers(values, tables=[Table("closest_pairs", columns, rows, limit=15)])
 
 
 def _row(inputs: Inputs, pairs: Pairs, place: int) -> dict[str, Any]:
@@ -143,15 +166,15 @@ def _row(inputs: Inputs, pairs: Pairs, place: int) -> dict[str, Any]:
     }
 
 
-def cases_section(inputs: Inputs) -> Section:
+def cases_section(inputs: Inputs) -> Numbers:
     """Return the files of the closest pairs, with a picture of both neighbourhoods if there is a graph."""
     pairs = inputs.once(find_pairs)
     count = min(inputs.settings.cases, len(pairs))
     if not count:
-        return inputs.section("cases", missing="no_pairs")
+        return Numbers(missing="no_pairs")
     graph = None if inputs.finder.graph is None else inputs.finder.graph.undirected()
-    cases = tuple(_case(inputs, pairs, graph, place, rank) for place, rank in enumerate(_ranks(inputs, pairs, count)))
-    return inputs.section("cases", {"count": count, "drawn": _NEIGHBOURS}, cases=cases)
+    cases = [_case(inputs, pairs, graph, place, rank) for place, rank in enumerate(_ranks(inputs, pairs, count))]
+    return Numbers({"count": count, "drawn": _NEIGHBOURS}, cases=cases)
 
 
 def _ranks(inputs: Inputs, pairs: Pairs, count: int) -> list[str]:
@@ -163,11 +186,16 @@ def _ranks(inputs: Inputs, pairs: Pairs, count: int) -> list[str]:
         equal += (some.similarity[:, None] == first).sum(axis=0)
         counted += len(some)
         if counted > _COUNTED:
-            return [inputs.say("cases.not_counted", counted=_COUNTED, total=pairs.total)] * count
-    return [
-        inputs.say("cases.tied" if ties > 1 else "cases.rank", rank=rank + 1, total=pairs.total, ties=ties - 1)
-        for rank, ties in zip(above.tolist(), equal.tolist(), strict=True)
-    ]
+            text = f"not counted: more than {_COUNTED:,} of {pairs.total:,} pairs"
+            return [f"{text} are as close as the last of these"] * count
+    return [_rank(rank, ties, pairs.total) for rank, ties in zip(above.tolist(), equal.tolist(), strict=True)]
+
+
+def _rank(above: int, ties: int, total: int) -> str:
+    rank = f"{above + 1:,} of {total:,} pairs"
+    if ties <= 1:
+        return rank
+    return f"{rank}, together with {plural(ties - 1, 'other')} that the search cannot tell from it"
 
 
 def _case(inputs: Inputs, pairs: Pairs, graph: Graph | None, place: int, rank: str) -> Case:
@@ -182,7 +210,8 @@ def _case(inputs: Inputs, pairs: Pairs, graph: Graph | None, place: int, rank: s
     row = _row(inputs, pairs, place)
     sides = [Side(node, *(row[f"{key}_{side}"] for key in _SIDE)) for node, side in zip(nodes, "ab", strict=True)]
     for i, one in enumerate(near):
-        counts = inputs.say("cases.neighbours", degree=one.degree, same=one.same) if one.degree else "no neighbours"
+        counts = f"{plural(one.degree, 'neighbour')}, {one.same:,} with the same decision"
+        counts = counts if one.degree else "no neighbours"
         sides[i] = replace(sides[i], surroundings=counts, neighbourhood=_drawing(inputs, nodes[i], one, styles))
     return Case(
         place + 1,
@@ -206,7 +235,7 @@ def _agreement(inputs: Inputs, pairs: Pairs, place: int) -> str:
     count = len(inputs.attributes)
     agreeing = count - len(pairs.differing[place])
     words = "all" if agreeing == count else f"{agreeing:,} of"
-    return inputs.say("pairs.agreement", agreeing=words, attributes=count)
+    return f"They agree in {words} {plural(count, 'attribute')}."
 
 
 def _differences(inputs: Inputs, pairs: Pairs, place: int, name: str) -> Table:
@@ -220,7 +249,13 @@ def _differences(inputs: Inputs, pairs: Pairs, place: int, name: str) -> Table:
         | {"difference": None, "named": True}
         for title, key in titles.items()
     ]
-    return inputs.table("case", [*head, *rows], names | {"id": name})
+    columns = (
+        Column("attribute", "Attribute"),
+        Column("a", f"A: {show(names['node_a'])}", "side"),
+        Column("b", f"B: {show(names['node_b'])}", "side"),
+        Column("difference", "B − A (SD)", "signed"),
+    )
+    return Table(name, columns, [*head, *rows], limit=14)
 
 
 def _difference(inputs: Inputs, attribute: Attribute, nodes: tuple[int, int]) -> dict[str, Any]:
@@ -239,7 +274,7 @@ def _difference(inputs: Inputs, attribute: Attribute, nodes: tuple[int, int]) ->
 # --- balance ----------------------------------------------------------------------------------------------------------
 
 
-def balance_section(inputs: Inputs) -> Section:
+def balance_section(inputs: Inputs) -> Numbers:
     """Return standardised mean differences between the two sides of the pairs, and between the classes.
 
     Austin, "Balance diagnostics for comparing the distribution of baseline covariates between treatment groups in
@@ -248,9 +283,9 @@ def balance_section(inputs: Inputs) -> Section:
     """
     pairs, chosen = inputs.once(find_pairs), _classes(inputs)
     if not len(pairs):
-        return inputs.section("balance", missing="no_pairs")
+        return Numbers(missing="no_pairs")
     if chosen is None:
-        return inputs.section("balance", missing="no_class")
+        return Numbers(missing="no_class")
     first, name_a, name_b = chosen
     of_a = inputs.labels == first
     left, right = inputs.positions(pairs.found.source), inputs.positions(pairs.found.target)
@@ -259,13 +294,25 @@ def balance_section(inputs: Inputs) -> Section:
     values: dict[str, Any] = {"a": name_a, "b": name_b, "guide": GUIDE}
     values |= {"used": int(used.sum()), "left_out": int((~used).sum())}
     if not used.any():
-        return inputs.section("balance", values, missing="no_side")
+        return Numbers(values, missing="no_side")
     lines = (line for name in inputs.attributes for line in _lines(inputs.attributes[name]))
     rows = [_balance_row(*line, of_a, sides) for line in lines]
     rows.sort(key=lambda row: -_apart(row, "pairs"))
     over, before = (sum(_apart(row, side) > GUIDE for row in rows) for side in ("pairs", "all"))
     values |= {"over": over, "before": before, "count": len(rows)}
-    return inputs.section("balance", values, tables={"balance": rows})
+    drawn = [row[key] for row in rows for key in ("distance", "distance_all")]
+    plot = Plot.around([0.0, *drawn], (GUIDE,), before="distance_all")
+    columns = (
+        Column("name", "Attribute"),
+        Column("mean_a_all", "A, all", "number"),
+        Column("mean_b_all", "B, all", "number"),
+        Column("mean_a_pairs", "A, pairs", "number"),
+        Column("mean_b_pairs", "B, pairs", "number"),
+        Column("smd_all", "SD, all", "signed"),
+        Column("smd_pairs", "SD, pairs", "signed", n="pairs"),
+        Column("distance", "Distance", "score", n="pairs", plot=plot),
+    )
+    return Numbers(values, tables=[Table("balance", columns, rows)])
 
 
 def _classes(inputs: Inputs) -> tuple[int, str, str] | None:

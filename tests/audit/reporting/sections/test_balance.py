@@ -3,10 +3,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from audit_report_helpers import section_of
 
 import cfe_faiss as cfe
 from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
-from cfe_faiss.audit.reporting.sections.pairs import Pairs, balance_section, find_pairs
+from cfe_faiss.audit.reporting.sections.pairs import Pairs, find_pairs
 from cfe_faiss.finder import PairEvidence
 
 SETTINGS = Settings(k=1, pairs=10, cases=1, bins=4, confidence=0.95)
@@ -22,7 +23,7 @@ def section(attributes, labels, source, target, favourable=None):
     sides, near = np.array([source, target]), np.ones(len(source))
     found = PairEvidence(*sides, near.astype(np.float32), finder.labels)
     inputs.results[find_pairs] = Pairs(found, near, ((),) * len(source), 9)
-    return balance_section(inputs)
+    return section_of(inputs, "balance")
 
 
 def rows(*arguments, **options):

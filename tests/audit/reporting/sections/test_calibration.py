@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
+from audit_report_helpers import section_of
 
 import cfe_faiss as cfe
-from cfe_faiss.audit.reporting.content import make_section
 from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
 
 SETTINGS = Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95)
@@ -16,7 +16,7 @@ def section(probabilities, truth=None, favourable=1):
         features={"sex": ["f", "m"] * (n // 2)},
         truth=truth,
     )
-    return make_section(check_inputs(finder, ["sex"], favourable, SETTINGS), "calibration")
+    return section_of(check_inputs(finder, ["sex"], favourable, SETTINGS), "calibration")
 
 
 def test_shares_on_record_and_at_thresholds_by_hand():

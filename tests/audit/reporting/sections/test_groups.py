@@ -2,10 +2,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from audit_report_helpers import section_of
 
 import cfe_faiss as cfe
 from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
-from cfe_faiss.audit.reporting.sections.groups import counts_section, error_rates_section, groups_section
 
 
 def made(section, people, labels, sensitive, favourable=1, y=None):
@@ -14,19 +14,19 @@ def made(section, people, labels, sensitive, favourable=1, y=None):
     data = SimpleNamespace(x=x, edge_index=np.stack([np.arange(n - 1), np.arange(1, n)]), y=y)
     finder = cfe.EvidenceFinder.from_data(data, labels, features=people)
     inputs = check_inputs(finder, sensitive, favourable, Settings(k=1, pairs=1, cases=1, bins=4, confidence=0.95))
-    return section(inputs)
+    return section_of(inputs, section)
 
 
 def test_rates_by_hand():
     people = {"sex": ["f"] * 4 + ["m"] * 6}
     labels, y = [1, 0, 0, 0, 1, 1, 1, 0, 0, 0], np.array([1, 1, 0, 0, 1, 0, 1, 0, 0, -1])
-    rates, disparities = made(groups_section, people, labels, ["sex"], y=y).tables
+    rates, disparities = made("groups", people, labels, ["sex"], y=y).tables
     f, m = rates.rows
     assert (f["group"], f["selected"], f["rate"], f["ratio"]) == ("sex = f", 1, 0.25, 0.5)
     assert (m["selected"], m["rate"], m["ratio"], m["ratio_low"]) == (3, 0.5, 1, None)
     assert [row["verdict"] for row in disparities.rows] == ["cannot tell", "reference"]
     assert rates.charts[0].plot.guides == (0.4,)
-    odds, errors = made(error_rates_section, people, labels, ["sex"], y=y).tables
+    odds, errors = made("error_rates", people, labels, ["sex"], y=y).tables
     assert (errors.rows[0]["fnr"], errors.rows[0]["positives"], errors.rows[0]["fpr"]) == (0.5, 2, 0)
     assert (errors.rows[1]["judged"], errors.rows[1]["negatives"], errors.rows[1]["fpr"]) == (5, 3, 1 / 3)
     assert odds.rows[0]["equalised_odds_difference"] is None  # too few of either true class
@@ -37,7 +37,7 @@ def test_the_largest_gap_of_errors_is_the_headline():
     y = rng.integers(0, 2, 400)
     people = {"sex": np.repeat(["f", "m"], 200), "city": rng.choice(["A", "B"], 400)}
     labels = np.where((people["sex"] == "f") & (rng.random(400) < 0.3), 1 - y, y)
-    found = made(error_rates_section, people, labels, ["sex", "city"], y=y)
+    found = made("error_rates", people, labels, ["sex", "city"], y=y)
     row = next(row for row in found.tables[0].rows if row["feature"] == "sex")
     of_f = people["sex"] == "f"
     gaps = [(labels != y)[of_f & (y == c)].mean() for c in (0, 1)]
@@ -52,7 +52,7 @@ def test_the_largest_gap_of_errors_is_the_headline():
 
 
 def test_measures_of_conditions():
-    found = made(groups_section, {"sex": ["f"] * 4 + ["m"] * 4}, [1, 0, 0, 0, 1, 1, 0, 0], ["sex"])
+    found = made("groups", {"sex": ["f"] * 4 + ["m"] * 4}, [1, 0, 0, 0, 1, 1, 0, 0], ["sex"])
     values = {(m.metric, m.attribute, m.group): m.value for m in found.measures}
     assert values["impact_ratio", "sex", "f"] == 0.5
     assert values["selection_rate", None, "all nodes"] == 0.375
@@ -62,7 +62,7 @@ def test_measures_of_conditions():
 
 
 def test_a_group_that_is_not_ranked_is_not_judged():
-    found = made(groups_section, {"city": ["A"] * 100 + ["B"] * 90 + ["C"] * 29}, [0, 1] * 95 + [0] * 29, ["city"])
+    found = made("groups", {"city": ["A"] * 100 + ["B"] * 90 + ["C"] * 29}, [0, 1] * 95 + [0] * 29, ["city"])
     unjudged = {m.group: m.unjudged for m in found.measures if m.metric == "impact_ratio"}
     assert unjudged == {"A": "", "B": "", "C": "the group is not ranked"}
     assert all(m.unjudged == "" for m in found.measures if m.metric == "selection_rate")
@@ -70,16 +70,16 @@ def test_a_group_that_is_not_ranked_is_not_judged():
 
 
 def test_low_power_is_no_absence():
-    found = made(groups_section, {"city": ["A"] * 40 + ["B"] * 40}, [0, 1] * 40, ["city"])
+    found = made("groups", {"city": ["A"] * 40 + ["B"] * 40}, [0, 1] * 40, ["city"])
     assert "Impact ratios by city: none was found, but a ratio of 0.7 would be missed" in " ".join(found.undetermined)
 
 
 def test_unknown_attributes_are_counted_and_bound_the_ratios():
     people = {"sex": ["f", "f", None, "m", "m", "m"]}
-    found = made(groups_section, people, [1, 0, 1, 1, 1, 0], ["sex"])
+    found = made("groups", people, [1, 0, 1, 1, 1, 0], ["sex"])
     assert "sex is not known for 1 node." in found.undetermined
     assert not [measure for measure in found.measures if measure.group == "unknown"]
-    (table,) = made(counts_section, people, [1, 0, 1, 1, 1, 0], ["sex"]).tables
+    (table,) = made("counts", people, [1, 0, 1, 1, 1, 0], ["sex"]).tables
     assert [row["count"] for row in table.rows if row["unknown"]] == [1]
     assert {column.key for column in table.columns} >= {"ratio_least", "ratio_most"}
 
@@ -92,7 +92,7 @@ def test_tables_of_local_law_144():
         "race": np.array([*races, None], dtype=object)[rng.choice(5, 500, p=[0.3, 0.4, 0.27, 0.01, 0.02])],
     }
     labels = rng.integers(0, 2, 500)
-    law = made(counts_section, people, labels, ["race", "Gender"]).tables[1:]
+    law = made("counts", people, labels, ["race", "Gender"]).tables[1:]
     assert [table.id for table in law] == [
         f"local law 144: {part}" for part in ("Sex", "Race/Ethnicity", "Intersectional")
     ]
@@ -111,11 +111,11 @@ def test_tables_of_local_law_144():
 @pytest.mark.parametrize("sensitive", [["sex"], ["race"]])
 def test_no_law_tables_of_one_attribute(sensitive):
     people = {"sex": ["f", "m"] * 4, "race": ["a", "b"] * 4}
-    assert len(made(counts_section, people, [0, 1] * 4, sensitive).tables) == 1
+    assert len(made("counts", people, [0, 1] * 4, sensitive).tables) == 1
 
 
 def test_each_class_in_turn_without_a_favourable_one():
-    found = made(groups_section, {"sex": ["f", "m"] * 3}, [0, 1, 2, 0, 1, 2], ["sex"], favourable=None)
+    found = made("groups", {"sex": ["f", "m"] * 3}, [0, 1, 2, 0, 1, 2], ["sex"], favourable=None)
     headings = list(dict.fromkeys(row["heading"] for row in found.tables[0].rows))
     assert headings == [f"class {c}: sex" for c in range(3)]
     assert found.tables[0].charts[0].plot.guides == ()
@@ -125,6 +125,6 @@ def test_each_class_in_turn_without_a_favourable_one():
 def test_a_page_of_many_classes_stays_short():
     people = {name: ["a", "b"] * 20 for name in ("sex", "race")}
     labels = np.arange(40) % 14
-    found = made(groups_section, people, labels, ["sex", "race"], favourable=None, y=labels)
+    found = made("groups", people, labels, ["sex", "race"], favourable=None, y=labels)
     rates, _ = found.tables
     assert len(rates.rows) > rates.limit

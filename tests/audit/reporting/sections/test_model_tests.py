@@ -1,14 +1,13 @@
 import numpy as np
 import pytest
-from audit_report_helpers import model, table_of
+from audit_report_helpers import model, section_of, table_of
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
 from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
-from cfe_faiss.audit.reporting.sections.models import only_in_section
 
 
-def section_of(audited, name):
+def recorded(audited, name):
     return next(part for part in audited.report.numbers["sections"] if part["id"] == name)
 
 
@@ -22,7 +21,7 @@ def test_pairs_that_differ_in_one_attribute(audited):
         assert first["equal_pairs"] == int(test.table["pairs"].iloc[1])
     unknown = audited.people["sex"].isna().sum()
     assert (
-        f"{unknown} nodes with a missing attribute could not be compared." in section_of(audited, "only_in")["findings"]
+        f"{unknown} nodes with a missing attribute could not be compared." in recorded(audited, "only_in")["findings"]
     )
 
 
@@ -45,7 +44,7 @@ def test_flips_are_those_of_a_loop(audited, how):
 
 
 def test_what_the_model_does_not_read_cannot_be_flipped(audited):
-    findings = section_of(audited, "flip")["findings"]
+    findings = recorded(audited, "flip")["findings"]
     assert "sex is not among the features that the model reads: it cannot be flipped." in findings
 
 
@@ -55,7 +54,7 @@ def test_the_share_of_equal_pairs_stands_beside_that_of_pairs_in_one_attribute()
     labels = (rng.random(200) < np.where(people["sex"] == "f", 0.3, 0.6)).astype(int)
     finder = cfe.EvidenceFinder.from_vectors(rng.normal(size=(200, 3)), labels, features=people, sensitive=["sex"])
     inputs = check_inputs(finder, None, 1, Settings(k=3, pairs=5, cases=2, bins=4, confidence=0.95))
-    found = only_in_section(inputs)
+    found = section_of(inputs, "only_in")
     (row,) = found.tables[0].rows
     by_job = [labels[(people["job"] == job) & (people["sex"] == sex)] for job in "abc" for sex in "fm"]
     pairs = sum(len(one) * (len(one) - 1) // 2 for one in by_job)
