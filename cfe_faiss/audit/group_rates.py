@@ -14,7 +14,15 @@ from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, share_columns
 from cfe_faiss.audit.tables import Frame, TableResult, data_frame, stack
 from cfe_faiss.base.checks import UNKNOWN, check_known
-from cfe_faiss.data.classes import as_predictions, class_name, class_numbers, in_words_of_decision, true_classes
+from cfe_faiss.data.classes import (
+    as_predictions,
+    check_in_common,
+    check_sides,
+    class_name,
+    class_numbers,
+    in_words_of_decision,
+    true_classes,
+)
 
 _LIMITS = (
     "Rates describe the decisions. They do not show why groups differ, nor whether a difference is justified.",
@@ -273,7 +281,9 @@ def group_metrics(  # noqa: PLR0913
     _check_indexes(y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features)
     classes = _classes(y_true, y_pred, class_names, unknown, len(attributes.ids))
     blocks = _blocks(favourable, classes)
-    if truth_favourable is not None:
+    if truth_favourable is None:
+        check_in_common("y_true", classes.labels, classes.true, classes.class_names)
+    else:
         classes = _in_words_of_decision(classes, list(blocks.values()), truth_favourable)
     names = list(attributes)
     crossed = (
@@ -447,6 +457,8 @@ def _classes(
     is_named = class_names is not None
     true, labels = _drop_index(y_true), predicted.labels
     truth, names = true_classes("y_true", true, labels, names, is_named=is_named, unknown=unknown)
+    if class_names is None:
+        check_sides(labels, truth, names)
     return _Classes(labels, truth, names)
 
 

@@ -87,6 +87,8 @@ def _run(arguments: argparse.Namespace) -> Any:
 
     with warnings.catch_warnings(), text_format(arguments.encoding, arguments.decimal):
         warnings.simplefilter("always", InputWarning)
+        if getattr(arguments, "truth_favourable", None):
+            warnings.filterwarnings("ignore", "class .* never among the others", InputWarning)
         warnings.showwarning = show
         return run(arguments)
 

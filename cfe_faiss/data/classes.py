@@ -414,11 +414,6 @@ def true_classes(
     ------
     TypeError, ValueError
         As for :func:`as_predictions`.
-
-    Warns
-    -----
-    InputWarning
-        If true classes are unknown, and of large classes that occur on one side only.
     """
     given, columns = _in_order(values, len(labels), name)
     if columns is not None:
@@ -426,7 +421,6 @@ def true_classes(
     absent = [UNKNOWN] if names is None and unknown is None else unknown
     is_coded = not are_names and (is_named or names is None)
     array, is_known = known_classes(name, given, len(labels), names, absent, are_names=not is_coded)
-    note_unknown("true class", is_known)
     known = set(array[is_known].tolist())
     are_texts = any(type(value) is str for value in known)
     if names is None and are_texts:
@@ -440,8 +434,30 @@ def true_classes(
         in_common = any(_code_of(value, names, by_number=by_number) is not None for value in known)
         extend = not (is_named and in_common)
         truth, names = _encode(name, array, is_known, names, by_number=by_number, extend=extend)
-    check_sides(labels, truth, names)
     return truth, names
+
+
+def note_classes(labels: Int32s, truth: Int32s | None, names: Sequence[str] | None) -> None:
+    """Warn of rows without a predicted or a true class, and of large classes of one side only."""
+    note_unknown("predicted class", labels != UNKNOWN)
+    if truth is not None:
+        note_unknown("true class", truth != UNKNOWN)
+        check_sides(labels, truth, names)
+
+
+def check_in_common(name: str, labels: Int32s, truth: Int32s, names: Sequence[str] | None) -> None:
+    """Raise ValueError if no true class is a predicted one, so that accuracy has no meaning."""
+    predicted = set(labels.tolist()) - {UNKNOWN}
+    true = set(truth.tolist()) - {UNKNOWN}
+    if predicted and true and not predicted & true:
+        shown = [
+            [str(c) if names is None else class_name(names, c) for c in sorted(codes)[:5]]
+            for codes in (predicted, true)
+        ]
+        raise ValueError(
+            f"{name} and predictions must have a class in common, got {', '.join(shown[1])} and {', '.join(shown[0])}: "
+            "write both in the same words, or name the favourable true classes in truth_favourable (--truth-favourable)"
+        )
 
 
 def note_unknown(what: str, is_known: Bools) -> None:

@@ -19,9 +19,11 @@ from cfe_faiss.base.extras import extra
 from cfe_faiss.base.values import as_nodes, as_row_ids, row_numbers
 from cfe_faiss.data.classes import (
     check_names,
+    check_sides,
     class_name,
     class_numbers,
     node_count,
+    note_classes,
     note_unknown,
     true_classes,
 )
@@ -297,8 +299,8 @@ class EvidenceFinder:
         attributes = inputs.attributes_given(features, data, n)
         predicted = predictions_of(model, whole, features, node_type=node_type, loader=loader, complete=False)
         check_names(predicted, data)
-        note_unknown("predicted class", predicted.labels != UNKNOWN)
         truth, class_names = inputs.truth_of(data, predicted)
+        note_classes(predicted.labels, truth, class_names)
         searched = as_nodes("nodes", nodes, n)
         graph = as_graph(data, n, edge_weight=edge_weight, directed=directed)
         names = as_names("without", without)
@@ -396,10 +398,10 @@ class EvidenceFinder:
         predicted = predictions_of_rows(model, dense, class_names, features, unknown=unknown, complete=False)
         attributes = None if features is None else attributes_of(features, n)
         searched = as_nodes("nodes", nodes, n)
-        note_unknown("predicted class", predicted.labels != UNKNOWN)
         names, is_named = predicted.class_names, class_names is not None
         if truth is not None:
             truth, names = true_classes("truth", truth, predicted.labels, names, is_named=is_named, unknown=unknown)
+        note_classes(predicted.labels, truth, names)
         return cls(
             vectors,
             predicted.labels,
@@ -574,6 +576,8 @@ class EvidenceFinder:
         names = None if class_names is None else tuple(map(str, class_names))
         if truth is not None:
             truth, names = true_classes("truth", truth, labels, names, is_named=True)
+            note_unknown("true class", truth != UNKNOWN)
+            check_sides(labels, truth, names)
         return cls(
             vectors,
             labels,

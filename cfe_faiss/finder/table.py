@@ -11,10 +11,10 @@ import numpy as np
 from cfe_faiss.attributes.columns import DUPLICATE, PROXY, Proxy, Removed, association
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.base.arrays import Array, Doubles, Floats
-from cfe_faiss.base.checks import UNKNOWN, InputWarning, as_dense, as_unit_rows, check_distinct, check_known
+from cfe_faiss.base.checks import InputWarning, as_dense, as_unit_rows, check_distinct, check_known
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.values import as_row_ids
-from cfe_faiss.data.classes import Predictions, Threshold, as_predictions, note_unknown, true_classes
+from cfe_faiss.data.classes import Predictions, Threshold, as_predictions, note_classes, true_classes
 from cfe_faiss.data.predict import columns_of, is_model, predictions_of_table
 from cfe_faiss.datasets.own.encoding import MOST_VALUES
 from cfe_faiss.datasets.own.table import as_numbers, read_table
@@ -70,6 +70,7 @@ def table_fields(frame: Any, model: Any, roles: Roles, encoder: Any) -> dict[str
         options: dict[str, Any] = {"are_names": True, "is_named": roles.class_names is not None}
         given = _column(table, roles.truth)
         truth, names = true_classes("truth", given, labels, names, unknown=roles.unknown, **options)
+    note_classes(labels, truth, names)
     names, shares = names or (), probabilities_of(predicted)
     vectors = encode_columns(table[[name for name in known if name not in left_out]], encoder, left_out)
     check_table(attributes, labels, truth, sensitive=sensitive, left_out=left_out, called=is_called, class_names=names)
@@ -191,7 +192,6 @@ def _predict(model: Any, data: "pd.DataFrame", table: "pd.DataFrame", roles: Rol
         options: dict[str, Any] = {"are_names": True, "unknown": roles.unknown, "complete": False}
         values = _column(table, model)
         found = as_predictions(values, len(table), roles.class_names, "model (the predictions)", **options)
-        note_unknown("predicted class", found.labels != UNKNOWN)
     given, known = roles.probabilities, found.class_names or ()
     if given is None:
         return found

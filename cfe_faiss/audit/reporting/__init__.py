@@ -52,7 +52,8 @@ def report(  # noqa: PLR0913
     path: str | PathLike[str],
     *,
     sensitive: Sequence[str] | None = None,
-    favourable: int | str | None = None,
+    favourable: int | str | Sequence[int | str] | None = None,
+    truth_favourable: int | str | Sequence[int | str] | None = None,
     require: Sequence[str | Condition] = (),
     where: Constraints | None = None,
     compare: Mapping[str, Any] | None = None,
@@ -80,7 +81,10 @@ def report(  # noqa: PLR0913
     sensitive
         Names of attributes to compare, to cross in pairs and to test; by default the finder's.
     favourable
-        The class that counts as selected, number or name. None: each in turn, without impact ratios in conditions.
+        The class that counts as selected, number or name, or several that count together. None: each in turn, without
+        impact ratios in conditions.
+    truth_favourable
+        The true classes that agree with ``favourable``, where the truth has words of its own: "repaid" for "granted".
     require
         Conditions such as "impact_ratio[sex]>=0.8", as strings or :class:`Condition` objects.
     where
@@ -138,7 +142,7 @@ def report(  # noqa: PLR0913
     folders = [] if folder is None else [folder]
     check_outputs([*report_files(target), *folders], inputs_read, overwrite=overwrite, folders=folders)
     settings = Settings(k, pairs, cases, bins, confidence, where)
-    inputs = check_inputs(finder, sensitive, favourable, settings, subject, compare)
+    inputs = check_inputs(finder, sensitive, favourable, settings, subject, compare, truth_favourable)
     conditions = as_conditions(require)
     check_conditions(conditions, inputs)
     content = collect(inputs, conditions, progress)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN
-from cfe_faiss.data.classes import Predictions, as_predictions, note_unknown, true_classes
+from cfe_faiss.data.classes import Predictions, as_predictions, note_classes, true_classes
 from cfe_faiss.datasets.own.table import Column, Ids, Source, Table, as_numbers, as_texts
 
 _ROUNDING = 0.01
@@ -85,6 +85,8 @@ def read_classes(
         y, names = true_classes(path, given, found.labels, names, **options)
     predicted = found.labels if found.scores is None else found.scores
     is_unknown = predictions is None and decisions is None
+    if not is_unknown:
+        note_classes(found.labels, y, names)
     return Classes(names or (), None if is_unknown else predicted, None if y is None else y.astype(np.int64))
 
 
@@ -120,6 +122,7 @@ def read_labels(
     values = _read(source, None if n is None else Ids.of_rows(n))
     count = len(values[1] if isinstance(values, tuple) else values)
     found = _predictions(values, count, names or None, str(source.path), unknown=unknown)
+    note_classes(found.labels, None, names)
     return found.labels, list(found.class_names or ())
 
 
@@ -131,9 +134,7 @@ def _predictions(values: list[Any] | _Probabilities, n: int, names: Any, path: s
             return Predictions(labels, shares, tuple(names or columns))
         are_names = options.get("are_names", False)
         return Predictions(labels_of(shares), shares, columns if are_names else None)
-    found = as_predictions(values, n, names, path, complete=False, **options)
-    note_unknown("predicted class", found.labels != UNKNOWN)
-    return found
+    return as_predictions(values, n, names, path, complete=False, **options)
 
 
 def _read(source: Source, ids: Ids | None, *, complete: bool = False) -> list[Any] | _Probabilities:
