@@ -221,8 +221,7 @@ def group_metrics(  # noqa: PLR0913
     Parameters
     ----------
     y_true
-        True classes, (n,), in the words of the predictions or in others, see ``truth_favourable``. Without them there
-        are no accuracy, error rates and equalised odds.
+        True classes, (n,), in the words of ``y_pred`` or in others; without them there are no error rates.
     y_pred
         Predictions, (n,): class numbers or class names; or probabilities, (n, C).
     sensitive_features
@@ -235,15 +234,12 @@ def group_metrics(  # noqa: PLR0913
         The true classes that agree with ``favourable``, where the truth has words of its own, such as "repaid".
     intersections
         Tuples of attributes whose combinations are groups, too; by default all attributes together, if several.
-    bins
-        Cuts of numbers into groups, as in :func:`cfe_faiss.audit.groups.groupings`.
+    bins, confidence
+        Cuts of numbers into groups, as in :func:`cfe_faiss.audit.groups.groupings`; level of intervals, in (0, 1).
     class_names
         Name of class 0, 1, ...; by default the classes are numbers, or all texts of ``y_pred`` and ``y_true``.
     unknown
-        Values that stand for an unknown true class, beside missing ones and blanks. Default: -1, unless 1 is the only
-        other class.
-    confidence
-        Of the intervals and verdicts, in (0, 1).
+        As in :meth:`cfe_faiss.EvidenceFinder.from_vectors`.
 
     Returns
     -------
@@ -283,6 +279,8 @@ def group_metrics(  # noqa: PLR0913
     blocks = _blocks(favourable, classes)
     if truth_favourable is None:
         check_in_common("y_true", classes.labels, classes.true, classes.class_names)
+        if class_names is None:
+            check_sides(classes.labels, classes.true, classes.class_names)
     else:
         classes = _in_words_of_decision(classes, list(blocks.values()), truth_favourable)
     names = list(attributes)
@@ -457,8 +455,6 @@ def _classes(
     is_named = class_names is not None
     true, labels = _drop_index(y_true), predicted.labels
     truth, names = true_classes("y_true", true, labels, names, is_named=is_named, unknown=unknown)
-    if class_names is None:
-        check_sides(labels, truth, names)
     return _Classes(labels, truth, names)
 
 

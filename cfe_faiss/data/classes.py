@@ -450,13 +450,11 @@ def check_in_common(name: str, labels: Int32s, truth: Int32s, names: Sequence[st
     predicted = set(labels.tolist()) - {UNKNOWN}
     true = set(truth.tolist()) - {UNKNOWN}
     if predicted and true and not predicted & true:
-        shown = [
-            [str(c) if names is None else class_name(names, c) for c in sorted(codes)[:5]]
-            for codes in (predicted, true)
-        ]
+        sides = (sorted(codes)[:5] for codes in (predicted, true))
+        shown = (", ".join(str(c) if names is None else class_name(names, c) for c in codes) for codes in sides)
         raise ValueError(
-            f"{name} and predictions must have a class in common, got {', '.join(shown[1])} and {', '.join(shown[0])}: "
-            "write both in the same words, or name the favourable true classes in truth_favourable (--truth-favourable)"
+            f"predictions and {name} must have a class in common, got {' and '.join(shown)}: write both in the same "
+            "words, or name the favourable true classes in truth_favourable (--truth-favourable)"
         )
 
 

@@ -165,7 +165,7 @@ def predictions_of_rows(
         Names of the classes, if known.
     features
         Attributes of all rows, for an estimator that was fitted on a DataFrame.
-    options
+    **options
         Further arguments of :func:`cfe_faiss.data.classes.as_predictions` for ready predictions.
 
     Raises

@@ -446,22 +446,19 @@ class EvidenceFinder:
             A table of pandas, polars or PyArrow, or the path of a .csv, .csv.gz, .tsv, .parquet or .xlsx file.
         model
             Column of the predicted classes; or these classes, (n,); or a fitted estimator or another callable. It is
-            called with a pandas frame of its columns, by name and in its order (see
-            :func:`cfe_faiss.data.predict.column_names`), else of all columns but ``id``, ``truth`` and
-            ``probabilities``; a torch module with these columns as a float32 tensor.
+            called with a frame of its columns (:func:`cfe_faiss.data.predict.column_names`), else of all but ``id``,
+            ``truth`` and ``probabilities``; a torch module with a float32 tensor of them.
         scores
             In place of a model: column of a number for each row, which stays out of the vectors.
         threshold
-            In place of a model: a decision such as "score>=5", a column, one of >=, >, <= and <, and a number. Its
-            classes are named "score>=5" and "score<5". The column stays out of the vectors.
+            In place of a model: a decision such as "score>=5" (or >, <=, <), with classes "score>=5" and "score<5".
+            The column stays out of the vectors.
         truth
             Column of the true classes, or these classes, (n,), in the words of the predicted ones or in others.
         id
-            Column of the ids, or the ids, (n,): each once. Default: the index of a pandas frame, if it is not 0..n-1,
-            else row numbers.
+            Column of the ids, or the ids, (n,), each once; default: the index of a pandas frame, or row numbers.
         sensitive
-            Columns that audits use as sensitive by default. They stay out of the vectors, with their copies, see
-            ``removed``.
+            Columns that audits use as sensitive. They stay out of the vectors, with their copies, see ``removed``.
         without
             Other columns that stay out of the vectors, and remain attributes.
         probabilities
@@ -472,25 +469,19 @@ class EvidenceFinder:
             already, or a callable. Default: :func:`cfe_faiss.finder.table_encoder`.
         class_names
             Names of the classes, in their order; default: ``classes_`` of the model, or ascending.
-        unknown
-            As in :meth:`from_vectors`.
-        index, nodes
-            As in :meth:`from_data`; ``nodes`` are ids or a mask.
+        unknown, index, nodes
+            As in :meth:`from_vectors`; ``nodes`` are ids or a mask.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described, or classes, ids or probabilities come with another pandas index than the
-            frame.
-        ImportError
-            If pandas is missing.
+            If an argument is not as described, or has another pandas index than the frame.
 
         Warns
         -----
         InputWarning
-            If a column looks like an id or an outcome, holds decimal commas, or a class is written in two ways; if a
-            model reads the truth or the ids, classes are unknown, or a class of a quarter of the predicted or true
-            classes never occurs among the others.
+            If a column looks like an id or an outcome, holds decimal commas, or a class is written in two ways; a model
+            reads the truth; classes are unknown, or large and of the predicted or true ones only.
 
         Examples
         --------

@@ -21,7 +21,6 @@ from cfe_faiss.datasets.own import OwnFiles, Source, read_own
 from cfe_faiss.finder import PairEvidence
 from cfe_faiss.graph import as_graph
 
-
 pytestmark = pytest.mark.filterwarnings("ignore:class .* never among the others:cfe_faiss.InputWarning")
 
 

@@ -80,11 +80,9 @@ def report(  # noqa: PLR0913
         The page to write; its name must end in ".html".
     sensitive
         Names of attributes to compare, to cross in pairs and to test; by default the finder's.
-    favourable
-        The class that counts as selected, number or name, or several that count together. None: each in turn, without
-        impact ratios in conditions.
-    truth_favourable
-        The true classes that agree with ``favourable``, where the truth has words of its own: "repaid" for "granted".
+    favourable, truth_favourable
+        The class that counts as selected, number or name, or several together (None: each in turn, without impact
+        ratios in conditions); the true classes that agree with it, where truth has words of its own, such as "repaid".
     require
         Conditions such as "impact_ratio[sex]>=0.8", as strings or :class:`Condition` objects.
     where
@@ -114,8 +112,6 @@ def report(  # noqa: PLR0913
     TypeError, ValueError
         If an argument is not as described, a condition names something that is not measured, or a file of the report
         is an input, mapped, or foreign without ``overwrite``.
-    OSError
-        If a file cannot be written.
 
     Examples
     --------
