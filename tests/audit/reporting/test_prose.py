@@ -1,7 +1,10 @@
+import re
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
+import cfe_faiss.audit.reporting
 from cfe_faiss.audit.reporting.document import Numbers, Table
 from cfe_faiss.audit.reporting.formats import first_lines
 from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
@@ -24,6 +27,17 @@ def test_every_section_has_a_template_and_every_template_a_section():
         text = TEMPLATES.joinpath(f"{part.name}.txt.j2").read_text(encoding="utf-8")
         assert text.startswith("{% macro title() %}")
         assert "{% macro purpose() %}" in text
+
+
+def test_every_macro_has_a_reader():
+    parts = {"title", "purpose", "headline", "named", "described", "undetermined", "findings", "limits"}
+    package = Path(cfe_faiss.audit.reporting.__file__).parent
+    sources = " ".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
+    named = parts | {name.replace(" ", "_") for name in re.findall(r'"([\w ]+)', sources)}
+    for file in TEMPLATES.iterdir():
+        text = file.read_text(encoding="utf-8")
+        for macro in re.findall(r"macro (\w+)", text):
+            assert macro in named or f"{{{{ {macro}(" in text, (file.name, macro)
 
 
 def test_a_number_without_a_value_is_an_error(inputs):

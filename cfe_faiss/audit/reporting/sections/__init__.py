@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from cfe_faiss.audit.reporting.document import Numbers
 from cfe_faiss.audit.reporting.inputs import Inputs, Need
-from cfe_faiss.audit.reporting.sections.direct_effects import sensitivity_section, tests_section
+from cfe_faiss.audit.reporting.sections.direct_effects import all_tests_section, sensitivity_section
 from cfe_faiss.audit.reporting.sections.groups import (
     calibration_section,
     consistency_section,
@@ -52,7 +52,7 @@ class Part:
 SECTIONS = (
     Part("strongest_case", strongest_section, is_open=True),
     Part("groups", groups_section, ("sensitive",), is_open=True),
-    Part("tests", tests_section, ("sensitive", "favourable", "unfavourable"), is_open=True),
+    Part("tests", all_tests_section, ("sensitive", "favourable", "unfavourable"), is_open=True),
     Part("models", models_section, ("models",), is_open=True, is_optional=True),
     Part("counts", counts_section, ("sensitive",)),
     Part("error_rates", error_rates_section, ("sensitive", "truth")),

@@ -108,7 +108,7 @@ def change_rows(inputs: Inputs) -> list[_Row]:
     return _keep_one_side(rows)
 
 
-def tests_section(inputs: Inputs) -> Numbers:
+def all_tests_section(inputs: Inputs) -> Numbers:
     """Return one table of all tests, and the findings that survive the correction."""
     effects, rates = inputs.once(find_effects), inputs.once(find_rates)
     assert effects is not None
