@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cfe_faiss.audit import direct_test
 from cfe_faiss.audit.direct_test import ScoreTest
 from cfe_faiss.audit.effects import adjusted_p_values
-from cfe_faiss.audit.evidence import attributes_of, check_finder, known_rows, sensitive_of
+from cfe_faiss.audit.evidence import attributes_of, check_finder, known_rows, sensitive_of, with_truth
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, paired_difference, share_columns
 from cfe_faiss.audit.sample import Sample, Samples
@@ -250,6 +250,7 @@ def compare_models(  # noqa: PLR0913
     threshold: float | None = None,
     pairs: int = 1000,
     unfavourable: Any = None,
+    truth_favourable: Any = None,
     sensitive: Sequence[str] | None = None,
     intersections: Sequence[Sequence[str]] = (),
     bins: Bins = DEFAULT_BINS,
@@ -273,6 +274,8 @@ def compare_models(  # noqa: PLR0913
         Lines of ``pairs`` for each model, >= 1. Counts are of all.
     unfavourable
         Classes that count as unfavourable. None: no tests.
+    truth_favourable
+        The true classes that agree with the other classes, where truth has words of its own.
     sensitive, intersections, bins, fdr
         As in :func:`direct_effects`, for the tests. No attributes: everyone is one group.
     confidence
@@ -312,6 +315,8 @@ def compare_models(  # noqa: PLR0913
     if unfavourable is None and (sensitive is not None or len(intersections)):
         raise ValueError("unfavourable must be given with sensitive and intersections, got None")
     bad = None if unfavourable is None else finder.class_numbers("unfavourable", unfavourable)
+    favourable = [] if bad is None else np.setdiff1d(finder.labels[rows], bad).tolist()
+    finder = with_truth(finder, favourable, truth_favourable)
     lines: list[_Line] = []
     if bad is not None:
         names = sensitive_of(finder, sensitive)
