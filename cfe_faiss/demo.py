@@ -112,7 +112,7 @@ def _in_own_units(data: Any) -> bool:
 
 def _rows(data: Any, evidence: PairEvidence, rank: int) -> list[_Row]:
     source, target = int(evidence.source[rank]), int(evidence.target[rank])
-    similarity = format_similarity(float(evidence.similarity64()[rank]))
+    similarity = format_similarity(float(evidence.measure64()[rank]))
     rows = [(f"Pair {rank + 1}, similarity {similarity}", f"node {source}", f"node {target}")]
     for name, labels in (("predicted class", evidence.labels), ("true class", data.y)):
         rows.append((f"  {name}", class_name(data, int(labels[source])), class_name(data, int(labels[target]))))
@@ -130,5 +130,5 @@ def _table(pairs: list[list[_Row]]) -> str:
 def _figure(data: Any, evidence: PairEvidence) -> Any:
     from cfe_faiss.plot import evidence_figure
 
-    source, target, similarity = int(evidence.source[0]), int(evidence.target[0]), float(evidence.similarity64()[0])
+    source, target, similarity = int(evidence.source[0]), int(evidence.target[0]), float(evidence.measure64()[0])
     return evidence_figure(data, source, target, evidence.labels, similarity=similarity)

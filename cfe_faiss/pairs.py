@@ -12,9 +12,9 @@ from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.base.arrays import Array, Bools, Floats, Ints
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.base.derived import derived
-from cfe_faiss.base.text import format_similarity
+from cfe_faiss.base.text import format_measure
 from cfe_faiss.index.protocol import EvidenceIndex, check_index
-from cfe_faiss.rows.metric import flipped, score_at
+from cfe_faiss.rows.metric import Metric, flipped, measure_of, measured, score_at
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import exact as engine
 from cfe_faiss.search import greedy, tiles
@@ -37,25 +37,30 @@ class Pairs:
         squared distance, ascending. Ties: smaller ids first.
     missing
         Under constraints: number of index nodes left out for a missing value, by attribute.
+    metric
+        Metric of the index.
     """
 
     source: Ints
     target: Ints
     similarity: Floats
     missing: Mapping[str, int] = field(default_factory=dict)
+    metric: Metric = "cosine"
 
     def __len__(self) -> int:
         return len(self.similarity)
 
     def __repr__(self) -> str:
-        return f"Pairs({pairs_text(len(self), self.similarity[[0, -1][: len(self)]])}{missing_text(self.missing)})"
+        ends = measured(self.similarity[[0, -1][: len(self)]], self.metric)
+        return f"Pairs({pairs_text(len(self), ends, measure_of(self.metric))}{missing_text(self.missing)})"
 
 
-def pairs_text(count: int, similarity: Array) -> str:
-    """Format the number of pairs and the range of their similarities, given the first and the last similarity."""
-    ends = [format_similarity(value) for value in similarity]
-    between = f", similarity {ends[0]} to {ends[-1]}" if count > 1 else f", similarity {ends[0]}" if count else ""
-    return f"{count:,} {'pair' if count == 1 else 'pairs'}{between}"
+def pairs_text(count: int, ends: Array, measure: str) -> str:
+    """Format the number of pairs and the range of a measure, given its first and last value."""
+    if count == 0:
+        return "0 pairs"
+    first, last = (format_measure(measure, value) for value in ends[[0, -1]])
+    return f"1 pair, {measure} {first}" if count == 1 else f"{count:,} pairs, {measure} {first} to {last}"
 
 
 def missing_text(missing: Mapping[str, int]) -> str:
@@ -156,7 +161,7 @@ def global_evidence(  # noqa: PLR0913
 
 def _as_pairs(found: Found, index: EvidenceIndex, missing: Mapping[str, int] | None = None) -> Pairs:
     """Return pairs, best first, from their scores."""
-    return Pairs(*found[:2], flipped(found[2], index.metric), missing or {})
+    return Pairs(*found[:2], flipped(found[2], index.metric), missing or {}, index.metric)
 
 
 # Below this number of multiplications, comparing all pairs is faster than building a tree.

@@ -10,7 +10,7 @@ from cfe_faiss.audit import features as nodes
 from cfe_faiss.base.arrays import Doubles, Int32s
 from cfe_faiss.base.checks import as_count, as_labels, as_number
 from cfe_faiss.base.extras import extra
-from cfe_faiss.base.text import format_similarity
+from cfe_faiss.base.text import format_measure
 from cfe_faiss.graph.csr import as_graph
 from cfe_faiss.graph.surroundings import Surroundings, surroundings
 
@@ -49,13 +49,14 @@ class _Node:
 _Styles: TypeAlias = dict[int, tuple[str, str]]
 
 
-def evidence_figure(
+def evidence_figure(  # noqa: PLR0913
     data: Any,
     source: int,
     target: int,
     labels: Any,
     *,
     similarity: float | None = None,
+    distance: float | None = None,
     max_neighbors: int = 12,
     features: int = 8,
 ) -> "Figure":
@@ -77,6 +78,8 @@ def evidence_figure(
     similarity
         KS similarity of the two nodes, for the line below the title; see
         :func:`cfe_faiss.base.text.format_similarity`. A float counts as float64.
+    distance
+        In its place the distance of two rows of a table.
     max_neighbors
         Most neighbours drawn for each node: shared neighbours first, then by ascending number. The figure gives the
         number of the others.
@@ -118,8 +121,13 @@ def evidence_figure(
         raise ValueError(
             f"source and target must be predicted different classes, got class {predicted[source]} for both"
         )
+    subtitle = ""
     if similarity is not None:
         as_number("similarity", similarity, -1.001, 1.001)
+        subtitle = f"KS similarity {format_measure('similarity', similarity)}"
+    if distance is not None:
+        as_number("distance", distance, 0.0, math.inf)
+        subtitle = f"distance {format_measure('distance', distance)}"
     max_neighbors, features = as_count("max_neighbors", max_neighbors), as_count("features", features)
     differing = nodes.differing_features(data, source, target)
     graph = as_graph(data, n)
@@ -134,7 +142,7 @@ def evidence_figure(
     legend = _legend(data, styles, any(node.near.shared.any() for node in pair))
     rows = differing[:features]
     heights = {
-        "title": _TITLE + (0 if similarity is None else 0.4),
+        "title": _TITLE + (0.4 if subtitle else 0),
         "header": _HEADER,
         "panel": _PANEL,
         "legend": _LEGEND_ROW * (1 + math.ceil(len(legend) / _LEGEND_COLUMNS)) + 0.35,
@@ -151,7 +159,7 @@ def evidence_figure(
         height_ratios=list(heights.values()),
         gridspec_kw=places | {"wspace": (_WIDTH - 2 * _MARGIN) / _COLUMN - 2},
     )
-    _draw_title(axes["title"], pair, similarity)
+    _draw_title(axes["title"], pair, subtitle)
     for side, node in enumerate(pair):
         _draw_header(axes[f"header {side}"], data, node, styles)
         _draw_neighbourhood(axes[f"panel {side}"], data, node, predicted, styles)
@@ -198,13 +206,13 @@ def _write(axes: "Axes", x: float, y: float, text: str, size: float, **style: An
     axes.text(x, y, text, fontsize=size, parse_math=False, **{"va": "center", "color": INK} | style)
 
 
-def _draw_title(axes: "Axes", pair: list[_Node], similarity: float | None) -> None:
+def _draw_title(axes: "Axes", pair: list[_Node], subtitle: str) -> None:
     _blank(axes)
     source, target = pair
     title = f"Nodes {shorten(source.name, 16)} and {shorten(target.name, 16)}: similar, yet predicted differently"
     _write(axes, 0, 1, title, 19, va="top", weight="bold")
-    if similarity is not None:
-        _write(axes, 0, 0.4, f"KS similarity {format_similarity(similarity)}", 13, color=FAINT)
+    if subtitle:
+        _write(axes, 0, 0.4, subtitle, 13, color=FAINT)
 
 
 def _draw_header(axes: "Axes", data: Any, node: _Node, styles: _Styles) -> None:

@@ -38,7 +38,7 @@ print(pairs.to_frame().round(4).to_string(index=False))
 
 source, target = int(pairs.source[0]), int(pairs.target[0])
 picture = io.BytesIO()
-evidence_figure(data, source, target, finder.labels, similarity=float(pairs.similarity64()[0])).savefig(
+evidence_figure(data, source, target, finder.labels, similarity=float(pairs.measure64()[0])).savefig(
     picture, dpi=150, bbox_inches="tight"
 )
 picture.seek(0)

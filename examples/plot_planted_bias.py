@@ -41,14 +41,12 @@ predicted = {
 # %%
 # Evidence by what should matter
 # ------------------------------
-# Who is alike is decided by income, debt and age, and not by the sex. So evidence that differs in the sex more often
-# than chance says that decisions depend on it.
+# Who is alike is decided by the distance of income, debt and age, in standard deviations, and not by the sex. So evidence
+# that differs in the sex more often than chance says that decisions depend on it.
 
-alike = people[["income", "debt", "age"]]
-X = ((alike - alike.mean()) / alike.std()).to_numpy(np.float32)
 tables = {}
 for name, labels in predicted.items():
-    finder = cfe.EvidenceFinder.from_vectors(X, labels, features=people)
+    finder = cfe.EvidenceFinder.from_table(people, labels, sensitive=["sex"])
     tables[name] = audit.discrimination_scores(finder, bins=2)
     print(f"{name} model, women against men, selected:")
     rates = audit.group_metrics(y_pred=labels, sensitive_features=people["sex"], favourable=1)
@@ -59,7 +57,7 @@ for name, labels in predicted.items():
 # -------------------
 # The discrimination score of a value is the share of evidence that lacks it. The figure shows the score minus its
 # expectation for an attribute without influence. The biased model stands out by the sex. Income, debt and age are below
-# 0 because they are part of the similarity. The score is a description; ``audit.direct_effects`` has the tests.
+# 0 because they are part of the distance. The score is a description; ``audit.direct_effects`` has the tests.
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharex=True, sharey=True)
 for place, (name, scores) in zip(axes, tables.items(), strict=True):

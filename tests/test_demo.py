@@ -63,7 +63,7 @@ def test_text_holds_the_results_of_the_api(shown: tuple[str, Path], tmp_path: Pa
     assert [card.rank for card in pairs] == [1, 2, 3]
     assert [card.source for card in pairs] == true.pairs.source.tolist()
     assert [card.target for card in pairs] == true.pairs.target.tolist()
-    assert [card.similarity for card in pairs] == [format_similarity(value) for value in true.pairs.similarity64()]
+    assert [card.similarity for card in pairs] == [format_similarity(value) for value in true.pairs.measure64()]
     for rank, card in enumerate(pairs):
         predicted, right, *features = card.lines
         assert predicted == ("predicted class", *classes_of(true.data, true.pairs, true.finder.labels, rank))

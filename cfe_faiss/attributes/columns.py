@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes, feature_names
 from cfe_faiss.base.checks import as_dense, as_matrix, as_names, check_distinct, check_known
 
-DUPLICATE = 0.99
-"""Least strength of a column that counts as the attribute itself."""
 PROXY = 0.5
 """Least strength of a column that is reported as a proxy."""
 
 _CHANCE = 1e-3
+_ROUNDING = 1e-6
+"""Difference of a squared rank correlation from 1 that may come from the rounding of numbers."""
+_OFF_GRID = 1e-3
+"""Largest distance of a number from an even grid, in its steps."""
 _SHOWN = 5
 _SEPARATOR = re.compile(r"[=:_.\-/ \[(|]+")
 
@@ -45,29 +47,30 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Removed:
-    """Attributes that were left out of the features, and their columns.
+    """Attributes that were left out of the vectors, and their columns.
 
     Attributes
     ----------
     attributes
         The requested names.
     columns
-        Names of the removed columns, duplicates included.
-    duplicates
-        Removed columns that repeat one of the attributes: strength 0.99 or more.
+        Names of the removed columns, copies included.
+    copies
+        Removed columns that go one to one with one of the attributes, see :func:`are_copies`.
     proxies
-        Columns that remain and predict one of the attributes in part: strength 0.5 or more, strongest first.
+        Columns that remain and predict one of the attributes, or are predicted by it: strength 0.5 or more, strongest
+        first.
     """
 
     attributes: tuple[str, ...]
     columns: tuple[str, ...]
-    duplicates: tuple[Proxy, ...]
+    copies: tuple[Proxy, ...]
     proxies: tuple[Proxy, ...]
 
     def __repr__(self) -> str:
         count = len(self.columns)
         parts = [f"{', '.join(self.attributes)}: {count} {'column' if count == 1 else 'columns'}"]
-        for title, found in (("duplicates", self.duplicates), ("proxies kept", self.proxies)):
+        for title, found in (("copies", self.copies), ("proxies kept", self.proxies)):
             if found:
                 more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
                 parts.append(f"{title}: {', '.join(map(self.describe, found[:_SHOWN]))}{more}")
@@ -112,8 +115,8 @@ def proxies(data: Any, attribute: str, features: Any = None) -> list[Proxy]:
     groups. For numbers it is Pearson's correlation ratio (1905). For texts the variance is Gini's impurity, and the
     share is Goodman and Kruskal's tau (1954). Numbers with more than n / 4 values form groups of equal size. The
     strength is the largest of both directions, and for two numeric variables also of the squared correlation and rank
-    correlation. It is 1 for a column that is scaled, shifted or renamed one to one, and for a column that determines
-    the attribute or is determined by it. For two columns of two values it is the absolute correlation phi. Strengths
+    correlation. It is 1 for a copy (:func:`are_copies`), and for a column that determines the attribute or is
+    determined by it. For two columns of two values it is the absolute correlation phi. Strengths
     that may occur by chance (p >= 0.001 in an F test) are set to 0.
 
     Each column is tested separately. Combinations of columns, and edges, may reveal an attribute unnoticed. A strong
@@ -136,11 +139,11 @@ def proxies(data: Any, attribute: str, features: Any = None) -> list[Proxy]:
     given = data if features is None else features
     known = None if features is None and not columns.is_named else as_attributes(given)
     members, values = columns.of(attribute, known, "attribute")
-    return [proxy for proxy, _ in columns.predictors(attribute, values, members)]
+    return [proxy for proxy, *_ in columns.predictors(attribute, values, members)]
 
 
 def leave_out(data: Any, attributes: Attributes | None, without: Iterable[str]) -> tuple[NDArray[Any], Removed]:
-    """Return the features without the columns of some attributes, and a description of the removed columns.
+    """Return the features without the columns of some attributes and their copies, and a description of both.
 
     Parameters
     ----------
@@ -164,22 +167,21 @@ def leave_out(data: Any, attributes: Attributes | None, without: Iterable[str]) 
     for name in names:
         members, values = columns.of(name, attributes, "without")
         found = columns.predictors(name, values, members)
-        if not members.any() and not any(proxy.strength >= DUPLICATE for proxy, _ in found):
+        if not members.any() and not any(is_copy for *_, is_copy in found):
             nearest = f"the nearest is {found[0][0]}" if found else "none comes near it"
             raise ValueError(f"without must name what data.x holds, got {name!r}, which no column equals: {nearest}")
         named |= members
         predictors += found
     predictors.sort(key=lambda one: -one[0].strength)
-    duplicates = [one for one in predictors if one[0].strength >= DUPLICATE]
-    removed = np.any([named, *(members for _, members in duplicates)], axis=0)
+    copies = [(proxy, members) for proxy, members, is_copy in predictors if is_copy]
+    removed = np.any([named, *(members for _, members in copies)], axis=0)
     if removed.all():
         raise ValueError(f"without must leave some of the {columns.d} columns of data.x, got {', '.join(names)}")
-    others = predictors[len(duplicates) :]
     result = Removed(
         names,
         tuple(columns.names[column] for column in np.flatnonzero(removed).tolist()),
-        tuple(proxy for proxy, members in duplicates if not named[members].all()),
-        tuple(proxy for proxy, members in others if not removed[members].all()),
+        tuple(proxy for proxy, members in copies if not named[members].all()),
+        tuple(proxy for proxy, members, _ in predictors if not removed[members].all()),
     )
     return columns.x[:, ~removed], result
 
@@ -229,8 +231,8 @@ class _Columns:
 
     def predictors(
         self, attribute: str, values: list[Attribute], members: NDArray[np.bool_]
-    ) -> list[tuple[Proxy, NDArray[np.bool_]]]:
-        """Return the proxies of an attribute, strongest first, and a mask of the columns of each, (d,).
+    ) -> list[tuple[Proxy, NDArray[np.bool_], bool]]:
+        """Return the proxies of an attribute, strongest first; for each a mask of its columns, and if it is a copy.
 
         Columns in the mask ``members``, which belong to the attribute itself, are skipped.
         """
@@ -239,11 +241,13 @@ class _Columns:
             others = group & ~members
             if not others.any():
                 continue
-            strength = max(association(one, other) for one in values for other in self._values(name, others))
+            pairs = [(one, other) for one in values for other in self._values(name, others)]
+            is_copy = any(are_copies(*pair) for pair in pairs)
+            strength = 1.0 if is_copy else max(association(*pair) for pair in pairs)
             if strength >= PROXY:
                 is_single = others.sum() == 1 < group.sum()
                 column = self.names[int(np.argmax(others))] if is_single else name
-                found.append((Proxy(column, attribute, strength), others))
+                found.append((Proxy(column, attribute, strength), others, is_copy))
         return sorted(found, key=lambda one: -one[0].strength)
 
     def _values(self, name: str, members: NDArray[np.bool_]) -> list[Attribute]:
@@ -280,6 +284,36 @@ def _are_one(high: NDArray[np.bool_]) -> bool:
     """Return whether columns may encode one attribute: at most one is high in each row, or they are nested."""
     ordered = high[:, np.argsort(-high.sum(axis=0), kind="stable")]
     return bool((high.sum(axis=1) <= 1).all() or (ordered[:, 1:] <= ordered[:, :-1]).all())
+
+
+def are_copies(one: Attribute, other: Attribute) -> bool:
+    """Return whether two attributes go one to one: each value of either stands with one value of the other.
+
+    Missing counts as a value. That two measured numbers never repeat says nothing, so numbers are copies only if the
+    ranks of both agree, or are opposite. Numbers on an even grid of few values are codes, which may be copies of texts.
+    """
+    if one.numbers is not None and other.numbers is not None and (one.missing == other.missing).all():
+        ranks = [_ranks(_Values.of(attribute, ~one.missing).codes) for attribute in (one, other)]
+        if _correlation(*ranks) >= 1 - _ROUNDING:
+            return True
+    if not (_are_codes(one) and _are_codes(other)):
+        return False
+    pairs = one.codes.astype(np.int64) * (len(other.values) + 1) + other.codes
+    counts = {len(np.unique(codes)) for codes in (one.codes, other.codes, pairs)}
+    return len(counts) == 1 and 1 < counts.pop() < len(one)
+
+
+def _are_codes(attribute: Attribute) -> bool:
+    """Return whether values are texts, or numbers on an even grid, each in five rows or more on average."""
+    if attribute.numbers is None:
+        return True
+    numbers = np.array(attribute.values, np.float64)
+    if len(numbers) <= 2 or 5 * len(numbers) > len(attribute):
+        return len(numbers) <= 2
+    with np.errstate(invalid="ignore"):  # infinite numbers are on no grid
+        steps = (numbers - numbers[0]) / np.diff(numbers).min()
+        on_grid = np.abs(steps - np.round(steps)) < _OFF_GRID
+    return bool(on_grid.all() and steps[-1] < 2 * len(numbers))
 
 
 def association(one: Attribute, other: Attribute) -> float:

@@ -46,17 +46,15 @@ def is_ranked(successes: Ints, cases: Ints) -> Bools:
 
 
 def power_of_ratio(rate: float, cases: Ints, reference: int, confidence: float = 0.95) -> Floats:
-    """Return the chance to find each group below the reference if its rate is 0.7 times the rate of all others.
+    """Return the chance to find each group below the reference if its rate is 0.7 times the rate of the reference.
 
     The normal approximation of Fleiss, Levin & Paik, "Statistical methods for rates and proportions" (2003), chapter 4:
-    pooled variance under the null hypothesis, separate variances under the alternative. The reference is the largest of
-    G - 1 equal rates. The mean and the variance of the largest of G - 1 normal variables allow for that, with the
-    standard error of the largest group: the power is exact for groups of one size, otherwise too low.
+    pooled variance under the null hypothesis, separate variances under the alternative.
 
     Parameters
     ----------
     rate
-        Rate of the other groups, in (0, 1).
+        Rate of the reference, in (0, 1).
     cases, reference
         Cases of the G ranked groups, (G,), and the position of the reference.
     confidence
@@ -65,36 +63,26 @@ def power_of_ratio(rate: float, cases: Ints, reference: int, confidence: float =
     Examples
     --------
     >>> power_of_ratio(0.6, np.array([100, 200, 200]), 2)[:2].round(2)
-    array([0.84, 0.97])
+    array([0.73, 0.9 ])
     """
-    low, n = _RATIO_TO_FIND * rate, cases[reference]
+    low = _RATIO_TO_FIND * rate
+    n = cases[reference]
     pooled = (cases * low + n * rate) / (cases + n)
     null = np.sqrt(pooled * (1 - pooled) * (1 / cases + 1 / n))
-    mean, variance = _largest_of(len(cases) - 1)
-    shift = mean * np.sqrt(rate * (1 - rate) / cases.max())
-    separate = np.sqrt(low * (1 - low) / cases + variance * rate * (1 - rate) / n)
-    power: Floats = ndtr((rate - low + shift - critical_value(len(cases), confidence) * null) / separate)
+    separate = np.sqrt(low * (1 - low) / cases + rate * (1 - rate) / n)
+    power: Floats = ndtr((rate - low - critical_value(len(cases), confidence) * null) / separate)
     return power
 
 
-@lru_cache(maxsize=256)
-def _largest_of(count: int) -> tuple[float, float]:
-    """Return mean and variance of the largest of ``count`` standard normal variables."""
-    x = np.linspace(-8, 8, 4001)
-    from scipy.stats import norm
+def compare_rates(
+    successes: Ints, cases: Ints, confidence: float, reference: int | None = None
+) -> dict[str, NDArray[Any]]:
+    """Compare the rate of each group with the rate of the reference group.
 
-    weights = norm.pdf(x) * ndtr(x) ** (count - 1)
-    weights /= weights.sum()
-    mean = float(weights @ x)
-    return mean, float(weights @ (x - mean) ** 2)
-
-
-def compare_rates(successes: Ints, cases: Ints, confidence: float) -> dict[str, NDArray[Any]]:
-    """Compare the rate of each group with the largest rate of the ranked groups.
-
-    All pairs of ranked groups are tested at once, so that the reference may be chosen from the data (Tukey-Kramer).
-    The interval of a ratio is Koopman's, that of a difference Newcombe's, both with :func:`critical_value` in place of
-    the normal quantile. Koopman's interval is below 1 exactly where the score test with pooled variance rejects.
+    All pairs of ranked groups are tested at once (Tukey-Kramer), so the comparisons hold for every choice of the
+    reference. The interval of a ratio is Koopman's, that of a difference Newcombe's, both with :func:`critical_value`
+    in place of the normal quantile. Koopman's interval excludes 1 exactly where the score test with pooled variance
+    rejects.
 
     Parameters
     ----------
@@ -102,58 +90,63 @@ def compare_rates(successes: Ints, cases: Ints, confidence: float) -> dict[str, 
         Counts of each group, (g,).
     confidence
         In (0, 1).
+    reference
+        Position of the reference. Default: the ranked group with the most cases; of all groups, where none is ranked.
 
     Returns
     -------
     dict
         Arrays (g,), NaN where not defined: ``ranked``, ``reference``, ``ratio``, ``ratio_low``, ``ratio_high``,
         ``difference``, ``difference_low``, ``difference_high``, ``p`` (of "equal to the reference", for all groups at
-        once), ``power`` (to find a ratio of 0.7 at the rate of all ranked groups) and ``verdict``: "below 0.8" or
-        "below 1" where the whole interval of the ratio is, "no finding" where the power is at least 50 %, "cannot tell"
-        where it is less or the group is not ranked; empty for the reference. Where no group is ranked, the reference is
-        the largest rate of all.
+        once), ``power`` (to find a ratio of 0.7 at the rate of all ranked groups) and ``verdict``: "below 0.8", "below
+        1", "above 1" or "above 1.25" where the whole interval of the ratio is, "no finding" where the power is at least
+        50 %, "cannot tell" where it is less, or the group or the reference is not ranked; empty for the reference.
     """
     g = len(cases)
     ranked = is_ranked(successes, cases)
     compared = ranked if ranked.any() else cases > 0
     names = ("ratio", "ratio_low", "ratio_high", "difference", "difference_low", "difference_high", "p", "power")
-    found: dict[str, NDArray[Any]] = {"ranked": ranked, "reference": np.zeros(g, bool)}
-    found |= {name: np.full(g, np.nan) for name in names} | {"verdict": np.full(g, "cannot tell", dtype=object)}
+    columns: dict[str, NDArray[Any]] = {"ranked": ranked, "reference": np.zeros(g, bool)}
+    columns |= {name: np.full(g, np.nan) for name in names} | {"verdict": np.full(g, "cannot tell", dtype=object)}
     if not compared.any():
-        return found
+        return columns
     rate = share(successes, cases)
-    best = int(np.argmax(np.where(compared, rate, -1)))
-    found["reference"][best] = True
+    largest = int(np.lexsort((rate, cases, compared))[-1])  # of equally large groups, the one selected most often
+    chosen = largest if reference is None else reference
+    columns["reference"][chosen] = True
     groups = int(compared.sum())
-    critical = critical_value(groups, confidence)
-    each = float(2 * ndtr(critical) - 1)
-    found["ratio"] = share(rate, rate[best])
-    found["difference"] = rate - rate[best]
+    each = float(2 * ndtr(critical_value(groups, confidence)) - 1)
+    columns["ratio"] = share(rate, rate[chosen])
+    columns["difference"] = rate - rate[chosen]
     for name, interval in (("ratio", risk_ratio), ("difference", newcombe)):
-        low, high = interval(successes, cases, successes[best], cases[best], each)
-        low[best] = high[best] = found[name][best]  # no second sample
-        undefined = np.isnan(found[name])
-        found[f"{name}_low"], found[f"{name}_high"] = (np.where(undefined, np.nan, bound) for bound in (low, high))
-    tested = ranked & ~found["reference"]
-    if tested.any():
-        n, m = cases[tested], cases[best]
-        pooled = (successes[tested] + successes[best]) / (n + m)
+        low, high = interval(successes, cases, successes[chosen], cases[chosen], each)
+        low[chosen] = high[chosen] = columns[name][chosen]  # no second sample
+        undefined = np.isnan(columns[name])
+        columns[f"{name}_low"] = np.where(undefined, np.nan, low)
+        columns[f"{name}_high"] = np.where(undefined, np.nan, high)
+    tested = ranked & ~columns["reference"]
+    if ranked[chosen] and tested.any():
+        n = cases[tested]
+        m = cases[chosen]
+        pooled = (successes[tested] + successes[chosen]) / (n + m)
         spread = np.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
-        z = np.divide(-found["difference"][tested], spread, out=np.zeros(len(n)), where=spread > 0)
+        z = np.divide(abs(columns["difference"][tested]), spread, out=np.zeros(len(n)), where=spread > 0)
         overall = successes[ranked].sum() / cases[ranked].sum()
         from scipy.stats import studentized_range
 
-        found["p"][tested] = studentized_range.sf(z * np.sqrt(2), groups, np.inf)
-        reference = int(np.flatnonzero(ranked).tolist().index(best))
-        power = power_of_ratio(overall, cases[ranked], reference, confidence)[np.arange(groups) != reference]
-        found["power"][tested], high = power, found["ratio_high"][tested]
-        found["verdict"][tested] = np.select(
-            [high < _FOUR_FIFTHS, high < 1, power >= _ENOUGH_POWER],
-            [f"below {_FOUR_FIFTHS}", "below 1", "no finding"],
+        columns["p"][tested] = studentized_range.sf(z * np.sqrt(2), groups, np.inf)
+        place = int(np.count_nonzero(ranked[:chosen]))
+        columns["power"][ranked] = power_of_ratio(overall, cases[ranked], place, confidence)
+        columns["power"][chosen] = np.nan
+        low = columns["ratio_low"][tested]
+        high = columns["ratio_high"][tested]
+        columns["verdict"][tested] = np.select(
+            [high < _FOUR_FIFTHS, low > 1 / _FOUR_FIFTHS, high < 1, low > 1, columns["power"][tested] >= _ENOUGH_POWER],
+            ["below 0.8", "above 1.25", "below 1", "above 1", "no finding"],
             "cannot tell",
         )
-    found["verdict"][best] = ""
-    return found
+    columns["verdict"][chosen] = ""
+    return columns
 
 
 def largest_gap(successes: Ints, cases: Ints, confidence: float) -> dict[str, float]:
@@ -206,18 +199,12 @@ def rate_bounds(selected: Ints, nodes: Ints, unknown_selected: int, unknown: int
 
 
 def ratio_bounds(
-    selected: Ints,
-    nodes: Ints,
-    unknown_selected: int,
-    unknown: int,
-    eligible: Bools,
+    selected: Ints, nodes: Ints, unknown_selected: int, unknown: int, reference: int
 ) -> tuple[Floats, Floats]:
     """Return the least and the largest impact ratio of each group over all ways to spread the unknown among the groups.
 
-    The impact ratio is the group's selection rate, divided by the largest rate of the eligible groups. The bounds are
-    sharp: some way to spread the unknown attains each. The least: those not selected belong to the group, those
-    selected to the one other group whose rate then is largest. The largest: those selected belong to the group, those
-    not selected are spread among the others, so that their largest rate becomes as small as it can.
+    The bounds are sharp. The least: unknown people who were not selected belong to the group, those who were selected
+    to the reference. The largest: the other way round.
 
     Parameters
     ----------
@@ -225,62 +212,26 @@ def ratio_bounds(
         Counts of each group, (g,).
     unknown_selected, unknown
         Counts of people who may belong to any of the groups.
-    eligible
-        Which groups the rates are compared with, (g,).
+    reference
+        Position of the group that the others are compared with.
 
     Returns
     -------
     least, most
-        (g,) float64. NaN if the group has no known member, or all rates it is compared with are 0.
+        (g,) float64; 1 for the reference. NaN if the group or the reference has no known member, or the reference may
+        have the rate 0.
 
     Examples
     --------
-    >>> everyone = np.array([True, True])
-    >>> least, most = ratio_bounds(np.array([40, 50]), np.array([100, 100]), 5, 20, everyone)
+    >>> least, most = ratio_bounds(np.array([40, 50]), np.array([100, 100]), 5, 20, 1)
     >>> least.round(3), most.round(3)
     (array([0.664, 1.   ]), array([0.986, 1.   ]))
     """
-    g = len(nodes)
-    least, most = np.full(g, np.nan), np.full(g, np.nan)
-    fails = unknown - unknown_selected
-    compared = eligible & (nodes > 0)
-    if not compared.any():
-        return least, most
-    low_rates, high_rates = rate_bounds(selected, nodes, unknown_selected, unknown)
-    for group in np.flatnonzero(nodes > 0).tolist():
-        others = compared.copy()
-        others[group] = False
-        if not others.any():
-            least[group] = most[group] = 1.0 if selected[group] + unknown_selected > 0 else np.nan
-            continue
-        top = float(high_rates[others].max())
-        bottom = least_maximum(selected[others], nodes[others], fails)
-        low, high = float(low_rates[group]), float(high_rates[group])
-        least[group] = _ratio(low, max(top, low) if compared[group] else top)
-        most[group] = _ratio(high, max(bottom, high) if compared[group] else bottom)
+    low, high = rate_bounds(selected, nodes, unknown_selected, unknown)
+    if not len(nodes):
+        return low, high
+    least = share(low, np.full_like(low, high[reference]))
+    most = share(high, np.full_like(high, low[reference]))
+    least[reference] = 1.0
+    most[reference] = 1.0
     return least, most
-
-
-def least_maximum(selected: Ints, nodes: Ints, fails: int) -> float:
-    """Return the smallest possible largest rate when ``fails`` people who were not selected join the groups.
-
-    Found by bisection: a rate is possible if all groups can reach it. O(g) time.
-    """
-    low, high = 0.0, float((selected / nodes).max())
-    if high == 0:
-        return 0.0
-    for _ in range(100):
-        middle = (low + high) / 2
-        possible = middle > 0 and _count_needed(selected, nodes, middle).sum() <= fails
-        low, high = (low, middle) if possible else (middle, high)
-    return float((selected / (nodes + _count_needed(selected, nodes, high))).max())
-
-
-def _count_needed(selected: Ints, nodes: Ints, rate: float) -> Ints:
-    """Return the number of unselected people that each group needs for a rate of at most ``rate``."""
-    more = np.ceil(selected / rate * (1 - 1e-12) - nodes)
-    return np.clip(more, 0, 2**53).astype(np.int64)
-
-
-def _ratio(rate: float, largest: float) -> float:
-    return rate / largest if largest > 0 else np.inf if rate > 0 else np.nan

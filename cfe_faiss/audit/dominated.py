@@ -128,10 +128,9 @@ def dominated(
             "better must map columns to 'high', 'low' or their values from worst to best, got "
             f"{'no column on which the decisions depend in one direction' if estimated else repr(better)}"
         )
-    places = attributes.rows(rows)
-    grades = np.stack([_grades(attributes, name, end)[places] for name, end in better.items()])
+    grades = grades_of(attributes, better)[:, attributes.rows(rows)]
     is_known = ~np.isnan(grades).any(axis=0)
-    count, worse_treated = _count(grades[:, is_known & refused], grades[:, is_known & ~refused])
+    count, worse_treated = count_pairs(grades[:, is_known & refused], grades[:, is_known & ~refused])
     pairs = _nearest(finder, rows, refused, dict(zip(better, grades, strict=True)), as_count("k", k))
     frame = replace(pairs, finder=replace(finder, attributes=attributes.select(better))).to_frame(attributes=True)
     names = {column: _side_name(column) for column in frame.columns}
@@ -189,8 +188,12 @@ def learned_directions(finder: EvidenceFinder, rows: Ints, refused: Bools) -> di
     }
 
 
+def grades_of(attributes: Attributes, better: Mapping[str, Any]) -> Floats:
+    """Return the rank of each row in each column of ``better``, (c, n), larger for better values, NaN where missing."""
+    return np.stack([_grades(attributes, name, end) for name, end in better.items()])
+
+
 def _grades(attributes: Attributes, name: Any, end: Any) -> Floats:
-    """Return the rank of each row in a column, (n,), larger for better values, NaN where missing."""
     attribute = attributes[attributes.known("better", name)]
     ranks = attribute.codes.astype(np.float64)  # values are in ascending order
     ranks[attribute.missing] = np.nan
@@ -222,7 +225,7 @@ def _text(value: Any) -> str:
     return str(int(value)) if is_whole else str(value)
 
 
-def _count(refused: Floats, granted: Floats) -> tuple[int, int]:
+def count_pairs(refused: Floats, granted: Floats) -> tuple[int, int]:
     """Return the number of pairs, and of refused people in a pair, from grades, (columns, r) and (columns, g)."""
     step = max(1, _BLOCK // max(1, granted.shape[1]))
     count = 0

@@ -18,6 +18,7 @@ from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import as_html, table_html
 from cfe_faiss.index.parameters import EvidenceParameters
+from cfe_faiss.rows.metric import measure_of, measured
 
 LIMITS = (
     "A finding says that decisions go along with the value in a way not explained by the vectors. It does not say why.",
@@ -34,7 +35,7 @@ LIMITS = (
 
 _COLUMNS = (
     *("attribute", "value", "test", "n_carriers", "n_others", "effect", "statistic", "p", "q", "n_effective", "few"),
-    *("verdict", "reason", "against", "in_favour", "expected", "gamma", "named"),
+    *("verdict", "reason", "against", "in_favour", "expected", "gamma", "named", "same_as"),
 )
 _ROUNDING = 1e-12  # differences of shares that miss the threshold by less reach it
 _DRAWS, _DRAWN_ROWS, _DEPTH = 100, 1_000, 2_000  # of the attribute, for `expected`
@@ -81,8 +82,8 @@ class DirectionTest(DirectTest):
         Largest odds of a hidden difference within the discordant pairs at which the finding stands; 1 is fragile. NaN
         without a finding.
     pairs
-        One line per pair, most similar first: ``unfavourable``, ``favourable`` (ids of both sides), ``similarity``,
-        ``unfavourable_carries``, ``favourable_carries``.
+        One line per pair, most similar first: ``unfavourable``, ``favourable`` (ids of both sides), ``similarity`` or
+        ``distance``, ``unfavourable_carries``, ``favourable_carries``.
     limits
         Limits of the numbers, in sentences.
     """
@@ -166,7 +167,7 @@ def direction_test(
     check_finder(finder)
     alpha = as_number("alpha", alpha, 0, 1)
     people, carries, fields = question(finder, attribute, ("value", value), unfavourable, nodes, bins)
-    refused, granted, similarity = people.pairs
+    refused, granted, values = people.pairs
     chance, (test,) = people.test(carries, [people.evidence_contrast])
     fields |= asdict(test) | asdict(direct_test.pair_counts(refused, granted, carries, chance, alpha))
     fields["verdict"] = direct_test.verdict(test.statistic, test.p_value, alpha)
@@ -174,7 +175,7 @@ def direction_test(
         fields["gamma"] = np.nan
     sides = {"unfavourable": refused, "favourable": granted}
     pairs: dict[str, Any] = {side: finder.names(people.rows[own]) for side, own in sides.items()}
-    pairs |= {"similarity": similarity} | {f"{side}_carries": carries[own] for side, own in sides.items()}
+    pairs |= {measure_of(finder.metric): values} | {f"{side}_carries": carries[own] for side, own in sides.items()}
     return DirectionTest(**fields, pairs=data_frame(pairs))
 
 
@@ -205,8 +206,8 @@ class SituationTest(DirectTest):
         One line per carrier: ``node`` (id), ``label``; ``n_protected``, ``unfavourable_protected``, ``n_rest``,
         ``unfavourable_rest``: nearest people of both groups, and how many of them are decided unfavourably;
         ``difference`` of the two shares, NaN where a group has no other person; ``similarity_protected``,
-        ``similarity_rest``: mean similarity; ``flagged``: decided unfavourably, and the difference reaches the
-        threshold.
+        ``similarity_rest``: mean similarity (of a table ``distance_protected``, ``distance_rest``); ``flagged``:
+        decided unfavourably, and the difference reaches the threshold.
     limits
         Limits of the numbers, in sentences.
     """
@@ -313,7 +314,7 @@ def _table(finder: EvidenceFinder, people: Sample, carries: Bools, k: int, thres
     carriers = np.flatnonzero(carries)
     rows, by_group = people.rows[carriers], people.index_by(carries)
     columns: dict[str, Any] = {"node": finder.names(rows), "label": finder.labels[rows]}
-    shares, similarities = [], {}
+    shares, means = [], {}
     for group, name in ((True, "protected"), (False, "rest")):
         only = EvidenceParameters(labels=ANY_LABEL, targets=[int(group)])
         D, I = drop_self(*by_group.search(people.vectors[carriers], k + 1, params=only), carriers)
@@ -321,10 +322,11 @@ def _table(finder: EvidenceFinder, people: Sample, carries: Bools, k: int, thres
         n = columns[f"n_{name}"] = found.sum(axis=1)
         bad = columns[f"unfavourable_{name}"] = (people.unfavourable[I] & found).sum(axis=1)
         shares.append(share(bad, n))
-        similarities[f"similarity_{name}"] = share(np.where(found, D, 0).sum(axis=1), n)
+        values = measured(D, people.metric)
+        means[f"{measure_of(people.metric)}_{name}"] = share(np.where(found, values, 0).sum(axis=1), n)
     difference = shares[0] - shares[1]
     flagged = people.unfavourable[carriers] & (difference >= threshold - _ROUNDING)
-    return data_frame({**columns, "difference": difference, **similarities, "flagged": flagged})
+    return data_frame({**columns, "difference": difference, **means, "flagged": flagged})
 
 
 def _expected_share(people: Sample, chance: Floats, k: int, threshold: float) -> float:
@@ -377,6 +379,8 @@ class DirectEffects(TableResult):
           carrier that the vectors explain; NaN for the situation test.
         - ``gamma``: Gamma of a named direction test, else NaN.
         - ``named``: whether the verdict is "disadvantaged" or "advantaged".
+        - ``same_as``: the stronger finding that explains this one, such as "race = black" for the advantage of all
+          others, or ""; see Notes of :func:`direct_effects`.
     others
         Adjusted p values of the further members of the family, by name.
     unfavourable
@@ -477,6 +481,10 @@ def direct_effects(  # noqa: PLR0913
     -----
     Neighbours, pairs and the basis of the null model are computed once for each set of people with a known value.
 
+    *One cause, one finding.* Named values are tested again, from disadvantages to advantages, with the carriers of the
+    findings before as columns of the null model, and each finding once more beside all others, at Bonferroni's level. A
+    value that no test names again is a mirror image, a union or a part of other carriers: ``same_as`` says of which.
+
     References
     ----------
     .. [1] Benjamini and Hochberg, "Controlling the false discovery rate", JRSS B 57, 1995.
@@ -504,18 +512,23 @@ def direct_effects(  # noqa: PLR0913
     groups = groupings(attributes_of(finder), rows, names, bins, intersections, with_missing=False)
     if not groups:
         raise ValueError("sensitive must name attributes where finder.sensitive names none, got none")
-    samples, lines = Samples(finder, rows, bad), list[dict[str, Any]]()
+    samples = Samples(finder, rows, bad)
+    lines: list[dict[str, Any]] = []
+    tested: list[_Tested] = []
     for group in groups:
         people, codes = samples.of(group)
         for code in np.unique(codes):
-            value = {"attribute": group.name, "value": group.values[code]}
-            lines += [value | line for line in _lines(people, k, codes == code, fdr)]
+            value = {"attribute": group.name, "value": group.values[code], "same_as": ""}
+            own_lines = [value | line for line in _lines(people, k, codes == code, fdr)]
+            tested.append(_Tested(people, codes == code, own_lines))
+            lines += own_lines
     given = (others or {}).items()
     further = {str(name): as_number(f"others[{name!r}]", p, 0, 1) if p == p else p for name, p in given}
     q = adjusted_p_values([*(line["p"] for line in lines), *further.values()])
     for line, adjusted in zip(lines, q.tolist(), strict=False):
         direct_test.judge(line, adjusted, fdr)
         line["gamma"] = line["gamma"] if line["named"] else np.nan
+    _fold(tested, k, fdr)
     return DirectEffects(
         table=data_frame(lines, _COLUMNS),
         limits=LIMITS,
@@ -526,6 +539,70 @@ def direct_effects(  # noqa: PLR0913
         k=k,
         fdr=fdr,
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tested:
+    """A value, its people, who of them carries it, and the lines of its tests."""
+
+    people: Sample
+    carries: Bools
+    lines: list[dict[str, Any]]
+
+    @property
+    def name(self) -> str:
+        """Attribute and value."""
+        return f"{self.lines[0]['attribute']} = {self.lines[0]['value']}"
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Sort key: disadvantages first, then by p value."""
+        named = [line for line in self.lines if line["named"]]
+        return all(line["verdict"] == "advantaged" for line in named), min(line["p"] for line in named)
+
+    def explained_by(self, others: Sequence["_Tested"], k: int, alpha: float) -> str:
+        """Return the most similar one of other findings if no test names the value again beside them, else ""."""
+        if not others:
+            return ""
+        people = self.people
+        carriers = [np.isin(people.rows, other.people.rows[other.carries]) for other in others]
+        _, tests = people.test(self.carries, [people.situation_contrast(k), people.evidence_contrast], carriers)
+        for line, test in zip(self.lines, tests, strict=True):
+            if line["named"] and test.p_value <= alpha and test.statistic * line["statistic"] > 0:
+                return ""
+        overlap = [abs(np.corrcoef(self.carries, column)[0, 1]) for column in carriers]
+        return others[int(np.nanargmax(overlap))].name
+
+
+def _fold(tested: Sequence[_Tested], k: int, fdr: float) -> None:
+    """Say of each named value in ``same_as`` which other finding explains it, so that one cause is one finding.
+
+    Of two sets of findings the smaller one stands: one prefers single attributes, the other the smallest p values.
+    """
+    named = [value for value in tested if any(line["named"] for line in value.lines)]
+    if len(named) < 2:
+        return
+    alpha = fdr / len(named)  # Bonferroni's correction
+    by_p = sorted(named, key=lambda value: value.rank)
+    single_first = sorted(by_p, key=lambda value: (value.rank[0], " & " in value.lines[0]["attribute"]))
+    findings = min((_select(order, k, alpha) for order in (single_first, by_p)), key=len)
+    for value in named:
+        name = "" if value in findings else value.explained_by(findings, k, 0.0)
+        for line in value.lines:
+            line["same_as"] = name
+
+
+def _select(named: Sequence[_Tested], k: int, alpha: float) -> list[_Tested]:
+    """Return the values that stand beside those before them, without those that do not stand beside all others."""
+    findings: list[_Tested] = []
+    for value in named:
+        if not value.explained_by(findings, k, alpha):
+            findings.append(value)
+    for value in [*findings]:
+        others = [other for other in findings if other is not value]
+        if value.explained_by(others, k, alpha):
+            findings = others
+    return findings
 
 
 def _lines(people: Sample, k: int, carries: Bools, fdr: float) -> Iterator[dict[str, Any]]:

@@ -13,6 +13,7 @@ from cfe_faiss.audit.intervals import clustered_wilson
 from cfe_faiss.audit.tables import Floats, Ints, TableResult, data_frame
 from cfe_faiss.base.checks import as_count, as_names
 from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.rows.metric import measure_of
 
 _LIMITS = (
     "A pair that differs in these attributes only and is classified differently may still owe "
@@ -39,18 +40,16 @@ class OnlyInPairs(TableResult):
     ----------
     source, target
         Row numbers of each pair, (k,) int64, ``source < target``.
-    similarity
-        Their KS, (k,) float64, descending.
     total
         Number of all pairs that are classified differently: these are the first ``len(self)`` of them.
     table
-        One line per pair: ``source`` and ``target`` (the user's ids, if the finder has some), ``similarity``,
-        ``source_label``, ``target_label``, and for each of the attributes "source <name>" and "target <name>".
+        One line per pair, most similar first: ``source`` and ``target`` (the user's ids, if the finder has some),
+        ``similarity`` (of a table ``distance``), ``source_label``, ``target_label``, and for each of the attributes
+        "source <name>" and "target <name>".
     """
 
     source: Ints
     target: Ints
-    similarity: Floats
     total: int
 
     def __repr__(self) -> str:
@@ -116,8 +115,8 @@ class OnlyIn(TableResult):
     def most_similar(self, limit: int = 100) -> OnlyInPairs:
         """Return the most similar pairs that are classified differently, at most ``limit`` of them.
 
-        The similarity is KS, from the finder's vectors in float64; equal ones are in the order of their nodes. Time
-        grows with ``different``, memory with ``limit``.
+        The similarity or distance is that of :meth:`EvidenceFinder.measure64`; equal ones are in the order of their
+        nodes. Time grows with ``different``, memory with ``limit``.
 
         Raises
         ------
@@ -125,16 +124,17 @@ class OnlyIn(TableResult):
             If ``limit`` is not an integer >= 1.
         """
         found = self._different
-        source, target, similarity = found.best(as_count("limit", limit))
+        source, target, values = found.best(as_count("limit", limit))
         ends = {"source": source, "target": target}
         columns: dict[str, Any] = {end: found.finder.names(ids) for end, ids in ends.items()}
         rows = {end: found.attributes.rows(ids) for end, ids in ends.items()}
-        columns |= {"similarity": similarity} | {f"{end}_label": found.labels[own] for end, own in rows.items()}
+        columns[measure_of(found.finder.metric)] = values
+        columns |= {f"{end}_label": found.labels[own] for end, own in rows.items()}
         for name in self.names:
             values = np.array([*found.attributes[name].values, None], dtype=object)
             columns |= {f"{end} {name}": values[found.attributes[name].codes[own]] for end, own in rows.items()}
         table, total = data_frame(columns), self.different
-        return OnlyInPairs(source=source, target=target, similarity=similarity, total=total, table=table)
+        return OnlyInPairs(source=source, target=target, total=total, table=table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +176,17 @@ class _DifferentPairs:
             begin = end
 
     def best(self, limit: int) -> tuple[Ints, Ints, Floats]:
+        """Return the nearest pairs, at most ``limit``, and their similarities or distances."""
+        sign = 1 if self.finder.metric == "l2" else -1
         best = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
         for source, target in self.blocks(max(_BLOCK // self.finder.vectors.shape[1], 1)):
-            similarity = self.finder.similarity64(source, target)
-            kept = similarity >= (best[2][-1] if len(best[2]) == limit else -np.inf)
-            block = source[kept], target[kept], similarity[kept]
-            source, target, similarity = (np.concatenate(two) for two in zip(best, block, strict=True))
-            order = np.lexsort((target, source, -similarity))[:limit]
-            best = source[order], target[order], similarity[order]
-        return best
+            away = sign * self.finder.measure64(source, target)
+            near = away <= (best[2][-1] if len(best[2]) == limit else np.inf)
+            block = source[near], target[near], away[near]
+            source, target, away = (np.concatenate(two) for two in zip(best, block, strict=True))
+            order = np.lexsort((target, source, away))[:limit]
+            best = source[order], target[order], away[order]
+        return *best[:2], sign * best[2]
 
 
 def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float = 0.95) -> OnlyIn:

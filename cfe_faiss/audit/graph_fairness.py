@@ -16,6 +16,7 @@ from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
 from cfe_faiss.base.text import summary
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceIDMap2
+from cfe_faiss.rows.metric import Metric
 
 _BIAS_LIMITS = (
     "The figure depends on the similarity as much as on the model: pairs that it does not hold are not compared.",
@@ -132,9 +133,9 @@ def similarity_graph(source: Any, k: int = 10, *, progress: bool = False) -> _Cs
     Parameters
     ----------
     source
-        A finder: two of its searched nodes are similar where one is among the k nearest of the other by KS, found
-        exactly, and negative KS is left out. Or a matrix (n, n), sparse or not, symmetric and of numbers >= 0, whose
-        diagonal is dropped.
+        A finder: two of its searched nodes are similar where one is among the k nearest of the other, found exactly.
+        The similarity is KS, and negative KS is left out; of a table it is exp(-distance**2 / 2). Or a matrix (n, n),
+        sparse or not, symmetric and of numbers >= 0, whose diagonal is dropped.
     k
         Neighbours of each node of a finder, >= 1; without effect on a matrix.
     progress
@@ -160,7 +161,7 @@ def similarity_graph(source: Any, k: int = 10, *, progress: bool = False) -> _Cs
     if hasattr(source, "search_evidence"):
         check_finder(source)
     if isinstance(source, EvidenceFinder):
-        return _nearest_by_ks(source, k, progress)
+        return _nearest(source, k, progress)
     given: Any = source if scipy.sparse.issparse(source) else as_array("similarity", source)
     matrix: _Csr = scipy.sparse.csr_array(given, dtype=np.float64, copy=True)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
@@ -305,7 +306,8 @@ def ranking_ndcg(Y: ArrayLike, similarity: Any, k: int = 10, *, confidence: floa
     Y
         Outputs, (n, C).
     similarity
-        A finder: KS of all its searched nodes. Or a matrix as in :func:`similarity_graph`; missing pairs are 0.
+        A finder: the similarities of all its searched nodes. Or a matrix as in :func:`similarity_graph`; missing pairs
+        are 0.
     k
         Nodes ranked, >= 1.
     confidence
@@ -365,7 +367,15 @@ def _similarity_rows(similarity: Any) -> tuple[int, Ints, Callable[[slice], Floa
     if isinstance(similarity, EvidenceFinder):
         nodes = similarity.index.members().ids
         vectors = similarity.vectors[nodes]
-        return len(similarity.labels), nodes, lambda rows: (vectors[rows] @ vectors.T).clip(0, 1).astype(np.float64)
+        squares = (vectors.astype(np.float64) ** 2).sum(axis=1)
+
+        def similarities(rows: slice) -> Floats:
+            D = vectors[rows].astype(np.float64) @ vectors.T
+            if similarity.metric == "l2":
+                D = squares[rows, None] + squares - 2 * D
+            return _similarities(D, similarity.metric)
+
+        return len(similarity.labels), nodes, similarities
     graph = similarity_graph(similarity)
     return graph.shape[0], np.arange(graph.shape[0]), lambda rows: graph[rows].toarray()
 
@@ -393,14 +403,20 @@ def _dcg(scores: Floats, gains: Floats, discounts: Floats) -> Floats:
     return dcg
 
 
-def _nearest_by_ks(finder: EvidenceFinder, k: int, progress: bool) -> _Csr:
+def _similarities(D: NDArray[Any], metric: Metric) -> Floats:
+    """Return numbers >= 0 that are larger for nearer nodes, from D as FAISS returns it."""
+    values = D.astype(np.float64)
+    return np.exp(-values.clip(0) / 2) if metric == "l2" else values.clip(0)
+
+
+def _nearest(finder: EvidenceFinder, k: int, progress: bool) -> _Csr:
     ids, n = finder.index.members().ids, len(finder.labels)
-    index = IndexEvidenceIDMap2(finder.vectors.shape[1])
+    index = IndexEvidenceIDMap2(finder.vectors.shape[1], metric=finder.metric)
     index.add_with_labels(finder.vectors[ids], np.zeros(len(ids), np.int32), ids=ids)
     ones = np.ones(len(ids), np.int32)
     D, I = drop_self(*index.search_evidence(finder.vectors[ids], ones, k + 1, progress=progress), ids)
     row, column = np.nonzero(I >= 0)
-    weight = np.maximum(D[row, column].astype(np.float64), 0)
+    weight = _similarities(D[row, column], finder.metric)
     one_way = scipy.sparse.csr_array((weight, (ids[row], I[row, column])), shape=(n, n))
     return _drop_diagonal(scipy.sparse.csr_array(one_way.maximum(one_way.T)))
 

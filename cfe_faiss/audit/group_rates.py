@@ -23,6 +23,7 @@ from cfe_faiss.data.classes import (
     in_words_of_decision,
     true_classes,
 )
+from cfe_faiss.finder.suspicious import selective_classes
 
 _LIMITS = (
     "Rates describe the decisions. They do not show why groups differ, nor whether a difference is justified.",
@@ -45,8 +46,10 @@ _LIMITS = (
 
 _UNKNOWN = "unknown"
 _BELOW_2_PERCENT = 0.02
-_VERDICTS = ("below 0.8", "below 1", "cannot tell", "no finding")
+_VERDICTS = ("below 0.8", "above 1.25", "below 1", "above 1", "cannot tell", "no finding")
 """The strongest first: an attribute has the strongest verdict of its groups."""
+_TURNED = {"above 1.25": "below 0.8", "above 1": "below 1"}
+"""Verdict of the reference, compared with the group that has the verdict."""
 
 # The categories of the EEO-1 report (component 1), in its order.
 _SEXES = (r"\b(male|men|man|m)\b", r"\b(female|women|woman|f)\b")
@@ -84,18 +87,20 @@ class GroupMetrics(TableResult):
           the group, and their share of all.
         - ``selected``, ``rate``, ``rate_low``, ``rate_high``: people selected, selection rate, its Wilson interval.
         - ``ranked``: whether the group has 30 people and 5 expected of either outcome. ``reference``: whether it is the
-          ranked group selected most often; of all groups, where none is ranked.
+          reference: the largest ranked group unless another is named; of all groups, where none is ranked.
         - ``ratio``, ``ratio_low``, ``ratio_high``: impact ratio, the rate divided by that of the reference, and
           Koopman's interval. ``difference``, ...: the rate minus that of the reference, and Newcombe's interval.
         - ``p``: p-value of "same rate as the reference", for all groups of the attribute at once. ``power``: chance to
           find an impact ratio of 0.7 in a group of this size.
-        - ``verdict``: "below 0.8" or "below 1" where the whole interval of the ratio is below; otherwise "no finding",
-          or "cannot tell" where ``power`` is below 0.5 or the group is not ranked. Empty for the reference.
+        - ``verdict``: "below 0.8", "below 1", "above 1" or "above 1.25" where the whole interval of the ratio is;
+          otherwise "no finding", or "cannot tell" where ``power`` is below 0.5, or the group or the reference is not
+          ranked. Empty for the reference.
         - ``rate_least``, ``rate_most``, ``ratio_least``, ``ratio_most``: rate and impact ratio that are possible,
           depending on the groups of the unknown people.
         - ``judged``: people with a true class. ``TP``, ``FP``, ``TN``, ``FN``: among them, with the class as positive.
-        - ``accuracy``, ``fpr``, ``fnr``: share of judged people with the right class; FP / (FP + TN); FN / (FN + TP);
-          each with its Wilson interval in ``_low`` and ``_high``.
+        - ``precision``, ``accuracy``, ``fpr``, ``fnr``: TP / (TP + FP); share of judged people with the right class;
+          FP / (FP + TN); FN / (FN + TP); each with its Wilson interval in ``_low`` and ``_high``. The last three are
+          NaN where the true class is known of one decision only, such as repayment of granted loans.
 
         NaN without cases. Intervals hold for all groups of an attribute at once.
     summary
@@ -103,8 +108,9 @@ class GroupMetrics(TableResult):
 
         - ``class``, ``feature``; ``groups``, ``ranked``: number of groups with people, and of ranked ones.
         - ``verdict``: the strongest verdict of a ranked group. ``p``, ``power``: their least p-value and power.
-        - ``value``, ``count``, ``ratio``, ``ratio_low``, ``ratio_high``: the group with the least ratio of those with
-          this verdict. ``reference``: the group that it is compared with.
+        - ``value``, ``count``, ``ratio``, ``ratio_low``, ``ratio_high``, ``difference``: the group with the least ratio
+          of those with this verdict. ``reference``: the group that it is compared with. Where groups are selected more
+          often than the reference of ``table``, that one is the group, and the group selected most often is compared.
         - ``tpr_difference``, ``fpr_difference``, ``equalised_odds_difference``: largest difference of true positive
           rates and of false positive rates between ranked groups, and the larger of both; ``equalised_odds_ratio``: the
           least ratio of either rate. Each has an interval in ``_low`` and ``_high``; NaN without true classes, or where
@@ -213,6 +219,7 @@ def group_metrics(  # noqa: PLR0913
     class_names: Sequence[str] | None = None,
     unknown: Collection[Any] | None = None,
     confidence: float = 0.95,
+    reference: Mapping[str, Any] | None = None,
 ) -> GroupMetrics:
     """Return selection rates, impact ratios, error rates and equalised odds of groups and of their intersections.
 
@@ -240,6 +247,9 @@ def group_metrics(  # noqa: PLR0913
         Name of class 0, 1, ...; by default the classes are numbers, or all texts of ``y_pred`` and ``y_true``.
     unknown
         As in :meth:`cfe_faiss.EvidenceFinder.from_vectors`.
+    reference
+        By attribute (or intersection, "sex & race"): the value of the group that the others are compared with. Default:
+        the largest ranked group.
 
     Returns
     -------
@@ -290,7 +300,12 @@ def group_metrics(  # noqa: PLR0913
         else [[attributes.known("intersections", name) for name in own] for own in intersections]
     )
     groups = groups_of(attributes, crossed, bins)
-    tables = [_table(group, *block, classes, confidence) for block in blocks.items() for group in groups]
+    references = _references(reference, groups)
+    tables = [
+        _table(group, *block, classes, confidence, references.get(group.name))
+        for block in blocks.items()
+        for group in groups
+    ]
     summaries = [_summary(table, confidence) for table in tables if table["feature"].iloc[0] != "all"]
     return GroupMetrics(
         table=stack(tables),
@@ -322,13 +337,19 @@ def groups_of(attributes: Attributes, crossed: Sequence[Sequence[str]], bins: Bi
 
 
 def _table(
-    group: Grouping, name: str, selected_classes: NDArray[np.int32], classes: _Classes, confidence: float
+    group: Grouping,
+    name: str,
+    selected_classes: NDArray[np.int32],
+    classes: _Classes,
+    confidence: float,
+    reference: str | None,
 ) -> Frame:
     """Return the rates of all groups of an attribute where the selected classes, together called ``name``, count."""
     g, whole = len(group.values), group.name == "all"
     places = np.where(group.codes == UNKNOWN, g, group.codes)
     positive, actual = np.isin(classes.labels, selected_classes), np.isin(classes.true, selected_classes)
     judged = classes.true != UNKNOWN
+    is_selective = bool(selective_classes(positive.astype(np.int32), judged))
     outcomes = {"TP": positive & actual, "FP": positive & ~actual, "TN": ~positive & ~actual, "FN": ~positive & actual}
     outcomes["right"] = classes.labels == classes.true
     masks = {"count": np.ones(len(places), bool), "selected": positive, "judged": judged}
@@ -348,17 +369,20 @@ def _table(
     # All people together are compared with nobody.
     known = np.where(whole, 0, n["selected"][:g]), np.where(whole, 0, n["count"][:g])
     spread = int(n["selected"][g]), int(n["count"][g])
-    compared = compare_rates(*known, confidence)
-    eligible = compared["ranked"] if compared["ranked"].any() else known[1] > 0
-    possible = [*rate_bounds(*known, *spread), *ratio_bounds(*known, *spread, eligible)]
+    chosen = None if reference is None else group.values.index(reference)
+    compared = compare_rates(*known, confidence, chosen)
+    place = int(compared["reference"].argmax()) if g else 0
+    possible = [*rate_bounds(*known, *spread), *ratio_bounds(*known, *spread, place)]
     compared |= dict(zip(("rate_least", "rate_most", "ratio_least", "ratio_most"), possible, strict=True))
     for key, values in compared.items():
         nothing: Any = False if values.dtype == bool else "" if values.dtype == object else np.nan
         columns[key] = np.append(np.full_like(values, nothing) if whole else values, nothing)
     columns |= {key: n[key] for key in ("judged", "TP", "FP", "TN", "FN")}
-    columns |= share_columns("accuracy", n["right"], n["judged"], each)
-    columns |= share_columns("fpr", n["FP"], n["FP"] + n["TN"], each)
-    columns |= share_columns("fnr", n["FN"], n["FN"] + n["TP"], each)
+    columns |= share_columns("precision", n["TP"], n["TP"] + n["FP"], each)
+    counted = 0 if is_selective else 1  # errors of the other decision are unknown
+    columns |= share_columns("accuracy", n["right"], counted * n["judged"], each)
+    columns |= share_columns("fpr", n["FP"], counted * (n["FP"] + n["TN"]), each)
+    columns |= share_columns("fnr", n["FN"], counted * (n["FN"] + n["TP"]), each)
     table = data_frame(columns)
     return table if n["count"][g] else table.iloc[:g]
 
@@ -374,20 +398,44 @@ def _summary(table: Frame, confidence: float) -> dict[str, Any]:
         **table[["class", "feature"]].iloc[0],
         "groups": len(known),
         "ranked": int(known["ranked"].sum()),
-        "verdict": verdict,
+        "verdict": _TURNED.get(verdict, verdict),
         "p": ranked["p"].min(),
         "power": ranked["power"].min(),
         "reference": next(iter(known.loc[known["reference"], "value"]), ""),
     }
-    shown = ["value", "count", "ratio", "ratio_low", "ratio_high"]
-    line |= dict(lines.sort_values("ratio", kind="stable")[shown].iloc[0]) if len(lines) else dict.fromkeys(shown)
+    shown = ["value", "count", "ratio", "ratio_low", "ratio_high", "difference"]
+    line |= dict.fromkeys(shown)
+    if len(lines):
+        farthest = lines.sort_values("ratio", kind="stable").iloc[-1 if verdict in _TURNED else 0]
+        line |= dict(farthest[shown])
+    if verdict in _TURNED:  # the reference is at a disadvantage
+        line |= {"value": line["reference"], "reference": line["value"], "difference": -line["difference"]}
+        line["count"] = known.loc[known["reference"], "count"].iloc[0]
+        line |= {"ratio": 1 / line["ratio"], "ratio_low": 1 / line["ratio_high"], "ratio_high": 1 / line["ratio_low"]}
     tp, fp, tn, fn = (known[name].to_numpy() for name in ("TP", "FP", "TN", "FN"))
+    if table["accuracy"].isna().all():  # errors are unknown
+        tp, fp, tn, fn = (0 * counts for counts in (tp, fp, tn, fn))
     tpr, fpr = (largest_gap(x, n, (1 + confidence) / 2) for x, n in ((tp, tp + fn), (fp, fp + tn)))
     for end in ("", "_low", "_high"):
         line |= {f"{name}_difference{end}": gap[f"difference{end}"] for name, gap in (("tpr", tpr), ("fpr", fpr))}
         line[f"equalised_odds_difference{end}"] = float(np.maximum(tpr[f"difference{end}"], fpr[f"difference{end}"]))
         line[f"equalised_odds_ratio{end}"] = float(np.minimum(tpr[f"ratio{end}"], fpr[f"ratio{end}"]))
     return line
+
+
+def _references(reference: Mapping[str, Any] | None, groups: Sequence[Grouping]) -> dict[str, str]:
+    """Return the name of the reference group of each attribute that has one."""
+    if reference is None:
+        return {}
+    if not isinstance(reference, Mapping):
+        raise TypeError(f"reference must map attributes to the values of groups, got {reference!r}")
+    by_name = {group.name: group for group in groups}
+    names = {}
+    for attribute, value in reference.items():
+        check_known("reference must name attributes or intersections", str(attribute), by_name)
+        check_known(f"reference[{attribute!r}] must be a group", str(value), by_name[str(attribute)].values)
+        names[str(attribute)] = str(value)
+    return names
 
 
 def _blocks(favourable: int | str | Sequence[int | str] | None, classes: _Classes) -> dict[str, NDArray[np.int32]]:

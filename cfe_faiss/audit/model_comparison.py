@@ -23,6 +23,7 @@ from cfe_faiss.data.classes import as_predictions
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceIDMap2
 from cfe_faiss.pairs import evidence_pairs
+from cfe_faiss.rows.metric import measure_of, measured, threshold_of
 
 _LIMITS = (
     "A change of evidence shows where decisions moved. It does not show which model is right.",
@@ -59,15 +60,15 @@ class Changes(NamedTuple):
     ----------
     source, target
         Row numbers of both sides, (p,).
-    similarity
-        (p,) float32.
+    away
+        The squared distance or minus the similarity, (p,) float32: the closest first.
     before, after
         Whether it is evidence of the baseline, and of the other model, (p,); one of them at least.
     """
 
     source: Ints
     target: Ints
-    similarity: NDArray[np.float32]
+    away: NDArray[np.float32]
     before: Bools
     after: Bools
 
@@ -79,7 +80,7 @@ class Changes(NamedTuple):
     def take(self, rows: Ints | Bools) -> "Changes":
         """Return some of them, given by position or by a mask."""
         sides = self.source[rows], self.target[rows]
-        return Changes(*sides, self.similarity[rows], self.before[rows], self.after[rows])
+        return Changes(*sides, self.away[rows], self.before[rows], self.after[rows])
 
 
 def changes_of_neighbours(finder: EvidenceFinder, rows: Ints, models: Models, k: int) -> Iterator[tuple[str, Changes]]:
@@ -87,12 +88,12 @@ def changes_of_neighbours(finder: EvidenceFinder, rows: Ints, models: Models, k:
 
     One exact index is relabelled for each model. The finder's own index is left alone: others may be searching it.
     """
-    n, index = len(finder.labels), IndexEvidenceIDMap2(finder.vectors.shape[1])
+    n, index = len(finder.labels), IndexEvidenceIDMap2(finder.vectors.shape[1], metric=finder.metric)
 
     def search() -> tuple[Ints, NDArray[np.float32]]:
         D, I = index.search_stored(None, k)
         row, place = np.nonzero(I >= 0)
-        return rows[row] * n + I[row, place], D[row, place]
+        return rows[row] * n + I[row, place], _away(D[row, place], finder)
 
     (_, baseline), *others = models.items()
     index.add_with_labels(finder.vectors[rows], baseline[rows], ids=rows)
@@ -102,36 +103,38 @@ def changes_of_neighbours(finder: EvidenceFinder, rows: Ints, models: Models, k:
         found = search()
         both = np.concatenate([first[0], found[0]])  # each of the two holds a key once
         union, position, count = np.unique(both, return_index=True, return_counts=True)
-        before, similarity = position < len(first[0]), np.concatenate([first[1], found[1]])[position]
-        yield name, Changes(*np.divmod(union, n), similarity, before, ~before | (count == 2))
+        before, away = position < len(first[0]), np.concatenate([first[1], found[1]])[position]
+        yield name, Changes(*np.divmod(union, n), away, before, ~before | (count == 2))
 
 
 def changes_above(
     finder: EvidenceFinder, rows: Ints, models: Models, threshold: float
 ) -> Iterator[tuple[str, Changes]]:
-    """Yield for each other model, in blocks, the pairs of at least this similarity that it or the baseline separates.
+    """Yield for each other model, in blocks, the pairs up to a threshold of D that it or the baseline separates.
 
     One search serves all models: its classes are the combinations of all their classes.
     """
     table = np.stack(list(models.values()))
     combined = np.unique(table[:, rows], axis=1, return_inverse=True)[1].ravel()
-    index = IndexEvidenceIDMap2(finder.vectors.shape[1])
+    index = IndexEvidenceIDMap2(finder.vectors.shape[1], metric=finder.metric)
     index.add_with_labels(finder.vectors[rows], combined.astype(np.int32), ids=rows)
     for pairs in evidence_pairs(index, threshold):
         differ = table[:, pairs.source] != table[:, pairs.target]
         for name, after in list(zip(models, differ, strict=True))[1:]:
-            block = Changes(pairs.source, pairs.target, pairs.similarity, differ[0], after)
+            away = _away(pairs.similarity, finder)
+            block = Changes(pairs.source, pairs.target, away, differ[0], after)
             yield name, block.take(differ[0] | after)
 
 
 def closest(blocks: list[Changes], most: int) -> Changes:
-    """Return at most ``most`` changes: first evidence of one model only, each kind by descending similarity."""
+    """Return at most ``most`` changes: first evidence of one model only, each kind with the closest first."""
     joined = Changes(*map(np.concatenate, zip(*blocks, strict=True)))
-    rank = np.where(joined.before & joined.after, 3, 0) - joined.similarity  # a similarity is at least -1
-    if len(rank) > most:
-        near = np.flatnonzero(rank <= np.partition(rank, most - 1)[most - 1])
-        joined, rank = joined.take(near), rank[near]
-    return joined.take(np.lexsort((joined.target, joined.source, rank))[:most])
+    stays = joined.before & joined.after
+    return joined.take(np.lexsort((joined.target, joined.source, joined.away, stays))[:most])
+
+
+def _away(D: NDArray[np.float32], finder: EvidenceFinder) -> NDArray[np.float32]:
+    return D if finder.metric == "l2" else -D
 
 
 def paired_test(worse: int, better: int) -> ScoreTest:
@@ -214,9 +217,10 @@ class ModelComparison(TableResult):
         ``disappears``, the pairs that the baseline, or the model, treats equally; ``changed``, ``changed_share``:
         people in another class; ``unfavourable`` and ``accuracy`` with intervals, NaN where not known.
     pairs
-        The closest evidence of each model, that which changed first: ``model``, ``source``, ``target``,
-        ``similarity``, ``change`` ("appears", "disappears", "stays"), ``equal`` (name of the model that treats both
-        equally, or ""), and classes of both sides: ``source_before``, ``source_after``, ``target_before``, ...
+        The closest evidence of each model, that which changed first: ``model``, ``source``, ``target``, ``similarity``
+        (of a table ``distance``), ``change`` ("appears", "disappears", "stays"), ``equal`` (name of the model that
+        treats both equally, or ""), and classes of both sides: ``source_before``, ``source_after``, ``target_before``,
+        ...
     people
         Everyone who changed class: ``model``, ``node``, ``before``, ``after``.
     directions
@@ -269,7 +273,8 @@ def compare_models(  # noqa: PLR0913
     k
         Evidence for each person, and neighbours of the situation test, >= 1.
     threshold
-        If given, evidence is every pair of at least this similarity, in [-1, 1], instead of the k nearest.
+        If given, evidence is every pair of at least this similarity, or of a table of at most this distance, instead of
+        the k nearest.
     pairs
         Lines of ``pairs`` for each model, >= 1. Counts are of all.
     unfavourable
@@ -330,7 +335,7 @@ def compare_models(  # noqa: PLR0913
     if threshold is None:
         found = changes_of_neighbours(finder, rows, models, k)
     else:
-        found = changes_above(finder, rows, models, as_number("threshold", threshold, -1, 1))
+        found = changes_above(finder, rows, models, threshold_of("threshold", threshold, finder.metric))
     kept, counts = _collect(found, models, pairs)
     people = stack([_moved(finder, models, name, rows) for name in models])
     directions = people.groupby(["model", "before", "after"], sort=False).size().reset_index(name="count")
@@ -411,7 +416,9 @@ def _pairs(finder: EvidenceFinder, models: Models, name: str, own: Changes | Non
     own, after = own or Changes.none(), models[name]
     sides = {"source": own.source, "target": own.target}
     columns: _Columns = {"model": name} | {side: finder.names(rows) for side, rows in sides.items()}
-    columns["similarity"] = finder.similarity64(own.source, own.target)
+    is_distance = finder.metric == "l2"
+    values = measured(own.away, "l2") if is_distance else finder.measure64(own.source, own.target)
+    columns[measure_of(finder.metric)] = values
     columns["change"] = np.select([own.before & own.after, own.after], ["stays", "appears"], "disappears")
     equal = [labels[own.source] == labels[own.target] for labels in (before, after)]
     columns["equal"] = np.select(equal, [first, name], "")

@@ -16,6 +16,7 @@ from cfe_faiss.base.checks import UNKNOWN, as_count, check_known
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.pairs import global_evidence
+from cfe_faiss.rows.metric import flipped
 from cfe_faiss.rows.snapshot import Members
 from cfe_faiss.search.query import Effort, Query
 
@@ -187,7 +188,7 @@ def consistency(  # noqa: PLR0913
           and the range that holds ``confidence`` of such exchanges. A share below the range is no finding.
         - ``difference``: share - expected.
         - ``nodes``, ``closer``: nodes that were judged, and those whose evidence is (strictly) closer.
-        - ``tied``: nodes with several nearest nodes of equal similarity, such as copies.
+        - ``tied``: nodes with several equally near nearest nodes, such as copies.
 
     Raises
     ------
@@ -218,7 +219,7 @@ def consistency(  # noqa: PLR0913
         groups += groupings(attributes_of(finder), members.ids, columns, bins, intersections)
     same = _nearest_of_same_class(index, members, places, effort)
     judged = (I[:, 0] >= 0) & ~np.isnan(same)
-    places, nearest, same = places[judged], D[judged, 0], same[judged]
+    places, nearest, same = places[judged], flipped(D[judged, 0], index.metric), same[judged]
     closer = (nearest > same).astype(np.float64)
     row, neighbour = _nearest_of_all(index, members, places, np.maximum(nearest, same), effort)
     tied = np.bincount(row, minlength=len(places)) > 1
@@ -265,7 +266,10 @@ def _find_evidence(
 
 
 def _nearest_of_same_class(index: EvidenceIndex, members: Members, places: Ints, effort: Effort) -> NDArray[np.float32]:
-    """Return the largest similarity of each node to others of its class, (n,); NaN without others."""
+    """Return the largest score of each node with others of its class, (n,); NaN without others.
+
+    Scores are similarities or minus squared distances.
+    """
     nearest = np.full(len(places), np.nan, np.float32)
     labels = members.labels[places]
     for label in np.unique(labels[labels != UNKNOWN]).tolist():
@@ -274,7 +278,7 @@ def _nearest_of_same_class(index: EvidenceIndex, members: Members, places: Ints,
         X, absent = index.reconstruct_batch(ids), np.full(len(ids), _absent(members), np.int32)
         D, I = index.answer(Query(2, X=X, labels=absent, targets=[label]), effort)
         D, I = drop_self(D, I, ids)
-        nearest[rows] = np.where(I[:, 0] >= 0, D[:, 0], np.float32(np.nan))
+        nearest[rows] = np.where(I[:, 0] >= 0, flipped(D[:, 0], index.metric), np.float32(np.nan))
     return nearest
 
 
@@ -285,7 +289,8 @@ def _nearest_of_all(
     ids = members.ids[places]
     X, absent = index.reconstruct_batch(ids), np.full(len(ids), _absent(members), np.int32)
     D, I = index.answer(Query(_MOST_TIES + 1, X=X, labels=absent), effort)
-    row, column = np.nonzero((nearest[:, None] <= D) & (I >= 0) & (ids[:, None] != I))
+    scores = flipped(D, index.metric)
+    row, column = np.nonzero((nearest[:, None] <= scores) & (I >= 0) & (ids[:, None] != I))
     return row, np.searchsorted(members.ids, I[row, column])
 
 

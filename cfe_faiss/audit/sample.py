@@ -20,6 +20,7 @@ from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.pairs import global_evidence
+from cfe_faiss.rows.metric import Metric, measured
 
 _SEED = 20
 ANY_LABEL = 2
@@ -37,9 +38,11 @@ class Sample:
     rows
         Row number in the finder, (n,) int64.
     vectors
-        Unit rows, (n, d) float32.
+        Vectors of the finder, (n, d) float32.
     unfavourable
         Whether each person was decided unfavourably, (n,).
+    metric
+        Metric of the finder, by which people are compared.
     before
         Decisions of another model about the same people, (n,), whose logit joins the null model; or None.
     near
@@ -49,6 +52,7 @@ class Sample:
     rows: Ints
     vectors: NDArray[np.float32]
     unfavourable: Bools
+    metric: Metric
     before: Bools | None = None
     near: dict[int, Ints] = field(default_factory=dict)
 
@@ -57,7 +61,7 @@ class Sample:
 
     def index_by(self, labels: Bools) -> IndexEvidenceFlat:
         """Return an exact index with these labels as classes and positions as ids."""
-        index = IndexEvidenceFlat(self.vectors.shape[1])
+        index = IndexEvidenceFlat(self.vectors.shape[1], metric=self.metric)
         index.add_with_labels(self.vectors, labels.astype(np.int32))
         return index
 
@@ -76,15 +80,15 @@ class Sample:
         return [decisions for decisions in (self.before, self.unfavourable) if decisions is not None]
 
     @cached_property
-    def pairs(self) -> tuple[Ints, Ints, NDArray[np.float32]]:
+    def pairs(self) -> tuple[Ints, Ints, NDArray[Any]]:
         """The most similar pairs with different decisions, chosen greedily, each person in at most one.
 
-        Positions of the unfavourable and of the other side, and the similarity.
+        Positions of the unfavourable and of the other side, and the similarity or distance.
         """
         found = global_evidence(self.index, max(1, len(self) // 5), where=Constraints(replace=False))
         both = np.stack([found.source, found.target])
         refused, granted = np.where(self.unfavourable[found.source], both, both[::-1])
-        return refused, granted, found.similarity
+        return refused, granted, measured(found.similarity, self.metric)
 
     def neighbours(self, k: int, positions: Ints | None = None) -> Ints:
         """Return the k nearest people of either group, (n, k), without the person."""
@@ -108,12 +112,18 @@ class Sample:
         columns = 0 if self.before is None else self.basis.shape[1]
         return f"{columns} columns of the null model are more than half of {n} people" if 2 * columns > n else ""
 
-    def test(self, carries: Bools, contrasts: Sequence[Floats]) -> tuple[Floats, list[ScoreTest]]:
-        """Return the propensity of carrying the value, NaN if it cannot be tested, and a test of each contrast."""
+    def test(
+        self, carries: Bools, contrasts: Sequence[Floats], others: Sequence[Bools] = ()
+    ) -> tuple[Floats, list[ScoreTest]]:
+        """Return the propensity of carrying the value, NaN if it cannot be tested, and a test of each contrast.
+
+        The carriers of other values, (n,) each, join the null model.
+        """
         if reason := self.obstacle(carries):
             return np.full(len(self), np.nan), [ScoreTest(reason=reason)] * len(contrasts)
-        chance = direct_test.propensity(self.basis, carries)
-        return chance, direct_test.score_tests(self.basis, carries, chance, contrasts)
+        basis = np.column_stack([self.basis, *others])
+        chance = direct_test.propensity(basis, carries)
+        return chance, direct_test.score_tests(basis, carries, chance, contrasts)
 
     def situation_contrast(self, k: int) -> Floats:
         """Return each decision minus the mean decision of the k nearest people, (n,)."""
@@ -178,7 +188,7 @@ class Samples:
         has_ties = (ordered[1:] == ordered[:-1]).all(axis=1).any()
         seed = _digest(ordered, *(key[order] for key in keys)) if has_ties else _SEED
         order = order[np.random.default_rng(seed).permutation(len(rows))]
-        return Sample(rows[order], vectors[order], unfavourable[order])
+        return Sample(rows[order], vectors[order], unfavourable[order], self.finder.metric)
 
 
 def _digest(*arrays: NDArray[Any]) -> int:

@@ -1,4 +1,4 @@
-"""Text for readers: similarities with their significant digits, and one-line summaries of records."""
+"""Text for readers: similarities and distances with their significant digits, and one-line summaries of records."""
 
 import math
 from dataclasses import fields
@@ -10,6 +10,7 @@ _VECTOR_ERROR = 2.0**-22
 """Bound on the error of a KS vector; the largest measured error on the paper's graphs is 1.6e-7 (L = 3)."""
 
 _PLACES_OF_FLOAT32 = 6
+_BEYOND_COSINES = 1.001
 _LONGEST = 60
 
 
@@ -48,7 +49,7 @@ def format_similarity(similarity: float) -> str:
     -------
     str
         "1" only for a float64 of 1. Values that would round to 1 are truncated; a float32 in this range is
-        "> 0.999999". NaN (no similarity) is "".
+        "> 0.999999". NaN (no similarity) is "". An inner product beyond 1 has six significant digits.
 
     Examples
     --------
@@ -59,6 +60,8 @@ def format_similarity(similarity: float) -> str:
     """
     if math.isnan(similarity):
         return ""
+    if abs(similarity) > _BEYOND_COSINES:
+        return f"{float(similarity):.6g}"
     single = isinstance(similarity, np.float32)
     value = float(similarity)
     if value == 1 and not single:
@@ -69,6 +72,19 @@ def format_similarity(similarity: float) -> str:
         return text
     below = "0." + "9" * places
     return f"> {below}" if single else below
+
+
+def format_measure(measure: str, value: float) -> str:
+    """Return a "similarity" as :func:`format_similarity` does, or a "distance", which is "0" for equal rows only.
+
+    Examples
+    --------
+    >>> format_measure("distance", 0.0), format_measure("distance", 1.23456789), format_measure("similarity", 0.75)
+    ('0', '1.2346', '0.750000')
+    """
+    if measure == "similarity" or math.isnan(value):
+        return format_similarity(value)
+    return f"{value:.5g}"
 
 
 def summary(record: Any) -> str:

@@ -24,9 +24,13 @@ from cfe_faiss.finder.inputs import fill_index
 from cfe_faiss.graph.ks import ks_vectors
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.rows.metric import Metric
 
 # Options of each source of "build", with their defaults; other options would have no effect.
-_OF_TABLES = ("id", "neighbours", "truth", "split", "categorical", "missing", "as_is", "model", "nodes", "without")
+_OF_TABLES = (
+    *("id", "neighbours", "truth", "split", "categorical", "missing", "as_is"),
+    *("scale", "model", "nodes", "without"),
+)
 
 
 def run_demo(arguments: argparse.Namespace) -> None:
@@ -63,7 +67,7 @@ def _from_case(arguments: argparse.Namespace) -> EvidenceIndex:
         kept = ", ".join(map(finder.removed.describe, finder.removed.proxies))
         if kept:
             note(f"kept, though they partly tell what was left out: {kept}")
-    return _build_index(arguments, finder.vectors, finder.labels, nodes)
+    return _build_index(arguments, finder.vectors, finder.labels, nodes, finder.metric)
 
 
 def _from_matrix(arguments: argparse.Namespace) -> EvidenceIndex:
@@ -97,11 +101,17 @@ def _ks_settings(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _build_index(
-    arguments: argparse.Namespace, vectors: NDArray[Any], labels: NDArray[np.int32], nodes: NDArray[np.int64]
+    arguments: argparse.Namespace,
+    vectors: NDArray[Any],
+    labels: NDArray[np.int32],
+    nodes: NDArray[np.int64],
+    metric: Metric = "cosine",
 ) -> EvidenceIndex:
     d = vectors.shape[1]
     kind = arguments.index
-    index: Any = IndexEvidenceIVF.paper(d) if kind == "paper" else empty_index(kind, len(nodes), d)
+    if kind == "paper" and metric != "cosine":
+        raise ValueError("--index paper compares by cosine, and a table by distance: give --edges or --neighbours")
+    index: Any = IndexEvidenceIVF.paper(d) if kind == "paper" else empty_index(kind, len(nodes), d, metric)
     if index.has_lists:
         index.cp.seed = arguments.seed
-    return fill_index(index, vectors, labels, nodes)
+    return fill_index(index, vectors, labels, nodes, metric)

@@ -14,13 +14,14 @@ from cfe_faiss.base.checks import as_count, as_labels
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.cli.parser import call, flag
 from cfe_faiss.data.classes import class_numbers
+from cfe_faiss.data.encode import encode
 from cfe_faiss.datasets import files_of, load
 from cfe_faiss.datasets.own import Ids, OwnFiles, Source, read_own
 from cfe_faiss.datasets.own.classes import labels_of, read_classes, read_labels
 from cfe_faiss.datasets.own.graph import read_nodes, read_numbers
 from cfe_faiss.datasets.own.table import SUFFIXES, is_table
 from cfe_faiss.files.outputs import check_outputs
-from cfe_faiss.finder import EvidenceFinder, table_encoder
+from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.suspicious import check_table
 from cfe_faiss.index.protocol import EvidenceIndex
 
@@ -223,6 +224,7 @@ def _of_files(arguments: argparse.Namespace, predict: bool) -> Case:
         raise ValueError("--features needs --edges or --neighbours")
     if name and arguments.truth is None:
         raise ValueError("--features needs --truth")
+    arguments.scale = _weights(arguments)
     files: OwnFiles = call(OwnFiles, arguments)
     data = read_own(files)
     if data.edge_index is not None and is_table(arguments.features):  # the finder checks a table without a graph
@@ -251,7 +253,10 @@ def make_finder(arguments: argparse.Namespace, case: Case, nodes: ArrayLike, **o
 
 def _make_table_finder(arguments: argparse.Namespace, case: Case, nodes: ArrayLike, **options: Any) -> EvidenceFinder:
     data, known = case.data, np.array([*case.data.class_names, None], object)
-    scale = not arguments.as_is and is_table(arguments.features)
+    scale = arguments.scale
+    vectors: dict[str, Any] = {"scale": scale}
+    if arguments.as_is or not is_table(arguments.features):
+        vectors = {"encoder": lambda frame: encode(as_attributes(frame), scale=scale, as_is=True).x}
     return EvidenceFinder.from_table(
         as_attributes(case.attributes),
         case.predicted if case.predicted.ndim == 2 else known[case.predicted],
@@ -259,11 +264,28 @@ def _make_table_finder(arguments: argparse.Namespace, case: Case, nodes: ArrayLi
         id=data.node_ids,
         sensitive=arguments.sensitive or (),
         without=arguments.without or (),
-        encoder=None if scale else lambda frame: table_encoder(frame, scale=False).fit_transform(frame),
         class_names=data.class_names,
         nodes=np.isin(np.arange(len(case.ids)), nodes),
+        **vectors,
         **options,
     )
+
+
+def _weights(arguments: argparse.Namespace) -> dict[str, float] | None:
+    """Return the weights of --scale by column; None without any."""
+    texts = getattr(arguments, "scale", None)
+    if texts is None:
+        return None
+    parts = [text.rpartition("=") for text in texts]
+    return {name: number("--scale", name or "NAME=WEIGHT", weight) for name, _, weight in parts}
+
+
+def number(option: str, name: str, text: str) -> float:
+    """Return the number of an option for an attribute; ValueError for another text."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{option} must be a number for {name}, got {text!r}") from None
 
 
 def train_model(name: str, data: Any, seed: int) -> tuple[Any, NDArray[np.int64]]:

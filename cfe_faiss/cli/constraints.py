@@ -7,7 +7,7 @@ from typing import Any
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.base.checks import did_you_mean
-from cfe_faiss.cli.case import class_names
+from cfe_faiss.cli.case import class_names, number
 from cfe_faiss.cli.parser import call
 
 CONSTRAINTS = (
@@ -48,14 +48,6 @@ def parse_named(option: str, texts: list[str] | None, attributes: Attributes) ->
 def _numbers(option: str, texts: list[str] | None, attributes: Attributes) -> Iterable[tuple[str, float]]:
     for name, text in parse_named(option, texts, attributes):
         yield name, number(option, name, text)
-
-
-def number(option: str, name: str, text: str) -> float:
-    """Return the number of an option for an attribute; ValueError for another text."""
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{option} must be a number for {name}, got {text!r}") from None
 
 
 def _parse_permitted(name: str, text: str, attributes: Attributes) -> Any:

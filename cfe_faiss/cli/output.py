@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.tables import csv_text
-from cfe_faiss.base.text import format_similarity
+from cfe_faiss.base.text import format_measure
 
 if TYPE_CHECKING:
     pass
@@ -24,6 +24,7 @@ Columns: TypeAlias = dict[str, NDArray[Any]]
 _ROWS_AT_ONCE = 1 << 16
 _ROWS_ON_A_TERMINAL = 1_000
 _GAP = 2
+_MEASURES = "similarity", "distance"
 _NARROWEST_TEXT = 6
 _LONGEST_TEXT = 60
 
@@ -95,8 +96,8 @@ def _is_missing(value: Any) -> bool:
 
 def _show(name: str, values: NDArray[Any]) -> list[str]:
     """Return the fields of a table for people."""
-    if name == "similarity":
-        return [format_similarity(value) for value in values]
+    if name in _MEASURES:
+        return [format_measure(name, value) for value in values]
     if values.dtype.kind == "f":
         return [f"{value:.4f}" for value in values.tolist()]
     return [_printable(text) for text in _texts(values)]
@@ -123,7 +124,7 @@ def _json_values(_: str, values: NDArray[Any]) -> list[Any]:
 
 
 def _width(name: str, values: NDArray[Any]) -> int:
-    extremes = values.dtype.kind in "iuf" and name != "similarity" and len(values)
+    extremes = values.dtype.kind in "iuf" and name not in _MEASURES and len(values)
     # The extremes of numbers are the longest; NaN is short.
     some = np.array([np.nanmin(values), np.nanmax(values)]) if extremes and not np.isnan(values).all() else values
     return max(len(text) for text in (name, *_show(name, some)))

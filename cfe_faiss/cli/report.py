@@ -17,8 +17,8 @@ from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.model_comparison import BASELINE
 from cfe_faiss.audit.reporting.conditions import FEWEST_CASES
 from cfe_faiss.audit.reporting.files import report_files
-from cfe_faiss.cli.case import Case, class_names, inputs_of, make_finder, read_case
-from cfe_faiss.cli.constraints import constraints, number, parse_named
+from cfe_faiss.cli.case import Case, class_names, inputs_of, make_finder, number, read_case
+from cfe_faiss.cli.constraints import constraints, parse_named
 from cfe_faiss.cli.parser import call
 from cfe_faiss.datasets.own.classes import read_classes, read_labels
 from cfe_faiss.files.new_file import new_file

@@ -19,9 +19,9 @@ from cfe_faiss.data.classes import class_numbers
 from cfe_faiss.datasets.own.graph import read_attributes
 from cfe_faiss.files.format import read_header, read_index
 from cfe_faiss.files.pictures import write_picture
-from cfe_faiss.graph.ks import ks_similarity
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.pairs import global_evidence
+from cfe_faiss.rows.metric import measure_of, measure_pairs, measured
 from cfe_faiss.search.query import Query
 from cfe_faiss.search.tiles import slices
 
@@ -70,13 +70,13 @@ def _columns(
     found: NDArray[np.float32],
     **others: NDArray[Any],
 ) -> Columns:
-    """Return ids, other columns, similarities and classes of the two sides of pairs."""
+    """Return ids, other columns, similarities or distances, and classes of the two sides of pairs."""
     ids = {side: names.nodes(nodes) for side, nodes in sides.items()}
     known = index.members()
     places = {side: np.searchsorted(known.ids, nodes) for side, nodes in sides.items()}
     labels = {f"{side}_label": names.labels(known.labels[own]) for side, own in places.items()}
     source, target = sides.values()
-    return {**ids, **others, "similarity": _similarity(index, source, target, found), **labels}
+    return {**ids, **others, measure_of(index.metric): _measure(index, source, target, found), **labels}
 
 
 def _conditions(arguments: argparse.Namespace, names: Names) -> dict[str, Any]:
@@ -101,21 +101,21 @@ def open_index(arguments: argparse.Namespace) -> EvidenceIndex:
     return index
 
 
-def _similarity(
+def _measure(
     index: EvidenceIndex, v: NDArray[np.int64], u: NDArray[np.int64], found: NDArray[np.float32]
 ) -> NDArray[Any]:
-    """Return cosines in float64, if the index holds vectors and not codes of them; other metrics as found."""
+    """Return cosines in float64, if the index holds vectors and not codes of them; other measures as found."""
     if not index.keeps_vectors or index.metric != "cosine":
-        return found
-    parts = [similarity64(index, v[pairs], u[pairs]) for pairs in slices(len(v), _PAIRS_AT_ONCE)]
+        return measured(found, index.metric)
+    parts = [_measure64(index, v[pairs], u[pairs]) for pairs in slices(len(v), _PAIRS_AT_ONCE)]
     return np.concatenate(parts or [np.empty(0)])
 
 
-def similarity64(index: EvidenceIndex, v: NDArray[np.int64], u: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the similarity of pairs of stored vectors in float64."""
+def _measure64(index: EvidenceIndex, v: NDArray[np.int64], u: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the similarity or distance of pairs of stored vectors in float64."""
     ids, places = np.unique(np.stack([v, u]), return_inverse=True)
     left, right = places.reshape(2, -1)
-    return ks_similarity(index.reconstruct_batch(ids), left, right, dtype=np.float64)
+    return measure_pairs(index.reconstruct_batch(ids), left, right, index.metric)
 
 
 def run_info(arguments: argparse.Namespace) -> None:
@@ -156,7 +156,7 @@ def run_plot(arguments: argparse.Namespace) -> None:
         case = replace(case, data=replace(case.data, edge_index=np.empty((2, 0), np.int64)))
     labels = _all_labels(case, index, arguments)
     source, target = _pair(arguments.node, case, index)
-    similarity = float(similarity64(index, np.array([source]), np.array([target]))[0])
+    value = float(_measure64(index, np.array([source]), np.array([target]))[0])
     with extra("plot"):
         from cfe_faiss.plot import evidence_figure
 
@@ -165,7 +165,7 @@ def run_plot(arguments: argparse.Namespace) -> None:
         source,
         target,
         labels,
-        similarity=similarity,
+        **{measure_of(index.metric): value},
         max_neighbors=arguments.max_neighbours,
         features=arguments.rows,
     )

@@ -1,1 +1,1 @@
-"""What users have, as columns, roles, classes, vectors and predictions with one meaning."""
+"""What a user has, a table for example, as columns, classes, ids and vectors."""

@@ -5,6 +5,5 @@ from cfe_faiss.finder.case import Case
 from cfe_faiss.finder.finder import EvidenceFinder
 from cfe_faiss.finder.inputs import empty_index
 from cfe_faiss.finder.results import LocalEvidence, PairEvidence
-from cfe_faiss.finder.table import table_encoder
 
-__all__ = ["Case", "EvidenceFinder", "InputWarning", "LocalEvidence", "PairEvidence", "empty_index", "table_encoder"]
+__all__ = ["Case", "EvidenceFinder", "InputWarning", "LocalEvidence", "PairEvidence", "empty_index"]

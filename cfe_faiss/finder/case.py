@@ -13,7 +13,8 @@ from cfe_faiss.attributes.table import Attribute
 from cfe_faiss.base.arrays import Int32s
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.extras import extra
-from cfe_faiss.base.text import format_similarity
+from cfe_faiss.base.text import format_measure
+from cfe_faiss.rows.metric import measure_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,8 +38,8 @@ class Case:
         Id and decision of the person.
     table
         A column for the person and for each of the others, most similar first, named by their ids. Lines: decision,
-        true class and probability, if known, similarity; then the attributes in which somebody differs from the person,
-        marked by "*", the largest difference first.
+        true class and probability, if known, similarity or distance; then the attributes in which somebody differs from
+        the person, marked by "*", the largest difference first.
     agreeing
         Value of each attribute that is the same for all.
     """
@@ -94,17 +95,18 @@ def case_of(finder: "EvidenceFinder", row: int, k: int, where: "Constraints | No
     if finder.probabilities is not None:
         shares = finder.probabilities[rows, label].tolist()
         lines.append((f"Probability of {finder.class_name(label)}", [f"{share:.3f}" for share in shares]))
-    similarity = finder.similarity64(np.full(len(rows) - 1, row), rows[1:])
-    lines.append(("Similarity", ["", *map(format_similarity, similarity)]))
+    values = finder.measure64(np.full(len(rows) - 1, row), rows[1:])
+    measure = measure_of(finder.metric)
+    lines.append((measure.capitalize(), ["", *(format_measure(measure, value) for value in values)]))
     differing, agreeing = list[tuple[float, str, list[str]]](), dict[str, str]()
     for name, whole in (finder.attributes or {}).items():
         attribute = whole.take(finder.attributes.rows(rows))  # type: ignore[union-attr]
-        values, differs = [_text(attribute.of(i)) for i in range(len(rows))], attribute.codes != attribute.codes[0]
+        texts, differs = [_text(attribute.of(i)) for i in range(len(rows))], attribute.codes != attribute.codes[0]
         if differs.any():
-            marked = [f"{value} *" if other else value for value, other in zip(values, differs.tolist(), strict=True)]
+            marked = [f"{value} *" if other else value for value, other in zip(texts, differs.tolist(), strict=True)]
             differing.append((_distance(attribute, whole), name, marked))
         else:
-            agreeing[name] = values[0]
+            agreeing[name] = texts[0]
     lines += [(name, marked) for _, name, marked in sorted(differing, key=lambda one: -one[0])]
     names = [_text(name) for name in finder.names(rows).tolist()]
     table = pd.DataFrame([values for _, values in lines], [_text(name) for name, _ in lines], names)

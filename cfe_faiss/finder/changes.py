@@ -11,7 +11,7 @@ import numpy as np
 
 from cfe_faiss.attributes.table import Attributes, attributes_of
 from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_dense, as_matrix, as_unit_rows, is_sparse, to_host
+from cfe_faiss.base.checks import UNKNOWN, as_dense, as_matrix, is_sparse, to_host
 from cfe_faiss.base.values import as_row_ids, find_rows
 from cfe_faiss.data.classes import Predictions, as_predictions
 from cfe_faiss.data.predict import predictions_of, predictions_of_rows, predictions_of_table
@@ -21,6 +21,7 @@ from cfe_faiss.graph.metapath import is_heterogeneous
 from cfe_faiss.graph.updates import KSVectors, as_edges, features_of_nodes
 from cfe_faiss.index.factory import check_ids_stay
 from cfe_faiss.rows.faiss_functions import Step
+from cfe_faiss.rows.metric import as_rows
 
 if TYPE_CHECKING:
     from cfe_faiss.finder.finder import EvidenceFinder
@@ -149,7 +150,7 @@ def update(finder: EvidenceFinder, changes: Changes, predictions: Any, features:
         ids = np.append(stored, np.arange(rows.before, rows.n))
         codes, more = transaction.encode(found.labels[ids], len(ids))
         if len(moved) or len(gone):
-            X = as_unit_rows("vectors", vectors[ids])
+            X = as_rows("vectors", vectors[ids], None, finder.metric)
             transaction.replace(np.append(stored, gone), X, codes, ids, [*more, *steps])
         else:  # only classes change, so no row needs its list again
             order = np.argsort(places := transaction.snapshot.rows_of(ids))
@@ -219,8 +220,10 @@ def _vectors_after(finder: EvidenceFinder, rows: _Rows) -> tuple[Any, Floats, In
     if rows.is_empty:
         return finder.graph, finder.vectors, rows.changed, []
     if finder.graph is None:
-        unit = replace(rows, values=as_unit_rows("x", rows.values), added=as_unit_rows("add_nodes", rows.added))
-        vectors, new = unit.apply_to(finder.vectors), np.arange(rows.before, rows.n)
+        values = as_rows("x", rows.values, None, finder.metric)
+        added = as_rows("add_nodes", rows.added, None, finder.metric)
+        vectors = replace(rows, values=values, added=added).apply_to(finder.vectors)
+        new = np.arange(rows.before, rows.n)
         differs = (vectors[rows.changed] != finder.vectors[rows.changed]).any(axis=1)
         return None, vectors, np.append(np.sort(rows.changed[differs]), new), []
     columns = slice(None) if finder.source.columns is None else finder.source.columns

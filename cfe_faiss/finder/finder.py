@@ -14,7 +14,7 @@ from cfe_faiss.attributes.columns import Removed, kept_columns, leave_out
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
 from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names, as_number, as_unit_rows
+from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.values import as_nodes, as_row_ids, row_numbers
 from cfe_faiss.data.classes import (
@@ -36,9 +36,10 @@ from cfe_faiss.finder.results import LocalEvidence, PairEvidence, as_html
 from cfe_faiss.finder.table import Roles, split_scores, split_threshold, table_fields
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.edges import parts_for_the_model
-from cfe_faiss.graph.ks import ks_similarity, ks_vectors
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.graph.ks import ks_vectors
+from cfe_faiss.index.protocol import EvidenceIndex, check_index
 from cfe_faiss.pairs import global_evidence
+from cfe_faiss.rows.metric import Metric, as_metric, as_rows, measure_of, measure_pairs, threshold_of
 from cfe_faiss.search.query import Query
 from cfe_faiss.search.tiles import slices
 
@@ -57,11 +58,11 @@ class EvidenceFinder:
     Attributes
     ----------
     vectors
-        KS vector of every node, or its own vector as a unit row, (n, d) float32.
+        KS vector of every node, or its own vector as the metric of the index stores it, (n, d) float32.
     labels
         Predicted class of every node, (n,) int32.
     index
-        Evidence index over the searched nodes, with their numbers as ids.
+        Evidence index over the searched nodes, with their numbers as ids. Its metric is that of the finder.
     graph
         The neighbours of every node, with weights if the KS vectors use them; None without a graph.
     attributes
@@ -90,6 +91,8 @@ class EvidenceFinder:
         Features and settings of the KS vectors, for :meth:`update`.
     scores
         Score of every row, (n,) float64, in place of classes: then all labels are 0, and searches take ``min_gap``.
+    scale
+        Weights of the columns of a table whose distance counts standard deviations; else None.
 
     Examples
     --------
@@ -105,13 +108,13 @@ class EvidenceFinder:
     >>> bool((frame["node_label"] != frame["evidence_label"]).all())
     True
 
-    The similarity may leave attributes out. Copies of them leave, too, and proxies are listed.
+    The similarity may leave attributes out. Copies of them leave, too; others that tell them are listed.
 
     >>> finder = EvidenceFinder.from_data(data, model, without=["mean radius"])
     >>> finder.removed.columns
-    ('mean radius', 'mean perimeter', 'mean area')
+    ('mean radius',)
     >>> finder.removed.proxies[0].column
-    'worst area'
+    'mean area'
     """
 
     vectors: Floats
@@ -131,6 +134,7 @@ class EvidenceFinder:
     files: tuple[Path, ...] = ()
     source: Source = field(default_factory=Source)
     scores: Doubles | None = None
+    scale: Mapping[str, float] | None = None
 
     def __repr__(self) -> str:
         n, d = self.vectors.shape
@@ -211,9 +215,17 @@ class EvidenceFinder:
         """Return the name of a class, or "class <label>" without a name."""
         return class_name(self.class_names, label)
 
-    def similarity64(self, v: ArrayLike, u: ArrayLike) -> Doubles:
-        """Return the KS of pairs of nodes in float64; see :func:`cfe_faiss.ks_similarity`, also for errors."""
-        return ks_similarity(self.vectors, v, u, dtype=np.float64)
+    @property
+    def metric(self) -> Metric:
+        """Metric of the index: "cosine" for graphs, "l2" for tables."""
+        return self.index.metric
+
+    def measure64(self, v: ArrayLike, u: ArrayLike) -> Doubles:
+        """Return the similarity or, with metric "l2", the Euclidean distance of pairs of rows in float64.
+
+        See :func:`cfe_faiss.ks_similarity` for arguments and errors.
+        """
+        return measure_pairs(self.vectors, v, u, self.metric)
 
     @classmethod
     def from_data(  # noqa: PLR0913
@@ -255,10 +267,10 @@ class EvidenceFinder:
             ``feature_names`` or ``sensitive`` of ``data``, if it has one of them. The similarity does not use them.
         without
             Names of attributes to leave out of the KS vectors: columns of ``data.x`` (by ``data.feature_names``),
-            one-hot groups of columns, or attributes of ``features`` that some column holds. Columns that equal or
-            determine such an attribute leave with it, see ``removed`` and
-            :func:`cfe_faiss.attributes.columns.proxies`. The model still sees all of ``data.x``. The edges stay, and
-            may reveal the attribute.
+            one-hot groups of columns, or attributes of ``features`` that some column holds. Columns that go one to one
+            with such an attribute leave with it, see ``removed``. Others that tell it stay, and are named there with
+            their strength, see :func:`cfe_faiss.attributes.columns.proxies`. The model still sees all of ``data.x``.
+            The edges stay, and may reveal the attribute.
         num_layers, alpha
             Settings of the KS vectors, see :func:`cfe_faiss.ks_vectors`.
         directed
@@ -339,19 +351,21 @@ class EvidenceFinder:
         sensitive: Sequence[str] = (),
         class_names: Sequence[str] | None = None,
         unknown: Collection[Any] | None = None,
+        metric: Metric | int = "cosine",
         index: str | EvidenceIndex | None = None,
         nodes: ArrayLike | None = None,
     ) -> Self:
         """Index vectors, such as embeddings of any encoder, and the classes that a model predicts for them.
 
-        There is no graph: the similarity is the cosine of two vectors, and constraints on the graph (``min_hops``,
-        ``common_neighbors`` of :class:`cfe_faiss.Constraints`) are refused. The rest is as in :meth:`from_data`.
+        There is no graph: two vectors are compared by their cosine or another ``metric``, and constraints on the graph
+        (``min_hops``, ``common_neighbors`` of :class:`cfe_faiss.Constraints`) are refused. The rest is as in
+        :meth:`from_data`.
 
         Parameters
         ----------
         X
-            Vectors, (n, d): array, tensor or sparse matrix of finite real numbers. Not changed: ``vectors`` of the
-            finder are unit rows.
+            Vectors, (n, d): array, tensor or sparse matrix of finite real numbers. Not changed: with the cosine,
+            ``vectors`` of the finder are unit rows.
         model
             A fitted estimator with ``predict``, or a callable: called with ``X``. Or predictions, (n,), as numbers,
             texts or booleans, or probabilities or logits, (n, C). See
@@ -371,8 +385,11 @@ class EvidenceFinder:
         unknown
             Values that stand for an unknown predicted or true class, beside missing ones and blanks. Default: -1,
             unless 1 is the only other class. Rows without a predicted class are not searched.
+        metric
+            "cosine", for embeddings; "l2", the Euclidean distance, for numbers whose size matters; or "ip", the inner
+            product. Results have a ``distance`` with "l2", else a ``similarity``.
         index, nodes
-            As in :meth:`from_data`; ``nodes`` are row numbers or a mask.
+            As in :meth:`from_data`; ``nodes`` are row numbers or a mask. An index has this metric.
 
         Raises
         ------
@@ -389,7 +406,8 @@ class EvidenceFinder:
         1       1       2          ham           b
         """
         dense = as_dense("X", X)
-        vectors = as_unit_rows("X", dense)
+        metric = as_metric("metric", metric)
+        vectors = as_rows("X", dense, None, metric)
         n = len(vectors)
         if scores is not None:
             model, scores = _classes_for_scores(model, truth, class_names, n), inputs.as_scores(scores, n)
@@ -405,7 +423,7 @@ class EvidenceFinder:
         return cls(
             vectors,
             predicted.labels,
-            inputs.fill_index(index, vectors, predicted.labels, searched),
+            inputs.fill_index(index, vectors, predicted.labels, searched, metric),
             attributes=attributes,
             truth=truth,
             class_names=names,
@@ -430,6 +448,7 @@ class EvidenceFinder:
         sensitive: Sequence[str] = (),
         without: Sequence[str] = (),
         probabilities: Any = None,
+        scale: Mapping[str, float] | None = None,
         encoder: Any = None,
         class_names: Sequence[str] | None = None,
         unknown: Collection[Any] | None = None,
@@ -438,7 +457,8 @@ class EvidenceFinder:
     ) -> Self:
         """Index the rows of a table, people for example, and the classes that a model predicts for them.
 
-        There is no graph, as in :meth:`from_vectors`. The table gives ids, column names and class names.
+        There is no graph, as in :meth:`from_vectors`. Rows are compared by Euclidean distance: numbers in standard
+        deviations, two categories one apart, and so a missing value and a known one, at the mean if it is a number.
 
         Parameters
         ----------
@@ -456,17 +476,18 @@ class EvidenceFinder:
         truth
             Column of the true classes, or these classes, (n,), in the words of the predicted ones or in others.
         id
-            Column of the ids, or the ids, (n,), each once; default: the index of a pandas frame, or row numbers.
+            Column of the ids, or the ids, (n,), each once; default: the index of a pandas frame unless it is 0..n-1.
         sensitive
             Columns that audits use as sensitive. They stay out of the vectors, with their copies, see ``removed``.
         without
-            Other columns that stay out of the vectors, and remain attributes.
+            Other columns that stay out of the vectors, with their copies, and remain attributes.
         probabilities
-            Probability of each class: columns, or an array (n, C) in the order of the class names. For two classes, the
-            probability of the second is enough. Default: ``predict_proba`` of the model.
+            Probability of each class: columns, or an array (n, C) in the order of the class names; of two classes the
+            second is enough. Default: ``predict_proba`` of the model.
+        scale
+            Weights of columns in the distance: ``{"income": 2}`` counts a difference of incomes twice.
         encoder
-            Makes vectors of the other columns: a scikit-learn transformer, which is fitted here unless it is fitted
-            already, or a callable. Default: :func:`cfe_faiss.finder.table_encoder`.
+            Makes other vectors of the columns: a callable, or a scikit-learn transformer, fitted here unless it is.
         class_names
             Names of the classes, in their order; default: ``classes_`` of the model, or ascending.
         unknown, index, nodes
@@ -508,13 +529,14 @@ class EvidenceFinder:
         elif model is None:
             raise ValueError("model, scores or threshold must be given, got None")
         roles = Roles(id, truth, sensitive, without, probabilities, class_names, unknown)
-        parts = table_fields(frame, model, roles, encoder)
+        parts = table_fields(frame, model, roles, encoder, scale)
         n = len(parts["labels"])
         if scores is not None:
             parts |= {"scores": inputs.as_scores(values, n), "class_names": None}
         searched = as_nodes("nodes", nodes, n, parts["ids"])
         files = (Path(source).resolve(),) if isinstance(source, str | Path) else ()
-        return cls(index=inputs.fill_index(index, parts["vectors"], parts["labels"], searched), files=files, **parts)
+        filled = inputs.fill_index(index, parts["vectors"], parts["labels"], searched, "l2")
+        return cls(index=filled, files=files, **parts)
 
     @classmethod
     def from_index(
@@ -532,7 +554,8 @@ class EvidenceFinder:
         Parameters
         ----------
         index
-            An evidence index whose ids are row numbers and whose labels are predicted classes by number. Not copied.
+            An evidence index of any metric, whose ids are row numbers and whose labels are predicted classes by number.
+            Not copied.
         features, truth, ids, sensitive, class_names
             As in :meth:`from_vectors`, of rows 0..n-1, where n is their largest length; without any, the largest id of
             the index plus one. ``truth`` holds numbers, or with ``class_names`` texts.
@@ -551,7 +574,7 @@ class EvidenceFinder:
         >>> finder.names(finder.local("ann", k=1).evidence)
         array([['ben']], dtype=object)
         """
-        inputs.check_cosine(index)
+        check_index(index)
         inputs.check_numbers(index)
         members = index.members()
         known = None if features is None else as_attributes(features)
@@ -642,7 +665,8 @@ class EvidenceFinder:
         elif recall is not None:
             by_class = self.index.recall_by_class(recall, k, queries=max(1, len(ids)))
         reached = 1.0 if effort.exact else effort.recall
-        return LocalEvidence(ids, I, D, self.labels, reached, effort.nprobe, replace(self), queries.missing, by_class)
+        effort_of = reached, effort.nprobe
+        return LocalEvidence(ids, I, D, self.labels, *effort_of, replace(self), queries.missing, by_class, self.metric)
 
     def top_pairs(  # noqa: PLR0913
         self,
@@ -679,7 +703,8 @@ class EvidenceFinder:
         pairs = global_evidence(
             self.index, k, per_node=per_node, progress=progress, **effort, **self._conditions(where)
         )
-        return PairEvidence(pairs.source, pairs.target, pairs.similarity, self.labels, replace(self), pairs.missing)
+        sides = pairs.source, pairs.target
+        return PairEvidence(*sides, pairs.similarity, self.labels, replace(self), pairs.missing, self.metric)
 
     def case(self, id: Any, k: int = 5, *, where: Constraints | None = None) -> Case:  # noqa: A002
         """Return one page about a row: the k most similar rows treated differently, what differs, what is the same.
@@ -786,15 +811,22 @@ class EvidenceFinder:
         if self.source.labels is not None and self.source.labels is not self.labels:
             raise RuntimeError("the finder is of a version before an update; search with the finder that was updated")
 
-    def widest_pairs(self, k: int = 100, *, similarity: float, where: Constraints | None = None) -> PairEvidence:
-        """Return the k pairs of rows with the largest difference of their scores, of at least a similarity.
+    def widest_pairs(
+        self,
+        k: int = 100,
+        *,
+        similarity: float | None = None,
+        distance: float | None = None,
+        where: Constraints | None = None,
+    ) -> PairEvidence:
+        """Return the k pairs of rows with the largest difference of their scores, among rows that are near each other.
 
         Parameters
         ----------
         k
             Number of pairs, >= 1.
-        similarity
-            Smallest similarity of a pair.
+        similarity, distance
+            Smallest similarity of a pair or, for a finder with metric "l2" such as a table, its largest distance.
         where
             :class:`cfe_faiss.Constraints` that the pairs must meet.
 
@@ -810,10 +842,14 @@ class EvidenceFinder:
             If an argument is not as described, or the finder has no scores.
         """
         self._check_current()
-        k, low = as_count("k", k), as_number("similarity", similarity, -1.0, 1.0)
-        scores, gap = self.scores, _LEAST_GAP
+        k, scores, gap = as_count("k", k), self.scores, _LEAST_GAP
         if scores is None:
             raise ValueError("widest_pairs is for a finder with scores: with classes use top_pairs")
+        argument, given = measure_of(self.metric), {"similarity": similarity, "distance": distance}
+        value = given.pop(argument)
+        if value is None or any(other is not None for other in given.values()):
+            raise ValueError(f"{argument} must be given, and {', '.join(given)} left out, for metric {self.metric!r}")
+        low = threshold_of(argument, value, self.metric)
         best: tuple[Any, Any, Any] = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
         ids = self.index.members().ids
         for part in slices(len(ids), _ROWS_AT_ONCE):
@@ -826,7 +862,7 @@ class EvidenceFinder:
             best = source[order], target[order], similarities[order]
             if len(order) == k:
                 gap = max(gap, float(gaps[order[-1]]))
-        return PairEvidence(*best, self.labels, replace(self))
+        return PairEvidence(*best, self.labels, replace(self), metric=self.metric)
 
     def _conditions(self, where: Constraints | None, min_gap: float | None = None) -> dict[str, Any]:
         """Return constraints with numbers of classes, and what they refer to, as arguments of a search."""

@@ -14,8 +14,8 @@ from cfe_faiss.base.checks import UNKNOWN, InputWarning, as_array, as_count, as_
 from cfe_faiss.data.classes import Predictions, class_names_of, true_classes
 from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, metapath_graph
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
-from cfe_faiss.index.protocol import EvidenceIndex, check_index
-from cfe_faiss.rows.metric import Metric
+from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.rows.metric import Metric, as_metric
 from cfe_faiss.search.query import Rules
 
 _ROUNDING, _NEARLY = 1e-3, 0.1
@@ -80,10 +80,12 @@ def check_data(data: Any) -> None:
         )
 
 
-def fill_index(index: str | EvidenceIndex | None, vectors: Floats, labels: Int32s, nodes: Ints) -> EvidenceIndex:
+def fill_index(
+    index: str | EvidenceIndex | None, vectors: Floats, labels: Int32s, nodes: Ints, metric: Metric = "cosine"
+) -> EvidenceIndex:
     """Return an index of some vectors, with their numbers as ids; those without a predicted class are left out."""
     nodes = nodes[labels[nodes] != UNKNOWN]
-    built = empty_index(index, len(nodes), vectors.shape[1])
+    built = empty_index(index, len(nodes), vectors.shape[1], metric)
     if not built.is_trained:
         built.train(vectors[nodes])
     built.add_with_labels(vectors[nodes], labels[nodes], ids=nodes)
@@ -128,16 +130,10 @@ def empty_index(index: str | EvidenceIndex | None, n: int, d: int, metric: Metri
         raise TypeError(f"index must be an evidence index or its description, got {type(index).__name__}")
     if index.ntotal or index.d != d:
         raise ValueError(f"index must be empty and of {d} dimensions, got {index!r}")
-    check_cosine(index)
+    if index.metric != as_metric("metric", metric):
+        raise ValueError(f"index must have metric {metric!r}, by which its finder compares, got {index!r}")
     check_ids_stay(index)
     return index
-
-
-def check_cosine(index: EvidenceIndex) -> None:
-    """Raise ValueError unless an index compares vectors by cosine, as the figures of a finder do."""
-    check_index(index)
-    if index.metric != "cosine":
-        raise ValueError(f"index must have metric 'cosine' in a finder, got {index!r}")
 
 
 def check_numbers(index: EvidenceIndex) -> None:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from cfe_faiss.attributes.table import Attributes
-from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
+from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.extras import extra
 from cfe_faiss.data.classes import class_name
 from cfe_faiss.pairs import missing_text, pairs_text
+from cfe_faiss.rows.metric import Metric, measure_of, measured
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,17 +25,55 @@ _Sides: TypeAlias = Mapping[str, Ints]
 _Columns: TypeAlias = "dict[str, pd.api.extensions.ExtensionArray | Array]"
 
 
+class _Measured:
+    """Result with D, as FAISS returns it, whose readers see similarities or distances."""
+
+    __slots__ = ()
+    D: Floats
+    metric: Metric
+    finder: "EvidenceFinder | None"
+
+    @property
+    def measure(self) -> str:
+        """Name of the column in frames: "similarity", or "distance" with metric "l2"."""
+        return measure_of(self.metric)
+
+    @property
+    def similarity(self) -> Floats:
+        """D, float32; AttributeError with metric "l2"."""
+        return self._as_measure("similarity")
+
+    @property
+    def distance(self) -> Doubles:
+        """Euclidean distance, float64, infinite for padding; AttributeError with other metrics than "l2".
+
+        In a table without an encoder of the user, it counts standard deviations.
+        """
+        return self._as_measure("distance")
+
+    def _as_measure(self, name: str) -> Array:
+        if name != self.measure:
+            raise AttributeError(f"a result with metric {self.metric!r} has no {name}, use {self.measure}")
+        return measured(self.D, self.metric)
+
+    def _measure(self, v: Ints, u: Ints, D: Floats) -> Array:
+        """Return the measure of pairs of rows: cosines in float64 if the vectors are known, else from D."""
+        if self.finder is None or self.metric != "cosine":
+            return measured(D, self.metric)
+        return self.finder.measure64(v, u)
+
+
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class LocalEvidence:
-    """The evidence of some nodes.
+class LocalEvidence(_Measured):
+    """The evidence of some nodes, with its ``similarity`` or ``distance``.
 
     Attributes
     ----------
     nodes
         Row numbers of the nodes asked for, (nq,) int64.
-    evidence, similarity
-        Their evidence, (nq, k) int64, and its KS, (nq, k) float32, best first;
-        short rows end in -1 and FAISS's padding.
+    evidence, D
+        Their evidence, (nq, k) int64, best first, and its D as FAISS returns it, (nq, k) float32: similarities, or
+        squared distances. Short rows end in -1 and FAISS's padding.
     labels
         The predicted class of every node of the graph, (n,) int32.
     recall, nprobe
@@ -47,17 +86,20 @@ class LocalEvidence:
     recall_by_class
         Measured recall@k of each predicted class, on a sample of its searched nodes: see
         :meth:`cfe_faiss.IndexEvidenceIVF.recall_by_class`. 1 for exact searches, None with ``nprobe``.
+    metric
+        Metric of the finder.
     """
 
     nodes: Ints
     evidence: Ints
-    similarity: Floats
+    D: Floats
     labels: Int32s
     recall: float | None
     nprobe: int | None
     finder: "EvidenceFinder | None" = None
     missing: Mapping[str, int] = field(default_factory=dict)
     recall_by_class: Mapping[int, float] | None = None
+    metric: Metric = "cosine"
 
     def __repr__(self) -> str:
         nq, k = self.evidence.shape
@@ -69,27 +111,23 @@ class LocalEvidence:
     def _repr_html_(self) -> str:
         return as_html(repr(self), self.to_frame())
 
-    def similarity64(self) -> Doubles:
-        """Return the similarities in float64, (nq, k), NaN without evidence.
+    def measure64(self) -> Doubles:
+        """Return the similarities or distances that frames show, (nq, k), NaN without evidence.
 
-        :func:`cfe_faiss.ks_similarity` defines them, :func:`cfe_faiss.base.text.similarity_error` bounds their error.
-        The search has ranked by ``similarity``, which may differ in the last digits.
-
-        Raises
-        ------
-        ValueError
-            If the result was made without a finder.
+        With a finder, cosines are computed in float64: :func:`cfe_faiss.ks_similarity` defines them,
+        :func:`cfe_faiss.base.text.similarity_error` bounds their error. The search has ranked by ``D``, which may
+        differ in the last digits.
         """
         row, place = np.nonzero(self.evidence >= 0)
         found = np.full(self.evidence.shape, np.nan)
-        found[row, place] = _require_finder(self.finder).similarity64(self.nodes[row], self.evidence[row, place])
+        found[row, place] = self._measure(self.nodes[row], self.evidence[row, place], self.D[row, place])
         return found
 
     def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
         """Return one line per result: node, evidence, rank (from 1), similarity, node_label, evidence_label.
 
-        With scores the last two are node_score and evidence_score. ``node`` and ``evidence`` are the user's ids, if the
-        finder has ids.
+        With metric "l2", ``distance`` stands for ``similarity``. With scores the last two are node_score and
+        evidence_score. ``node`` and ``evidence`` are the user's ids, if the finder has ids.
 
         Parameters
         ----------
@@ -100,7 +138,7 @@ class LocalEvidence:
         Returns
         -------
         DataFrame
-            With a finder, the similarity is that of :meth:`similarity64`. O(rows * d) time.
+            The similarity or distance is that of :meth:`measure64`. O(rows * d) time.
 
         Raises
         ------
@@ -109,58 +147,78 @@ class LocalEvidence:
         """
         row, place = np.nonzero(self.evidence >= 0)
         sides = {"node": self.nodes[row], "evidence": self.evidence[row, place]}
-        similarity = self.similarity if self.finder is None else self.similarity64()
-        columns = {"rank": place + 1, "similarity": similarity[row, place]}
+        columns = {"rank": place + 1, self.measure: self.measure64()[row, place]}
         return _frame(columns, sides, self.labels, self.finder, attributes)
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class PairEvidence:
-    """The most similar pairs of nodes with different predicted classes, best first.
+class PairEvidence(_Measured):
+    """The most similar pairs of nodes with different predicted classes, best first, and their measure.
+
+    That is the ``similarity`` or ``distance``.
 
     Attributes
     ----------
     source, target
         The nodes of each pair, (k,) int64, ``source < target``.
-    similarity
-        Their KS, (k,) float32, descending.
+    D
+        Their similarities or squared distances, as FAISS returns them, (k,) float32, best first.
     labels
         The predicted class of every node of the graph, (n,) int32.
     finder
         As in :class:`LocalEvidence`.
-    missing
+    missing, metric
         As in :class:`LocalEvidence`.
     """
 
     source: Ints
     target: Ints
-    similarity: Floats
+    D: Floats
     labels: Int32s
     finder: "EvidenceFinder | None" = None
     missing: Mapping[str, int] = field(default_factory=dict)
+    metric: Metric = "cosine"
 
     def __len__(self) -> int:
-        return len(self.similarity)
+        return len(self.D)
 
     def __repr__(self) -> str:
         ends = [0, -1][: len(self)]
-        similarity: Array = self.similarity[ends]
-        if self.finder is not None:
-            similarity = self.finder.similarity64(self.source[ends], self.target[ends])
-        return f"PairEvidence({pairs_text(len(self), similarity)}{missing_text(self.missing)})"
+        values = self._measure(self.source[ends], self.target[ends], self.D[ends])
+        lacking = ", ".join(f"{name} in {int(lacks.sum()):,}" for name, lacks in self.both_lack.items())
+        note = f", both sides lack {lacking}" if lacking else ""
+        return f"PairEvidence({pairs_text(len(self), values, self.measure)}{missing_text(self.missing)}{note})"
 
     def _repr_html_(self) -> str:
         return as_html(repr(self), self.to_frame())
 
-    def similarity64(self) -> Doubles:
-        """Return the similarities in float64, (k,), as :meth:`LocalEvidence.similarity64` does."""
-        return _require_finder(self.finder).similarity64(self.source, self.target)
+    @property
+    def both_lack(self) -> dict[str, Bools]:
+        """Whether both sides of each pair lack an attribute, (k,), by attribute that they are compared by.
+
+        Nothing says that they agree in it. Only attributes that both sides of a pair lack are listed.
+        """
+        finder = self.finder
+        if finder is None or finder.attributes is None:
+            return {}
+        left_out = () if finder.removed is None else {*finder.removed.attributes, *finder.removed.columns}
+        masks: dict[str, Bools] = {}
+        for name, attribute in finder.attributes.items():
+            unknown = finder.attributes.ids[attribute.missing]
+            lacks = np.isin(self.source, unknown) & np.isin(self.target, unknown)
+            if name not in left_out and lacks.any():
+                masks[name] = lacks
+        return masks
+
+    def measure64(self) -> Doubles:
+        """Return the similarities or distances, (k,), as :meth:`LocalEvidence.measure64` does."""
+        return self._measure(self.source, self.target, self.D)
 
     def to_frame(self, *, attributes: bool = False) -> "pd.DataFrame":
         """Return one line per pair: source, target, similarity, source_label, target_label.
 
-        With scores the last two are source_score and target_score. ``source`` and ``target`` are the user's ids, if the
-        finder has ids.
+        With metric "l2", ``distance`` stands for ``similarity``. With scores the last two are source_score and
+        target_score. ``source`` and ``target`` are the user's ids, if the finder has ids.
 
         Parameters
         ----------
@@ -173,7 +231,7 @@ class PairEvidence:
         Returns
         -------
         DataFrame
-            With a finder, the similarity is that of :meth:`similarity64`. O(rows * d) time.
+            The similarity or distance is that of :meth:`measure64`. O(rows * d) time.
 
         Raises
         ------
@@ -181,14 +239,7 @@ class PairEvidence:
             If ``attributes`` are asked for, and neither attributes nor true classes are known.
         """
         sides = {"source": self.source, "target": self.target}
-        similarity = self.similarity if self.finder is None else self.similarity64()
-        return _frame({"similarity": similarity}, sides, self.labels, self.finder, attributes)
-
-
-def _require_finder(finder: "EvidenceFinder | None") -> "EvidenceFinder":
-    if finder is None:
-        raise ValueError("the result must have a finder, which holds the vectors, got None")
-    return finder
+        return _frame({self.measure: self.measure64()}, sides, self.labels, self.finder, attributes)
 
 
 def _frame(

@@ -7,11 +7,16 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from cfe_faiss.attributes.table import Attribute, Attributes
-from cfe_faiss.base.arrays import Int32s
+from cfe_faiss.base.arrays import Bools, Int32s
 from cfe_faiss.base.checks import UNKNOWN, InputWarning
 
 _FEWEST_ROWS = 20
 _MOST_SENSITIVE = 20
+_EXCEPTIONS = 0.02
+"""Rows that differ from the class of their value, relative to the rows beside the largest class, of a leak."""
+_KNOWN = 0.1
+_HARDLY_KNOWN = 0.01
+"""Shares of rows of a class for which a column is known."""
 _COMMA = re.compile(r"[-+]?\d*,\d+")
 _ID_NAME = re.compile(r"(?:^|[_\W])(?:id|ids|uuid|key|index|nr|no|number)$|(?<=[a-z])(?:Id|ID)$", re.IGNORECASE)
 
@@ -51,8 +56,9 @@ def check_table(
         *_classes(class_names),
         *_missing(attributes),
         *(text for attribute in compared for text in _column(attribute)),
-        *_outcomes(compared, "truth", truth, True),
-        *_outcomes(compared, "predictions", labels, not called),
+        *_outcomes(compared, "truth", truth, class_names, True),
+        *_outcomes(compared, "predictions", labels, class_names, not called),
+        *_selective_truth(labels, truth, class_names),
         *(text for name in sensitive for text in _sensitive(attributes[name])),
     ):
         warnings.warn(text, InputWarning, stacklevel=4)
@@ -91,13 +97,53 @@ def _column(attribute: Attribute) -> Iterator[str]:
         yield f"column {name!r} has another value in every row, as ids have: name it in id (--id {name})"
 
 
-def _outcomes(compared: Sequence[Attribute], what: str, classes: Int32s | None, by_threshold: bool) -> Iterator[str]:
+def _outcomes(
+    compared: Sequence[Attribute], what: str, classes: Int32s | None, names: Sequence[str], by_threshold: bool
+) -> Iterator[str]:
+    if classes is None:
+        return
     for attribute in compared:
-        if classes is not None and _determines(attribute, classes, by_threshold):
-            yield (
-                f"column {attribute.name!r} determines the {what}: if it is the outcome or made from it, name it in "
-                f"truth, model or without (--truth, --predictions or --without {attribute.name})"
-            )
+        known = selective_classes(classes, ~attribute.missing)
+        if not known and not _determines(attribute, classes, by_threshold):
+            continue
+        how = f", as it is known for {' or '.join(repr(names[label]) for label in known)} only" if known else ""
+        yield (
+            f"column {attribute.name!r} determines the {what}{how}: if it is the outcome, made from it or known only "
+            f"after it, name it in truth, model or without (--truth, --predictions or --without {attribute.name})"
+        )
+
+
+def _selective_truth(labels: Int32s | None, truth: Int32s | None, names: Sequence[str]) -> Iterator[str]:
+    if labels is None or truth is None:
+        return
+    known = selective_classes(labels, truth != UNKNOWN)
+    if known:
+        decisions = " or ".join(repr(names[label]) for label in known)
+        yield f"the truth is known for the decision {decisions} only: audits give no accuracy and no error rates"
+
+
+def selective_classes(labels: Int32s, is_known: Bools) -> list[int]:
+    """Return the classes for which something is known, if it is hardly ever known for the others; else none.
+
+    So it is where only the decision shows the truth: who repays is known of granted loans. Errors
+    cannot be counted then.
+
+    Parameters
+    ----------
+    labels
+        Class of each row, (n,), -1 where unknown.
+    is_known
+        Whether it is known for each row, (n,). A class counts as known from a tenth of its rows on, and as unknown up
+        to a hundredth.
+    """
+    classes = np.unique(labels[labels != UNKNOWN])
+    if is_known.all():
+        return []
+    shares = np.array([is_known[labels == label].mean() for label in classes])
+    often = shares >= _KNOWN
+    is_selective = often.any() and not often.all() and bool((shares[~often] <= _HARDLY_KNOWN).all())
+    known: list[int] = classes[often].tolist()
+    return known if is_selective else []
 
 
 def _are_ids(attribute: Attribute) -> bool:
@@ -109,11 +155,24 @@ def _are_ids(attribute: Attribute) -> bool:
 
 
 def _determines(attribute: Attribute, classes: Int32s, by_threshold: bool) -> bool:
-    """Return whether every value belongs to one class: few values, or many numbers that thresholds part."""
-    both = (classes != UNKNOWN) & ~attribute.missing
-    own, codes = classes[both], attribute.codes[both]
-    count, values = len(np.unique(own)), len(np.unique(codes))
-    if count < 2 or len(own) < _FEWEST_ROWS or np.unique(np.stack([codes, own]), axis=1).shape[1] > values:
+    """Return whether nearly every value belongs to one class: few values, or many numbers that thresholds part.
+
+    A missing value counts as a value.
+    """
+    known = classes != UNKNOWN
+    labels = classes[known]
+    codes = attribute.codes[known]
+    if len(labels) < _FEWEST_ROWS:
         return False
-    changes = int((np.diff(own[np.argsort(codes, kind="stable")]) != 0).sum())
-    return 5 * values <= len(own) or (by_threshold and attribute.numbers is not None and changes == count - 1)
+    values = np.unique(codes, return_inverse=True)[1]
+    classes_of, numbers = np.unique(labels, return_inverse=True)
+    counts = np.zeros((values.max() + 1, len(classes_of)), np.int64)
+    np.add.at(counts, (values, numbers), 1)
+    rare = len(labels) - counts.sum(axis=0).max()
+    exceptions = len(labels) - counts.max(axis=1).sum()
+    if len(classes_of) < 2 or exceptions > _EXCEPTIONS * rare:
+        return False
+    if 5 * len(counts) <= len(labels):
+        return True
+    changes = int((np.diff(labels[np.argsort(codes, kind="stable")]) != 0).sum())
+    return by_threshold and attribute.numbers is not None and changes == len(classes_of) - 1

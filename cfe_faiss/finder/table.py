@@ -1,25 +1,26 @@
 """A table and a model as fields of a finder: vectors, classes, ids and attributes."""
 
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfe_faiss.attributes.columns import DUPLICATE, PROXY, Proxy, Removed, association
+from cfe_faiss.attributes.columns import PROXY, Proxy, Removed, are_copies, association
 from cfe_faiss.attributes.table import Attributes, as_attributes
-from cfe_faiss.base.arrays import Array, Doubles, Floats
-from cfe_faiss.base.checks import InputWarning, as_dense, as_unit_rows, check_distinct, check_known
+from cfe_faiss.base.arrays import Array, Doubles
+from cfe_faiss.base.checks import InputWarning, check_distinct, check_known
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.values import as_row_ids
 from cfe_faiss.data.classes import Predictions, Threshold, as_predictions, note_classes, true_classes
+from cfe_faiss.data.encode import encode_table
 from cfe_faiss.data.predict import columns_of, is_model, predictions_of_table
-from cfe_faiss.datasets.own.encoding import MOST_VALUES
 from cfe_faiss.datasets.own.table import as_numbers, read_table
 from cfe_faiss.finder.inputs import probabilities_of
 from cfe_faiss.finder.suspicious import check_table
+from cfe_faiss.rows.metric import as_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +39,9 @@ class Roles:
     unknown: Collection[Any] | None = None
 
 
-def table_fields(frame: Any, model: Any, roles: Roles, encoder: Any) -> dict[str, Any]:
+def table_fields(
+    frame: Any, model: Any, roles: Roles, encoder: Any, scale: Mapping[str, float] | None
+) -> dict[str, Any]:
     """Return fields of a finder, made from a table; see :meth:`cfe_faiss.EvidenceFinder.from_table` for errors."""
     table, index = as_frame(frame, roles.id)
     for argument in ("model", "id", "truth", "probabilities"):
@@ -72,8 +75,10 @@ def table_fields(frame: Any, model: Any, roles: Roles, encoder: Any) -> dict[str
         truth, names = true_classes("truth", given, labels, names, unknown=roles.unknown, **options)
     note_classes(labels, truth, names)
     names, shares = names or (), probabilities_of(predicted)
-    vectors = encode_columns(table[[name for name in known if name not in left_out]], encoder, left_out)
-    check_table(attributes, labels, truth, sensitive=sensitive, left_out=left_out, called=is_called, class_names=names)
+    compared = [name for name in known if name not in left_out]
+    encoded = encode_table(attributes.select(compared), table[compared], encoder, scale, left_out)
+    vectors = as_rows("the encoded columns of frame", encoded, None, "l2")
+    check_table(attributes, labels, truth, names, sensitive=sensitive, left_out=left_out, called=is_called)
     if shares is not None:  # classes that are never predicted have no probability
         shares = np.pad(shares, ((0, 0), (0, len(names) - shares.shape[1])))
     return {
@@ -88,6 +93,7 @@ def table_fields(frame: Any, model: Any, roles: Roles, encoder: Any) -> dict[str
         "model": model if is_called else None,
         "data": data,
         "sensitive": sensitive,
+        "scale": None if encoder is not None else dict(scale or {}),
     }
 
 
@@ -203,12 +209,19 @@ def _predict(model: Any, data: "pd.DataFrame", table: "pd.DataFrame", roles: Rol
 def _find_removed(attributes: Attributes, given: Iterable[str]) -> Removed | None:
     """Return the columns left out of the vectors, the given ones and their copies; None without names."""
     names = tuple(dict.fromkeys(given))
-    rest = [name for name in attributes if name not in names]
-    told = [Proxy(other, name, association(attributes[name], attributes[other])) for name in names for other in rest]
-    found = sorted((proxy for proxy in told if proxy.strength >= PROXY), key=lambda proxy: -proxy.strength)
-    copies = tuple(proxy for proxy in found if proxy.strength >= DUPLICATE)
-    gone = tuple(dict.fromkeys([*names, *(proxy.column for proxy in copies)]))
-    return Removed(names, gone, copies, tuple(p for p in found if p.column not in gone)) if names else None
+    if not names:
+        return None
+    others = [name for name in attributes if name not in names]
+    pairs = [(other, name) for name in names for other in others]
+    copies = tuple(Proxy(*pair, 1.0) for pair in pairs if are_copies(*(attributes[name] for name in pair)))
+    left_out = tuple(dict.fromkeys([*names, *(copy.column for copy in copies)]))
+    strengths = [
+        Proxy(other, name, association(attributes[name], attributes[other]))
+        for other, name in pairs
+        if other not in left_out
+    ]
+    found = sorted(strengths, key=lambda proxy: -proxy.strength)
+    return Removed(names, left_out, copies, tuple(proxy for proxy in found if proxy.strength >= PROXY))
 
 
 def _as_probabilities(values: Any, n: int, names: tuple[str, ...]) -> Doubles:
@@ -222,95 +235,3 @@ def _as_probabilities(values: Any, n: int, names: tuple[str, ...]) -> Doubles:
             f"{names[-1]!r}, in [0, 1] and with rows of sum 1, got shape {np.shape(values)}"
         )
     return array
-
-
-def encode_columns(features: "pd.DataFrame", encoder: Any, left_out: Sequence[str]) -> Floats:
-    """Return the vectors of rows, made by ``encoder`` or the default encoder."""
-    if not len(features.columns):
-        raise ValueError(
-            f"frame must have columns that vectors are made of, got none beside {', '.join(left_out)}, which sensitive "
-            "and without leave out, with their copies"
-        )
-    if encoder is None:
-        features = as_attributes(features).to_frame()  # so that a column of texts may hold any values
-        features = features.astype(dict.fromkeys(features.select_dtypes("float32"), np.float64))
-        encoder = table_encoder(features)
-    elif hasattr(encoder, "feature_names_in_"):
-        told = [name for name in encoder.feature_names_in_ if name in left_out]
-        if told:
-            raise ValueError(f"encoder must not use columns of sensitive or without, got {told[0]!r}")
-        features = features[[check_column("encoder", name, features) for name in encoder.feature_names_in_]]
-    return as_unit_rows("the encoded columns of frame", as_dense("the encoder's output", _transform(encoder)(features)))
-
-
-def _transform(encoder: Any) -> Any:
-    """Return the function of an encoder: itself, or fit (if it is not fitted) and transform."""
-    if not hasattr(encoder, "transform"):
-        if not callable(encoder):
-            raise TypeError(f"encoder must be a scikit-learn transformer or a callable, got {type(encoder).__name__}")
-        return encoder
-    from sklearn.base import clone
-    from sklearn.exceptions import NotFittedError
-    from sklearn.utils.validation import check_is_fitted
-
-    try:
-        check_is_fitted(encoder)
-    except NotFittedError:
-        return clone(encoder).fit_transform
-    return encoder.transform
-
-
-def table_encoder(frame: Any, *, scale: bool = True) -> Any:
-    """Return the default encoder of a table, not fitted: a scikit-learn ``ColumnTransformer``.
-
-    Numbers are standardised; a missing number becomes the mean, and a further column marks it. Each value of any other
-    column becomes a column of 0 and 1; missing values count as one more value. A column of one value,
-    which would make all rows more similar, is left out.
-
-    Parameters
-    ----------
-    frame
-        A pandas frame of the columns to encode.
-    scale
-        Whether numbers are standardised.
-
-    Raises
-    ------
-    ValueError
-        If a column of texts has more than 100 values: it holds names or remarks, not categories. If a number is
-        infinite.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> frame = pd.DataFrame({"income": [10.0, 20, 30], "job": ["cook", "smith", "cook"]})
-    >>> table_encoder(frame).fit_transform(frame).round(2)
-    array([[-1.22,  1.  ,  0.  ],
-           [ 0.  ,  0.  ,  1.  ],
-           [ 1.22,  1.  ,  0.  ]])
-    """
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-    from sklearn.compose import ColumnTransformer
-    from sklearn.impute import SimpleImputer
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
-
-    numeric = [name for name in frame if is_numeric_dtype(frame[name]) and not is_bool_dtype(frame[name])]
-    texts = [name for name in frame if name not in numeric]
-    for name in numeric:
-        if np.isinf(frame[name].to_numpy(np.float64, na_value=np.nan)).any():
-            raise ValueError(f"column {name!r} must hold finite numbers, got infinite ones")
-    for name in texts:
-        count = frame[name].nunique()
-        if count > MOST_VALUES:
-            raise ValueError(
-                f"column {name!r} has {count:,} different texts, more than {MOST_VALUES}, which is no category: name "
-                f"it in id or without, or make it a number"
-            )
-    varied = [name for name in texts if frame[name].nunique(dropna=False) > 1]
-    texts = varied if varied or numeric else texts
-    imputer = SimpleImputer(add_indicator=True, keep_empty_features=True)
-    numbers = make_pipeline(imputer, StandardScaler()) if scale else imputer
-    return ColumnTransformer(
-        [("numbers", numbers, numeric), ("categories", OneHotEncoder(sparse_output=False), texts)], sparse_threshold=0
-    )

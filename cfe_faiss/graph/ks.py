@@ -6,6 +6,7 @@ The propagation defines the paper's KS score: inner products of KS vectors are K
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, overload
 
@@ -181,6 +182,13 @@ def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike, *, dtype: Any = np.float32
     """
     if dtype not in (np.float32, np.float64):
         raise TypeError(f"dtype must be numpy.float32 or numpy.float64, got {dtype!r}")
+    return compare_rows(X, v, u, _products if dtype == np.float32 else _cosines, dtype)
+
+
+def compare_rows(
+    X: Any, v: ArrayLike, u: ArrayLike, function: Callable[[Floats, Floats], Array], dtype: Any = np.float64
+) -> Array:
+    """Return a function of pairs of rows of X, in blocks; see :func:`ks_similarity` for arguments and errors."""
     matrix = as_array("X", X)
     if matrix.ndim != 2:
         raise ValueError(f"X must have shape (n, d), got {matrix.shape}")
@@ -194,12 +202,15 @@ def ks_similarity(X: Any, v: ArrayLike, u: ArrayLike, *, dtype: Any = np.float32
     for first in range(0, left.size, _PAIRS_PER_BLOCK):
         pairs = slice(first, first + _PAIRS_PER_BLOCK)
         rows = as_matrix("X", matrix[left.flat[pairs]]), as_matrix("X", matrix[right.flat[pairs]])
-        if dtype == np.float32:
-            numbers_of_pairs = np.arange(len(rows[0]))
-            _native.row_scores(_COSINE, *rows, numbers_of_pairs, numbers_of_pairs, scores[pairs])
-        else:
-            scores[pairs] = _cosines(*rows)
+        scores[pairs] = function(*rows)
     return scores.reshape(left.shape)
+
+
+def _products(x: Floats, y: Floats) -> Floats:
+    """Return the inner product of each row of x and of y with the arithmetic of a search."""
+    pairs, scores = np.arange(len(x)), np.empty(len(x), np.float32)
+    _native.row_scores(_COSINE, x, y, pairs, pairs, scores)
+    return scores
 
 
 def _cosines(x: Floats, y: Floats) -> Doubles:

@@ -1,24 +1,26 @@
 """Metrics: how vectors are stored and compared.
 
-==========  ============================  =============================================================
-metric      stored vectors                D, as FAISS returns it
-==========  ============================  =============================================================
-"cosine"    normalised copies             inner product, descending
-"ip"        as they are                   inner product, descending
-"l2"        as they are                   squared distance, ascending
-==========  ============================  =============================================================
+==========  ============================  ============================  =======================
+metric      stored vectors                D, as FAISS returns it        measure, for readers
+==========  ============================  ============================  =======================
+"cosine"    normalised copies             inner product, descending     similarity, D
+"ip"        as they are                   inner product, descending     similarity, D
+"l2"        as they are                   squared distance, ascending   distance, its root
+==========  ============================  ============================  =======================
 
 Engines compare by *scores*, which are larger for nearer vectors: the inner product, or minus the squared distance.
 :func:`flipped` converts them where they enter and leave an index, and nowhere else.
 """
 
+import math
 from typing import Any, Literal, TypeAlias
 
 import faiss
 import numpy as np
 
-from cfe_faiss.base.arrays import Doubles, Floats, Ints
-from cfe_faiss.base.checks import as_matrix, as_unit_rows
+from cfe_faiss.base.arrays import Array, Doubles, Floats, Ints
+from cfe_faiss.base.checks import as_matrix, as_number, as_unit_rows
+from cfe_faiss.graph.ks import compare_rows, ks_similarity
 
 Metric: TypeAlias = Literal["cosine", "ip", "l2"]
 METRICS: tuple[Metric, ...] = ("cosine", "ip", "l2")
@@ -72,6 +74,55 @@ def lengths(X: Floats) -> Doubles:
 def flipped(values: Floats, metric: str) -> Floats:
     """Return D from scores, or scores from D, with FAISS's padding."""
     return 0 - values if metric == "l2" else values
+
+
+def measure_of(metric: Metric) -> str:
+    """Return what results call the nearness of two rows: "similarity", or "distance" for "l2"."""
+    return "distance" if metric == "l2" else "similarity"
+
+
+def measured(D: Floats, metric: Metric) -> Array:
+    """Return D in the unit that results show: the Euclidean distance, infinite for padding, or the similarity."""
+    if metric != "l2":
+        return D
+    distances = np.sqrt(D.astype(np.float64))
+    distances[-D == PADDING] = np.inf
+    return distances
+
+
+def threshold_of(argument: str, value: Any, metric: Metric) -> float:
+    """Return D at a checked similarity or distance.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no number, no similarity of unit vectors, or a negative distance; the error names ``argument``.
+    """
+    if metric == "l2":
+        return as_number(argument, value, 0.0, math.inf) ** 2
+    limit = 1.0 if metric == "cosine" else math.inf
+    return as_number(argument, value, -limit, limit)
+
+
+def measure_pairs(X: Any, v: Any, u: Any, metric: Metric) -> Doubles:
+    """Return the similarity or Euclidean distance of pairs of rows in float64.
+
+    Equal rows have distance 0; see :func:`cfe_faiss.ks_similarity` for the cosine, the arguments and errors.
+    """
+    if metric == "cosine":
+        return ks_similarity(X, v, u, dtype=np.float64)
+    result: Doubles = compare_rows(X, v, u, _distances if metric == "l2" else _products)
+    return result
+
+
+def _distances(x: Floats, y: Floats) -> Doubles:
+    distances: Doubles = np.sqrt(((x.astype(np.float64) - y) ** 2).sum(axis=1))
+    return distances
+
+
+def _products(x: Floats, y: Floats) -> Doubles:
+    products: Doubles = (x.astype(np.float64) * y).sum(axis=1)
+    return products
 
 
 def score_at(threshold: float, metric: str) -> float:

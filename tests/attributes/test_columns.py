@@ -1,5 +1,6 @@
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
 
 import cfe_faiss as cfe
-from cfe_faiss.attributes.columns import Proxy, Removed, association, leave_out, proxies
+from cfe_faiss.attributes.columns import Proxy, Removed, are_copies, association, leave_out, proxies
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.datasets import load
 
@@ -125,6 +126,42 @@ def test_renaming_and_order_change_nothing(one: np.ndarray, other: np.ndarray, n
     assert strength(texts[one][::-1], texts[other][::-1]) == pytest.approx(found)
 
 
+GROUPS = np.arange(N) % 4
+MEASURED = NOISE[GROUPS]
+"""One number for each group, as the rate of poverty of a place."""
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (np.array(list("abcd"))[GROUPS], np.array(list("wxyz"))[GROUPS], True),
+        (np.array(list("abcd"))[GROUPS], np.array(list("wxyy"))[GROUPS], False),  # determined, in one direction
+        (np.array(list("abcd"))[GROUPS], GROUPS, True),  # codes
+        (np.array(list("abcd"))[GROUPS], np.array([10, 30, 20, 40])[GROUPS], True),
+        (np.array(list("abcd"))[GROUPS], (GROUPS - GROUPS.mean()) / GROUPS.std(), True),  # standardised codes
+        (np.array(list("abcd"))[GROUPS], MEASURED, False),
+        (np.array(["f", None, "m", "x"], object)[GROUPS], np.array(["1", "2", "3", "4"])[GROUPS], True),
+        (np.array(["f", None, "m", "x"], object)[GROUPS], np.array(["1", "2", "3", None], object)[GROUPS], True),
+        (np.array(["f", None, "f", "m"], object)[GROUPS], np.array(["1", "2", "2", "3"])[GROUPS], False),
+        (FEMALE, np.where(FEMALE, 0.3, 0.7), True),
+        (AGE, 2020 - AGE, True),
+        (AGE, np.exp(AGE / 10), True),
+        (AGE, AGE // 10, False),
+        (np.array(list("abcd"))[GROUPS], np.array([1, 2, 3, np.inf])[GROUPS], False),
+        (np.array(list("abcd"))[GROUPS], np.array([1, 2, 3, np.nan])[GROUPS], True),
+        (NOISE, RNG.normal(size=N), False),  # no value of either occurs twice
+        (NOISE, np.where(np.arange(N) == 3, np.nan, NOISE), False),
+        (np.arange(N).astype(str), NOISE, False),
+        ([f"p{i // 2}" for i in range(N)], NOISE[np.arange(N) // 2], False),  # two rows a person
+        (["a"] * N, ["b"] * N, False),
+    ],
+)
+def test_copies_go_one_to_one(one: Any, other: Any, expected: bool) -> None:
+    attributes = as_attributes({"one": list(one), "other": list(other)})
+    pair = attributes["one"], attributes["other"]
+    assert are_copies(*pair) == are_copies(*reversed(pair)) == expected
+
+
 # --- columns that are left out ----------------------------------------------------------------------------------------
 
 
@@ -138,10 +175,10 @@ def test_one_hot_groups(separator: str) -> None:
     expected = tuple(data.feature_names[:4])
     assert removed(data, "kind") == Removed(("kind",), expected, (), ())
     assert repr(removed(data, "age")) == "Removed(age: 1 column)"
-    # the others of the group tell which one it is
+    # the others of the group tell which one it is, but not the other way round
     by_column = removed(data, expected[0])
-    assert by_column.columns == expected
-    assert by_column.duplicates == (Proxy("kind", expected[0], 1.0),)
+    assert by_column.columns == expected[:1]
+    assert by_column.proxies == (Proxy("kind", expected[0], 1.0),)
 
 
 def test_one_hot_groups_that_are_scaled_or_lack_a_value() -> None:
@@ -174,22 +211,22 @@ def test_feature_attributes_say_which_columns_belong_together() -> None:
         leave_out(data, None, ["age"])
 
 
-def test_duplicates_leave_with_the_attribute_and_proxies_are_named() -> None:
+def test_copies_leave_with_the_attribute_and_proxies_are_named() -> None:
     height = 180 - 13 * FEMALE + 6 * NOISE
     data = table(age=AGE, months=12 * AGE + 6, female=FEMALE, male=1 - FEMALE, height=height)
     assert removed(data, "age").columns == ("age", "months")
     found = removed(data, "female")
     assert found.columns == ("female", "male")
-    assert found.duplicates == (Proxy("male", "female", 1.0),)
+    assert found.copies == (Proxy("male", "female", 1.0),)
     assert [proxy.column for proxy in found.proxies] == ["height"]
     assert 0.6 < found.proxies[0].strength < 0.9
     assert repr(found) == (
-        f"Removed(female: 2 columns; duplicates: male (1.00); proxies kept: height ({found.proxies[0].strength:.2f}))"
+        f"Removed(female: 2 columns; copies: male (1.00); proxies kept: height ({found.proxies[0].strength:.2f}))"
     )
     both = removed(data, "female", "height")
     assert both.columns == ("female", "male", "height")
     assert both.proxies == ()
-    assert both.duplicates == found.duplicates
+    assert both.copies == found.copies
 
 
 def test_many_proxies_are_cut_short() -> None:
@@ -203,7 +240,7 @@ def test_attributes_that_columns_hold_under_another_name() -> None:
     data = table(age=AGE, gender=2 * FEMALE - 1, **one_hot("type", KIND, "abcd"))
     found = removed(data, "sex", sex=sex)
     assert found.columns == ("gender",)
-    assert found.duplicates == (Proxy("gender", "sex", 1.0),)
+    assert found.copies == (Proxy("gender", "sex", 1.0),)
     assert removed(data, "letter", letter=np.array(list("wxyz"))[KIND]).columns == tuple(data.feature_names[2:])
     with pytest.raises(ValueError, match=r"got 'town', which no column equals: none comes near it"):
         leave_out(data, as_attributes({"town": RNG.integers(0, 3, N).astype(str)}), ["town"])

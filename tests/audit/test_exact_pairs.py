@@ -86,7 +86,7 @@ def test_most_similar_pairs_of_a_finder_in_float64() -> None:
     units /= np.linalg.norm(units, axis=1, keepdims=True)
     ks = (units[every[:, 0]] * units[every[:, 1]]).sum(axis=1)
     best = found.most_similar(7)
-    np.testing.assert_allclose(best.similarity, np.sort(ks)[::-1][:7], atol=1e-12)
+    np.testing.assert_allclose(best.table["similarity"], np.sort(ks)[::-1][:7], atol=1e-12)
     assert (every % 2 == 0).all()
     table = best.to_frame()
     assert (table["source sex"] != table["target sex"]).all()
@@ -105,12 +105,13 @@ def test_the_most_similar_do_not_depend_on_the_block(monkeypatch: pytest.MonkeyP
     known = cfe.attributes.table.as_attributes({"sex": rng.integers(0, 2, n), "job": rng.integers(0, 2, n)})
     found = audit.only_in(cfe.EvidenceFinder(vectors, labels, index, attributes=known), ["sex"])
     every = found.most_similar(10**6)
-    order = np.lexsort((every.target, every.source, -every.similarity))
+    order = np.lexsort((every.target, every.source, -every.table["similarity"]))
     assert (order == np.arange(len(every))).all()
     monkeypatch.setattr("cfe_faiss.audit.exact_pairs._BLOCK", 24)
     few = found.most_similar(17)
-    for one, other in ((few.source, every.source), (few.target, every.target), (few.similarity, every.similarity)):
+    for one, other in ((few.source, every.source), (few.target, every.target)):
         np.testing.assert_array_equal(one, other[:17])
+    pd.testing.assert_frame_equal(few.table, every.table[:17])
 
 
 def test_a_set_of_nodes_is_one_case_for_the_interval() -> None:

@@ -154,3 +154,34 @@ def test_the_order_of_rows_does_not_matter_among_equal_vectors() -> None:
         changes = audit.compare_models(finder, {"v2": other[order].astype(int)}, unfavourable=1).table
         found.append([table.to_csv(index=False) for table in (effects, changes)])
     assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize(
+    ("planted", "findings"),
+    [
+        ([("race", "black")], {("race", "black")}),
+        ([("race", "black"), ("sex", "f")], {("race", "black"), ("sex", "f")}),
+        ([("race & sex", "black & f")], {("race & sex", "black & f")}),
+        ([], set()),
+    ],
+)
+def test_one_cause_is_one_finding(planted: list[tuple[str, str]], findings: set[tuple[str, str]]) -> None:
+    """Mirror images, unions and parts of the same people are folded into the finding that explains them."""
+    n, rng = 2000, np.random.default_rng(0)
+    X = rng.normal(size=(n, 4))
+    race, sex = rng.choice(["black", "white", "asian", "other"], n, p=[0.3, 0.4, 0.2, 0.1]), rng.choice(["f", "m"], n)
+    region = np.where(rng.random(n) < np.where(race == "black", 0.95, 0.2), "south", "north")
+    people = {"race": race, "sex": sex, "region": region, "race & sex": np.char.add(np.char.add(race, " & "), sex)}
+    score = X[:, 0] + 0.3 * rng.normal(size=n)
+    for attribute, value in planted:
+        score -= (0.9 if "&" in attribute else 0.6) * (people[attribute] == value)
+    features = {name: people[name] for name in ("race", "sex", "region")}
+    finder = cfe.EvidenceFinder.from_vectors(X, (score > 0).astype(int), features=features)
+    crossed = [("race", "sex"), ("race", "region")]
+    effects = audit.direct_effects(finder, sensitive=[*features], unfavourable=0, intersections=crossed)
+    named = effects.table[effects.table["named"]]
+    stand = named[named["same_as"] == ""]
+    assert {*zip(stand["attribute"], stand["value"], strict=True)} == findings
+    if planted:
+        assert len(named) > 4 * len(stand)
+        assert set(named["same_as"]) - {""} <= {f"{attribute} = {value}" for attribute, value in findings}

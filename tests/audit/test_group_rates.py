@@ -32,7 +32,9 @@ def line(metrics: audit.GroupMetrics, feature: str, value: str, label: str = "cl
 
 
 def test_hand_made_values() -> None:
-    metrics = audit.group_metrics(y_true=TRUTH, y_pred=PREDICTED, sensitive_features=PEOPLE, favourable=1)
+    metrics = audit.group_metrics(
+        y_true=TRUTH, y_pred=PREDICTED, sensitive_features=PEOPLE, favourable=1, reference={"sex": "m"}
+    )
     f, m = line(metrics, "sex", "f"), line(metrics, "sex", "m")
     assert (f["count"], f["selected"], f["rate"]) == (5, 2, 0.4)
     assert (m["count"], m["selected"], m["rate"]) == (4, 3, 0.75)
@@ -96,10 +98,11 @@ def test_equal_to_independent_code(data: st.DataObject, n: int, classes: int) ->
             assert not found["rate_low"] > found["rate"]
             assert not found["fnr_high"] < found["fnr"]
             rates[value] = positive.mean()
-        if rates and max(rates.values()) > 0:
+        reference = next((value for value in rates if lines[f"class {label}", value]["reference"]), None)
+        if reference is not None and rates[reference] > 0:
             for value, rate in rates.items():
                 found = lines[f"class {label}", value]
-                assert found["ratio"] == pytest.approx(rate / max(rates.values()))
+                assert found["ratio"] == pytest.approx(rate / rates[reference])
                 assert found["ratio_low"] <= found["ratio"] <= found["ratio_high"]
                 assert found["ratio_least"] <= found["ratio"] + 1e-9
                 assert found["ratio"] <= found["ratio_most"] + 1e-9
@@ -116,8 +119,9 @@ def counts(*groups: tuple[str | None, int, int], **options: Any) -> audit.GroupM
 def test_small_groups_are_listed_and_not_ranked() -> None:
     metrics = counts(("a", 60, 30), ("b", 400, 160), ("c", 29, 29), ("d", 30, 0))
     c = line(metrics, "group", "c")
-    assert (c["ranked"], c["reference"], c["verdict"], c["ratio"]) == (False, False, "cannot tell", 2)
-    assert line(metrics, "group", "a")["reference"]
+    assert (c["ranked"], c["reference"], c["verdict"], c["ratio"]) == (False, False, "cannot tell", 2.5)
+    assert line(metrics, "group", "b")["reference"]
+    assert line(metrics, "group", "a")["verdict"] in ("no finding", "cannot tell")
     assert line(metrics, "group", "d")["verdict"] == "below 0.8"
     # 30 people, but only 3 of them expected to be selected
     rare = counts(("a", 900, 90), ("b", 900, 91), ("c", 30, 9))
@@ -125,8 +129,8 @@ def test_small_groups_are_listed_and_not_ranked() -> None:
     assert rare.summary[["groups", "ranked", "reference"]].values.tolist() == [[3, 2, "b"]]
     none = counts(("a", 20, 10), ("b", 10, 6))
     assert none.table["ranked"].sum() == 0
-    assert line(none, "group", "b")["reference"]
-    assert none.summary[["ranked", "verdict", "value"]].values.tolist() == [[0, "cannot tell", "a"]]
+    assert line(none, "group", "a")["reference"]
+    assert none.summary[["ranked", "verdict", "value"]].values.tolist() == [[0, "cannot tell", "b"]]
     assert np.isnan(none.summary[["p", "power"]].to_numpy(dtype=float)).all()
 
 
@@ -154,21 +158,43 @@ def test_verdicts(groups: list[tuple[str, int, int]], verdict: str) -> None:
 def test_the_attribute_has_the_strongest_verdict_of_its_groups() -> None:
     metrics = counts(("a", 1000, 600), ("b", 1000, 450), ("c", 31, 22), ("d", 31, 12))
     assert [line(metrics, "group", value)["verdict"] for value in "abcd"] == [
-        "cannot tell",
-        "below 1",
         "",
+        "below 1",
+        "cannot tell",
         "cannot tell",
     ]
     found = metrics.summary.iloc[0]
-    assert (found["verdict"], found["value"], found["reference"], found["ranked"]) == ("below 1", "b", "c", 4)
+    assert (found["verdict"], found["value"], found["reference"], found["ranked"]) == ("below 1", "b", "a", 4)
+
+
+def test_a_large_group_at_a_disadvantage_is_the_group_of_the_summary() -> None:
+    metrics = counts(("f", 600, 120), ("m", 500, 250))
+    assert line(metrics, "group", "m")["verdict"] == "above 1.25"
+    found, m = metrics.summary.iloc[0], line(metrics, "group", "m")
+    assert found[["verdict", "value", "reference", "count"]].tolist() == ["below 0.8", "f", "m", 600]
+    assert found["ratio"] == pytest.approx(0.4)
+    assert found[["ratio_low", "ratio_high"]].tolist() == pytest.approx([1 / m["ratio_high"], 1 / m["ratio_low"]])
+    assert found["difference"] == pytest.approx(-0.3)
+
+
+def test_the_user_names_the_reference() -> None:
+    groups = ("a", 300, 150), ("b", 500, 160), ("c", 20, 10)
+    assert line(counts(*groups), "group", "b")["reference"]
+    metrics = counts(*groups, reference={"group": "a"})
+    assert line(metrics, "group", "a")["reference"]
+    assert line(metrics, "group", "b")["verdict"] == "below 0.8"
+    unranked = counts(*groups, reference={"group": "c"})
+    assert unranked.summary["verdict"].tolist() == ["cannot tell"]
+    for reference in ({"group": "x"}, {"sex": "a"}, "a"):
+        with pytest.raises((TypeError, ValueError), match="reference"):
+            counts(*groups, reference=reference)
 
 
 def test_bounds_compare_with_the_same_groups() -> None:
     metrics = counts(("a", 60, 30), ("b", 40, 12), ("c", 1, 1), (None, 9, 4))
-    ranked = np.array([True, True, False])
-    least, most = ratio_bounds(np.array([30, 12, 1]), np.array([60, 40, 1]), 4, 9, ranked)
+    least, most = ratio_bounds(np.array([30, 12, 1]), np.array([60, 40, 1]), 4, 9, 0)
     own = metrics.table[(metrics.table["feature"] == "group") & ~metrics.table["unknown"]]
-    assert own["ranked"].tolist() == ranked.tolist()
+    assert own["ranked"].tolist() == [True, True, False]
     assert own["ratio_least"].tolist() == least.tolist()
     assert own["ratio_most"].tolist() == most.tolist()
 
@@ -426,3 +452,20 @@ def test_equalised_odds_need_both_true_classes(rare: int) -> None:
     assert line[f"{known}_difference"] >= 0
     names = [f"equalised_odds_{name}{end}" for name in ("difference", "ratio") for end in ("", "_low", "_high")]
     assert line[[f"{lacking}_difference", *names]].isna().all()
+
+
+def test_truth_that_only_one_decision_shows_gives_no_error_rates() -> None:
+    rng = np.random.default_rng(0)
+    sex, granted = rng.choice(["f", "m"], 600), rng.random(600) < 0.5
+    repaid = rng.random(600) < np.where(sex == "f", 0.9, 0.7)
+    truth = np.where(granted, repaid.astype(int), -1)
+    truth[np.flatnonzero(~granted)[0]] = 0  # an exception does not make errors known
+    features = {"sex": sex}
+    metrics = audit.group_metrics(y_true=truth, y_pred=granted.astype(int), sensitive_features=features, favourable=1)
+    assert metrics.table[["accuracy", "fpr", "fnr"]].isna().all(axis=None)
+    assert np.isnan(metrics.summary["equalised_odds_difference"]).all()
+    f = line(metrics, "sex", "f")
+    assert f["precision"] == pytest.approx(repaid[(sex == "f") & granted].mean())
+    truth[~granted] = repaid[~granted]
+    known = audit.group_metrics(y_true=truth, y_pred=granted.astype(int), sensitive_features=features, favourable=1)
+    assert known.table[["precision", "accuracy", "fpr", "fnr"]].notna().all(axis=None)

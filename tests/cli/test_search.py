@@ -50,13 +50,14 @@ def test_local_notes_missing_evidence(folder: Path, output) -> None:
     assert len(json.loads(text)) == eligible
 
 
-@pytest.mark.parametrize(("metric", "expected"), [("cosine", [1, 0]), ("ip", [2, 0]), ("l2", [1, 10])])
+@pytest.mark.parametrize(("metric", "expected"), [("cosine", [1, 0]), ("ip", [2, 0]), ("l2", [1, 10**0.5])])
 def test_similarities_are_those_of_the_metric(tmp_path: Path, output, metric: str, expected: list[float]) -> None:
     index = cfe.IndexEvidenceIDMap2(2, metric=metric)
     index.add_with_labels([[1, 0], [2, 0], [0, 3]], [0, 1, 1])
     cfe.write_index(index, tmp_path / "one")
     rows = records(output("local", tmp_path / "one", "--nodes", 0, "-k", 2, "--csv"), "csv")
-    assert column(rows, "similarity", float).tolist() == expected
+    name = "distance" if metric == "l2" else "similarity"
+    assert column(rows, name, float).tolist() == expected
 
 
 def test_nothing_found_is_an_empty_result(tmp_path: Path, output) -> None:

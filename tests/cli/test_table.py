@@ -78,3 +78,33 @@ def test_suspicious_input_is_a_line_on_standard_error(people: pd.DataFrame, caps
     source = ["--features", "t.csv", "--predictions", "t.csv:loan", "--truth", "t.csv:truth", "--id", "nr"]
     assert main(["audit", *source]) == 2
     assert "predictions and truth must have a class in common" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "weight", "unit"),
+    [
+        ([], 1, None),
+        (["--scale", "income=2"], 2, None),
+        (["--as-is"], 1, 1),
+        (["--as-is", "--scale", "income=3"], 3, 1),
+    ],
+)
+def test_distances_of_a_table(
+    people: pd.DataFrame, output: Any, options: list[str], weight: float, unit: float | None
+) -> None:
+    notes = "cfe-faiss: note: classes: 0 is granted, 1 is refused\ncfe-faiss: note: left out: sex\n"
+    output("build", "my.index", *NAMES, "--without", "sex", *options, notes=notes)
+    rows = records(output("local", "my.index", *NAMES, "--nodes", "p3", "-k", 3, "--csv"), "csv")
+    away = weight * (people["income"] - people["income"][3]) / (unit or people["income"].std(ddof=0))
+    away = np.hypot(away, people["job"] != people["job"][3])
+    expected = np.sort(away[people["loan"] != people["loan"][3]])[:3]
+    np.testing.assert_allclose([float(row["distance"]) for row in rows], expected, rtol=1e-5)
+    page = output("case", "p3", *NAMES, "--without", "sex", *options, "-k", 1)
+    assert f"{expected[0]:.5g}" in page.partition("Distance")[2].partition("\n")[0]
+
+
+def test_a_table_is_not_compared_by_the_papers_index(people: pd.DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "my.index", *NAMES, "--index", "paper"]) == 2
+    assert "compares by cosine" in capsys.readouterr().err
+    assert main(["build", "my.index", *NAMES, "--scale", "incomes=2"]) == 2
+    assert "did you mean 'income'?" in capsys.readouterr().err

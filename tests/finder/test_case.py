@@ -23,7 +23,7 @@ def test_german_case(finder: cfe.EvidenceFinder) -> None:
     for line, labels in (("Decision", finder.labels), ("True class", finder.truth)):
         assert case.table.loc[line].tolist() == [finder.class_name(labels[row]) for row in rows]
     similarity = [float(text) for text in case.table.loc["Similarity"][1:]]
-    np.testing.assert_allclose(similarity, found.similarity64()[0], atol=1e-6)
+    np.testing.assert_allclose(similarity, found.measure64()[0], atol=1e-6)
     assert finder.attributes is not None
     differing = case.table.index[3:].tolist()
     assert sorted([*differing, *case.agreeing]) == sorted(finder.attributes)

@@ -219,7 +219,7 @@ def test_a_table_gets_new_predictions_and_loses_rows() -> None:
     assert finder.update(predictions=[2, 2, 1, 2]).tolist() == ["a"]
     assert finder.labels.tolist() == [1, 1, 0, 1]
     finder.update(remove_nodes=["b"], predictions=["2", "2", "1", "2"])
-    assert finder.local(["c"], 3).to_frame()["evidence"].tolist() == ["d", "a"]
+    assert finder.local(["c"], 3).to_frame()["evidence"].tolist() == ["a", "d"]
     with pytest.raises(ValueError, match="x and add_nodes must be left out for a table"):
         finder.update(x={"a": [1.0]}, predictions=["2", "2", "1", "2"])
     with pytest.raises(ValueError, match="predictions must be among the class names"):

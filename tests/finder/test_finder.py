@@ -297,7 +297,7 @@ def test_nothing_known_of_the_nodes() -> None:
 def test_similarities_in_float64(data: Data) -> None:
     finder = cfe.EvidenceFinder.from_data(data, np.arange(300) % 2, nodes=[0, 1, 2, 3, 4])
     local = finder.local(k=4)
-    exact = local.similarity64()
+    exact = local.measure64()
     assert exact.dtype == np.float64
     assert_array_equal(np.isnan(exact), local.evidence < 0)
     found = local.evidence >= 0
@@ -306,17 +306,16 @@ def test_similarities_in_float64(data: Data) -> None:
     assert_array_equal(local.to_frame()["similarity"], exact[found])
     pairs = finder.top_pairs(3)
     assert_array_equal(
-        pairs.similarity64(), cfe.ks_similarity(finder.vectors, pairs.source, pairs.target, dtype=np.float64)
+        pairs.measure64(), cfe.ks_similarity(finder.vectors, pairs.source, pairs.target, dtype=np.float64)
     )
-    assert_array_equal(pairs.to_frame()["similarity"], pairs.similarity64())
+    assert_array_equal(pairs.to_frame()["similarity"], pairs.measure64())
 
 
 def test_results_made_by_hand(data: Data) -> None:
     found = cfe.EvidenceFinder.from_data(data, np.arange(300) % 2).top_pairs(3)
     pairs = PairEvidence(found.source, found.target, found.similarity, found.labels)
     assert_array_equal(pairs.to_frame()["similarity"], found.similarity)
-    with pytest.raises(ValueError, match="the result must have a finder, which holds the vectors, got None"):
-        pairs.similarity64()
+    assert_array_equal(pairs.measure64(), found.similarity)
     with pytest.raises(ValueError, match="attributes=True needs a finder"):
         pairs.to_frame(attributes=True)
 

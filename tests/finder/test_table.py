@@ -15,7 +15,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
-from cfe_faiss.finder import table_encoder
+from cfe_faiss.attributes.table import as_attributes
+from cfe_faiss.data.encode import encode
 
 FEATURES = ["income", "job", "sex"]
 
@@ -62,8 +63,7 @@ def test_a_model_and_a_frame_become_a_finder(people: pd.DataFrame, model: Any, f
     assert finder.model is model
     assert finder.graph is None
     # The vectors hold income and job, and nothing of the sex.
-    expected = table_encoder(people[["income", "job"]]).fit_transform(people[["income", "job"]])
-    np.testing.assert_allclose(finder.vectors, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-6)
+    np.testing.assert_array_equal(finder.vectors, encode(as_attributes(people[["income", "job"]])).x)
 
 
 def test_results_and_arguments_are_in_the_users_words(people: pd.DataFrame, finder: cfe.EvidenceFinder) -> None:
@@ -386,3 +386,45 @@ def test_truth_values_of_a_file_are_those_of_a_frame(people: pd.DataFrame, kind:
     assert other.class_names == one.class_names == ("False", "True")
     for name in ("labels", "truth", "probabilities", "vectors"):
         np.testing.assert_array_equal(getattr(other, name), getattr(one, name))
+
+
+def leaky(n: int = 300) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"income": rng.normal(size=n), "debt": rng.normal(size=n)})
+    frame["loan"] = np.where(frame["income"] - frame["debt"] + rng.normal(size=n) > 0, "yes", "no")
+    return frame
+
+
+@pytest.mark.filterwarnings("default::cfe_faiss.InputWarning")
+@pytest.mark.parametrize("leak", ["outcome", "date", "almost", "number"])
+def test_a_leak_is_named_also_where_values_are_missing(leak: str) -> None:
+    """A missing value counts as a value, and few exceptions do not hide a leak."""
+    rng, frame = np.random.default_rng(1), leaky()
+    granted = frame["loan"] == "yes"
+    columns = {
+        "outcome": np.where(granted, np.where(rng.random(300) < 0.9, "repaid", "defaulted"), None),
+        "date": np.where(granted, rng.integers(1, 10**6, 300), np.nan),  # known for granted loans only
+        "almost": np.where(rng.random(300) < 0.003, "b", np.where(granted, "a", "b")),
+        "number": np.where(granted, 1.0, 0.0),
+    }
+    with pytest.warns(cfe.InputWarning, match=f"'{leak}' determines the predictions"):
+        cfe.EvidenceFinder.from_table(frame.assign(**{leak: columns[leak]}), "loan")
+
+
+@pytest.mark.filterwarnings("default::cfe_faiss.InputWarning")
+def test_a_column_that_decisions_follow_in_part_is_no_leak(recwarn: pytest.WarningsRecorder) -> None:
+    rng, frame = np.random.default_rng(1), leaky()
+    granted = frame["loan"] == "yes"
+    frame["school"] = np.where(rng.random(300) < np.where(granted, 0.9, 0.1), "high", "low")
+    frame["rare"] = np.where(rng.random(300) < 0.02, "x", "y")
+    frame["seldom"] = np.where(rng.random(300) < 0.05, 1.0, np.nan)
+    cfe.EvidenceFinder.from_table(frame, "loan")
+    assert not [warning for warning in recwarn if "determines" in str(warning.message)]
+
+
+def test_truth_that_one_decision_shows_is_named() -> None:
+    frame = leaky()
+    repaid = np.where(np.random.default_rng(2).random(300) < 0.9, "yes", "no")
+    frame["repaid"] = np.where(frame["loan"] == "no", None, repaid)
+    with pytest.warns(cfe.InputWarning, match="truth is known for the decision 'yes' only"):
+        cfe.EvidenceFinder.from_table(frame, "loan", truth="repaid")

@@ -1,6 +1,6 @@
 """Report of an audit: a page for readers, and its numbers for programs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -63,6 +63,9 @@ def report(  # noqa: PLR0913
     cases: int = 10,
     bins: Bins = DEFAULT_BINS,
     confidence: float = 0.95,
+    reference: Mapping[str, Any] | None = None,
+    better: Mapping[str, Any] | None = None,
+    skip: Collection[str] = (),
     figures: str | PathLike[str] | None = None,
     overwrite: bool = False,
     progress: bool = True,
@@ -95,6 +98,13 @@ def report(  # noqa: PLR0913
         Numbers of evidence per node, of closest pairs, and of case files.
     bins, confidence
         Cuts of numbers, as in :func:`cfe_faiss.audit.discrimination_scores`; level of all intervals, in (0, 1).
+    reference
+        By attribute: the group that the others are compared with, see :func:`cfe_faiss.audit.group_metrics`.
+    better
+        By column: its better end, see :func:`cfe_faiss.audit.dominated`. In the strongest case the refused person is at
+        least as good in all of these columns.
+    skip
+        Sections to leave out, by their ids in report.json; "sensitivity" takes the most time.
     figures
         Folder for the drawings as SVG files; by default none is written.
     overwrite
@@ -137,11 +147,11 @@ def report(  # noqa: PLR0913
     inputs_read = [*finder.files, *map(Path, subject.files)]
     folders = [] if folder is None else [folder]
     check_outputs([*report_files(target), *folders], inputs_read, overwrite=overwrite, folders=folders)
-    settings = Settings(k, pairs, cases, bins, confidence, where)
+    settings = Settings(k, pairs, cases, bins, confidence, where, reference, better)
     inputs = check_inputs(finder, sensitive, favourable, settings, subject, compare, truth_favourable)
     conditions = as_conditions(require)
     check_conditions(conditions, inputs)
-    content = collect(inputs, conditions, progress)
+    content = collect(inputs, conditions, progress, skip)
     written = write_all(content, target, folder, inputs=inputs_read, overwrite=overwrite)
     return Report(written, content.results, numbers(content))
 

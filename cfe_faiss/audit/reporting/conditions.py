@@ -63,7 +63,7 @@ METRICS: dict[str, Metric] = {
         needs=_GROUPS,
     ),
     "impact_ratio": Metric(
-        "selection rate of a group over that of the group selected most often",
+        "selection rate of a group over that of the reference group, the largest",
         section="groups",
         key="ratio",
         n="count",
@@ -71,7 +71,7 @@ METRICS: dict[str, Metric] = {
         is_ranked=True,
     ),
     "selection_rate_difference": Metric(
-        "selection rate of a group minus that of the group selected most often",
+        "selection rate of a group minus that of the reference group, the largest",
         section="groups",
         key="difference",
         n="count",

@@ -5,7 +5,7 @@ import json
 import platform
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -23,7 +23,7 @@ from cfe_faiss.audit.reporting.formats import join_words, list_first, plural, sh
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.prose import Prose, make_section
 from cfe_faiss.audit.reporting.sections import SECTIONS
-from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.checks import UNKNOWN, check_known
 from cfe_faiss.base.versions import find_version
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.graph import Graph
@@ -117,10 +117,16 @@ class Content:
         return f"{plural(len(self.results), 'check')}: {numbers}."
 
 
-def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> Content:
-    """Run every audit."""
+def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool, skip: Collection[str] = ()) -> Content:
+    """Run every audit but those to skip."""
+    for name in skip:
+        check_known("skip must name sections", name, [part.name for part in SECTIONS])
     sections = []
-    parts = [part for part in SECTIONS if not part.is_optional or all(map(inputs.has, part.needs))]
+    parts = [
+        part
+        for part in SECTIONS
+        if part.name not in skip and (not part.is_optional or all(map(inputs.has, part.needs)))
+    ]
     # None: no bar if standard error is not a terminal.
     disable = None if progress else True
     with tqdm(parts, "Auditing", disable=disable, file=sys.stderr, leave=False) as bar:
@@ -164,7 +170,7 @@ def scope(inputs: Inputs) -> tuple[str, ...]:
         "model": inputs.subject.model,
         "part": part,
         "features": finder.vectors.shape[1],
-        "removed": [] if removed is None else [show(name) for name in removed.attributes],
+        "removed": [] if removed is None else [show(name) for name in removed.columns],
     }
     shares = {"selected": np.isin(inputs.labels, inputs.favourable)} if inputs.has("favourable") else {}
     if inputs.truth is not None:
@@ -194,8 +200,8 @@ def facts(inputs: Inputs) -> dict[str, str]:
         "True classes": f"known for {plural(known, person, people)}" if known else "not known",
         f"Attributes ({len(inputs.attributes):,})": list_first(_shorten(inputs.attributes), _NAMES),
         "Sensitive attributes": join_words(_shorten(inputs.sensitive)) if inputs.sensitive else "none named",
-        "Left out of the similarity": "" if removed is None else join_words(_shorten(removed.attributes)),
-        "Correlated columns that remain in it": ""
+        "Left out of the comparison": "" if removed is None else join_words(_shorten(removed.columns)),
+        "Columns that remain in it and tell something left out": ""
         if removed is None
         else ", ".join(show(removed.describe(proxy), 2 * _NAMES) for proxy in removed.proxies[:8]),
         "Seed": "not given" if subject.seed is None else str(subject.seed),

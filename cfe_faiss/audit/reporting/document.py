@@ -191,8 +191,8 @@ class Case:
     ----------
     place
         Rank among the pairs shown, from 1.
-    similarity
-        With as many digits as are known.
+    similarity, distance
+        One of them, with as many digits as are known; the other one is None.
     rank
         Rank among all pairs of nodes with different predicted classes, in words.
     sides
@@ -205,10 +205,11 @@ class Case:
         Number and name of every class that is drawn; empty without drawings.
     """
 
-    in_files: ClassVar = "place", "similarity", "rank", "agreement", "sides", "differences"
+    in_files: ClassVar = "place", "similarity", "distance", "rank", "agreement", "sides", "differences"
 
     place: int
-    similarity: str
+    similarity: str | None
+    distance: str | None
     rank: str
     sides: tuple[Side, Side]
     differences: Table

@@ -66,8 +66,8 @@ def number(value: float | None, kind: str) -> str:
     """Return a number of a kind.
 
     Kinds: "count"; "share" in per cent; "score" and "signed" with three decimals; differences of shares in percentage
-    "points", without a sign as a "gap"; "similarity" with six decimals, 1 only for equal vectors; "number" and "side"
-    in the unit of an attribute; "p-value", and "q" with its sign of equality.
+    "points", without a sign as a "gap"; "similarity" with six decimals, 1 only for equal vectors; "distance", 0 only
+    for equal ones; "number" and "side" in the unit of an attribute; "p-value", and "q" with its sign of equality.
 
     Examples
     --------
@@ -117,6 +117,7 @@ _KINDS: dict[str, Callable[[float], str]] = {
     "p-value": lambda value: "< 0.001" if value < 0.001 else f"{value:.3f}",
     "q": lambda value: "q < 0.001" if value < 0.001 else f"q = {value:.3f}",
     "similarity": _similarity,
+    "distance": "{:,.4g}".format,
 }
 
 

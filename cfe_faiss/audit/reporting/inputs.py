@@ -19,10 +19,12 @@ from cfe_faiss.audit.model_comparison import Models, as_models
 from cfe_faiss.audit.reporting.formats import group_name, show
 from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.finder.suspicious import selective_classes
+from cfe_faiss.rows.metric import measure_of
 
 _Result = TypeVar("_Result")
 Need: TypeAlias = Literal[
-    "sensitive", "favourable", "unfavourable", "truth", "models", "model", "probabilities", "graph"
+    "sensitive", "favourable", "unfavourable", "truth", "selective", "models", "model", "probabilities", "graph"
 ]
 """Attribute of :class:`Inputs` or of its finder that a section or a condition needs."""
 
@@ -66,6 +68,8 @@ class Settings:
     bins: Bins
     confidence: float
     where: Constraints | None = None
+    reference: Mapping[str, Any] | None = None
+    better: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for name in ("k", "pairs", "cases"):
@@ -91,7 +95,10 @@ class Inputs:
         The rows of the index with a predicted class, ascending, (m,) int64.
     labels, truth
         Predicted and true class of each audited row, (m,) int32. A true class may be -1, unknown; ``truth`` is
-        None without any.
+        None without any, or if only one decision shows it.
+    selective
+        Names of the decisions that alone show the true class, such as "granted"; see
+        :func:`cfe_faiss.finder.suspicious.selective_classes`.
     class_names
         Names of class 0, 1, ...
     favourable
@@ -110,6 +117,7 @@ class Inputs:
     nodes: NDArray[np.int64]
     labels: NDArray[np.int32]
     truth: NDArray[np.int32] | None
+    selective: tuple[str, ...]
     class_names: tuple[str, ...]
     favourable: tuple[int, ...]
     settings: Settings
@@ -141,10 +149,14 @@ class Inputs:
             "everyone": self.everyone,
             "level": f"{100 * self.settings.confidence:g}%",
             "favourable_class": selected or "each class",
+            "selective": [show(name) for name in self.selective],
             "sensitive": [show(name) for name in self.sensitive],
             "k": self.settings.k,
             "bins": self.settings.bins,
             "pairs": self.settings.pairs,
+            "metric": self.finder.metric,
+            "measure": measure_of(self.finder.metric),
+            "scale": self.finder.scale,
         }
 
     @property
@@ -239,14 +251,17 @@ def check_inputs(
     names = tuple(attributes.known("sensitive", name) for name in sensitive_of(finder, sensitive))
     selected = () if favourable is None else tuple(finder.class_numbers("favourable", favourable).tolist())
     finder = with_truth(finder, selected, truth_favourable)
+    labels = members.labels[members.labels != UNKNOWN]
     truth = None if finder.truth is None else finder.truth[nodes]
+    selective = [] if truth is None else selective_classes(labels, truth != UNKNOWN)
     return Inputs(
         finder,
         attributes,
         names,
         nodes,
-        members.labels[members.labels != UNKNOWN],
-        None if truth is None or (truth == UNKNOWN).all() else truth,
+        labels,
+        None if truth is None or selective or (truth == UNKNOWN).all() else truth,
+        tuple(finder.class_name(label) for label in selective),
         tuple(finder.class_name(label) for label in range(finder.class_count)),
         selected,
         settings,

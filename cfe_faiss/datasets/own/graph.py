@@ -1,6 +1,6 @@
 """A graph from files: features, edges, classes and splits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,8 @@ from cfe_faiss.base.checks import as_count, check_known
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.tables import read_graph
 from cfe_faiss.data.classes import Predictions, Threshold, as_predictions
+from cfe_faiss.data.encode import MOST_VALUES, Encoding, can_be_encoded, encode
 from cfe_faiss.datasets.own.classes import labels_of, read_classes
-from cfe_faiss.datasets.own.encoding import MOST_VALUES, Encoding
-from cfe_faiss.datasets.own.encoding import encode as encode_attributes
 from cfe_faiss.datasets.own.table import Ids, Source, Table, as_numbers, as_texts
 
 if TYPE_CHECKING:
@@ -51,10 +50,11 @@ class OwnFiles:
     categorical
         Columns of numbers that are codes of categories, such as postal codes.
     missing
-        "error": refuse missing values. "keep": treat them as a category, see
-        :func:`cfe_faiss.datasets.own.encoding.encode`.
+        "error": refuse missing values. "keep": mark them, see :func:`cfe_faiss.data.encode.encode`.
     as_is
         Whether to keep numbers in ``x`` unscaled.
+    scale
+        Weights of attributes in ``x``, see :func:`cfe_faiss.data.encode.encode`.
     without
         Attributes that the choice of neighbours ignores. A column of more than 100 texts is left out of ``x``, too;
         :meth:`cfe_faiss.EvidenceFinder.from_data` leaves the others out of the vectors.
@@ -72,6 +72,7 @@ class OwnFiles:
     categorical: Sequence[str] = ()
     missing: str = "error"
     as_is: bool = False
+    scale: Mapping[str, float] | None = None
     without: Sequence[str] = ()
     compare: Sequence[Source] = ()
     threshold: str | None = None
@@ -86,9 +87,9 @@ class OwnGraph:
     ----------
     name
         Name of the features' file, without its suffix.
-    x, x_raw
-        Features of n nodes, (n, d) float32, scaled and in their own units, see
-        :class:`cfe_faiss.datasets.own.encoding.Encoding`.
+    x_raw, x
+        Features of n nodes, (n, d) float32, in their own units and scaled, see :class:`cfe_faiss.data.encode.Encoding`.
+        Scaled columns of an attribute table have mean 0: KS vectors compare by cosine.
     feature_names
         d names, "Income" or "sex=f".
     feature_attributes
@@ -218,13 +219,14 @@ def read_own(files: OwnFiles) -> OwnGraph:
     table = _features(files, whole)
     ids = Ids.of_column(table, files.id)
     attributes = _attributes(files, table)
-    encoding = _encoding(files, table, attributes)
+    as_is = files.as_is or not table.has_header
+    encoding = _encoding(files, table, attributes, as_is)
     decisions = None if files.threshold is None else _decisions(whole, files.threshold)
     classes = read_classes(files.predictions, files.truth, ids, files.unknown, decisions)
     masks = (None, None, None) if files.split is None else read_split(files.split, ids)
     return OwnGraph(
         files.features.name.partition(".")[0],
-        encoding.x,
+        encoding.x if as_is else encoding.x - encoding.x.mean(axis=0),
         encoding.x_raw,
         list(encoding.names),
         list(encoding.attributes),
@@ -319,10 +321,10 @@ def _check_missing(files: OwnFiles, table: Table, name: str, missing: NDArray[np
         table.check(missing, lambda _: f"column {name!r} lacks a value here and in {others}")
 
 
-def _encoding(files: OwnFiles, table: Table, attributes: Attributes) -> Encoding:
+def _encoding(files: OwnFiles, table: Table, attributes: Attributes, as_is: bool) -> Encoding:
     encoded = []
     for name, attribute in attributes.items():
-        if attribute.numbers is not None or len(attribute.values) <= MOST_VALUES:
+        if can_be_encoded(attribute):
             encoded.append(name)
         elif name not in files.without:
             values = attribute.values
@@ -333,7 +335,7 @@ def _encoding(files: OwnFiles, table: Table, attributes: Attributes) -> Encoding
             )
     if not encoded:
         raise ValueError(f"{table.path} must hold features that vectors are made from, got none")
-    return encode_attributes(attributes.select(encoded), as_is=files.as_is or not table.has_header)
+    return encode(attributes.select(encoded), scale=files.scale, as_is=as_is)
 
 
 def _edges(files: OwnFiles, ids: Ids, encoding: Encoding) -> Any:

@@ -66,7 +66,7 @@ def _draw_title(axes: "Axes", explained: "ExplainedEvidence", nodes: NDArray[np.
     name, kind = node_name(data, int(nodes[0])), class_name(data, int(labels[nodes[0]]))
     title = f"What matters for node {shorten(name, 16)}, predicted {shorten(kind, 24)}, and for its evidence"
     axes.text(0, 1, title, va="top", fontsize=16, weight="bold", color=INK, parse_math=False)
-    similarities = explained.found.similarity64()[0]
+    similarities = explained.found.measure64()[0]
     texts = [
         f"{rank}: node {shorten(node_name(data, int(node)), 16)}, predicted "
         f"{shorten(class_name(data, int(labels[node])), 20)}, KS {format_similarity(float(similarities[rank - 1]))}"

@@ -109,6 +109,18 @@ def table() -> Sample:
 
 
 @sample
+def granted_only() -> Sample:
+    """Truth that one decision shows, a reference and better ends named by the user, and a section left out."""
+    table, _ = applicants(420)
+    score = table["income"] - 0.4 * table["debt"] - 0.5 * (table["sex"] == "f")
+    table["loan"] = np.where(score > 0, "yes", "no")
+    table["repaid"] = np.where(table["loan"] == "yes", table["repaid"], None)
+    finder = cfe.EvidenceFinder.from_table(table, "loan", truth="repaid", id="id", sensitive=["sex", "race"])
+    options = {"reference": {"race": "Asian"}, "better": {"income": "high", "debt": "low"}, "skip": ["sensitivity"]}
+    return finder, {"favourable": "yes", "require": ["impact_ratio[sex]>=0.8", "impact_ratio[race]>=0.5"]} | options
+
+
+@sample
 def models() -> Sample:
     """Other models, of which one harms a group and one changes rates; conditions that name a model."""
     rng, n = np.random.default_rng(3), 420

@@ -81,7 +81,7 @@ def test_codes_and_scale(tmp_path: Path) -> None:
     features = written(tmp_path, "zip,age\n10,1\n20,3\n10,1\n", "f.csv")
     data = read_own(OwnFiles(features, categorical=["zip"], as_is=True))
     assert data.feature_names == ["zip=10", "zip=20", "age"]
-    assert data.x.tolist() == [[1, 0, 1], [0, 1, 3], [1, 0, 1]]
+    assert data.x_raw.tolist() == [[1, 0, 1], [0, 1, 3], [1, 0, 1]]
 
 
 def test_without_leaves_neighbours_alone(tmp_path: Path) -> None:

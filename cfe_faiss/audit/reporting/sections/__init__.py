@@ -14,6 +14,7 @@ from cfe_faiss.audit.reporting.sections.groups import (
     error_rates_section,
     errors_section,
     groups_section,
+    outcomes_section,
 )
 from cfe_faiss.audit.reporting.sections.models import flip_section, models_section, only_in_section
 from cfe_faiss.audit.reporting.sections.pairs import (
@@ -56,6 +57,7 @@ SECTIONS = (
     Part("models", models_section, ("models",), is_open=True, is_optional=True),
     Part("counts", counts_section, ("sensitive",)),
     Part("error_rates", error_rates_section, ("sensitive", "truth")),
+    Part("outcomes", outcomes_section, ("sensitive", "selective"), is_open=True, is_optional=True),
     Part("calibration", calibration_section, ("probabilities", "sensitive", "favourable")),
     Part("sensitivity", sensitivity_section),
     Part("flip", flip_section, ("model", "sensitive")),

@@ -23,8 +23,10 @@ from cfe_faiss.audit.reporting.sections.groups import Rates, find_rates
 from cfe_faiss.audit.sample import Samples
 from cfe_faiss.base.checks import as_dense
 from cfe_faiss.base.threads import single_threaded_blas
+from cfe_faiss.data.encode import can_be_encoded, encode
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.graph.ks import ks_vectors
+from cfe_faiss.rows.metric import as_rows, measured
 
 _RATIO = "impact ratio"
 _TESTS = {"direction": "closest pairs", "situation": "nearest neighbours"}
@@ -35,8 +37,6 @@ _FINDINGS, _LEFT_OUT = 4, 40
 """Findings and attributes that are varied, at most."""
 _ALPHA = 0.05
 _Row = dict[str, Any]
-_Features = tuple[NDArray[np.float64], tuple[str, ...]]
-"""Numbers behind the vectors, (n, d), and the attribute of each column; empty if columns have no names."""
 _Answer = tuple[float, float, float]
 """Effect, p value and statistic of a test; NaN if the test cannot tell."""
 
@@ -58,7 +58,7 @@ def find_effects(inputs: Inputs) -> DirectEffects | None:
 
 
 def find_changes(inputs: Inputs) -> ModelComparison | None:
-    """Compare the models at the similarity of the closest pairs. None without other models."""
+    """Compare the models on pairs as near as the closest pairs. None without other models."""
     if inputs.models is None:
         return None
     tested: dict[str, Any] = {}
@@ -69,12 +69,14 @@ def find_changes(inputs: Inputs) -> ModelComparison | None:
     models = {name: inputs.models[name] for name in named}
     if hasattr(inputs.finder.data, "columns"):  # numbers are names in a table
         models = {name: np.array(inputs.class_names)[labels] for name, labels in models.items()}
-    found = inputs.finder.top_pairs(inputs.settings.pairs).similarity
+    found = inputs.finder.top_pairs(inputs.settings.pairs)
+    nearness = measured(found.D[-1:], found.metric)
+    nearest = 0.0 if found.metric == "l2" else 1.0
     return compare_models(
         inputs.finder,
         models,
         k=inputs.settings.k,
-        threshold=min(float(found[-1]), 1.0) if len(found) else 1.0,  # rounding may exceed 1
+        threshold=float(nearness[0]) if len(nearness) else nearest,
         pairs=inputs.settings.pairs,
         confidence=inputs.settings.confidence,
         baseline=first,
@@ -116,7 +118,7 @@ def all_tests_section(inputs: Inputs) -> Numbers:
     direct = [_direct_row(inputs, row | {"values": int(sizes[row["attribute"]])}) for row in rows_of(effects.table)]
     rows = [*(_ratio_row(row, effects) for row in rates.comparisons), *_keep_one_side(direct)]
     changes = inputs.once(change_rows)
-    named = [row for row in rows if row["named"]]
+    named = [row for row in rows if row["named"] and not row.get("same_as")]
     q = [row["q"] for row in direct if row["q"] is not None]
     values = {
         "unequal": list(_unequal(inputs, rates, effects)),
@@ -162,7 +164,9 @@ def _keep_one_side(rows: Sequence[_Row]) -> list[_Row]:
 
 def _direct_row(inputs: Inputs, row: _Row) -> _Row:
     detail = inputs.reword(row["reason"] or "")
-    if row["test"] == "direction" and not detail:
+    if row["same_as"]:
+        detail = f"explained by {row['same_as']}"
+    elif row["test"] == "direction" and not detail:
         keys = ("against", "in_favour", "expected")
         against, in_favour, expected = (number(row[key], "count") for key in keys)
         gamma = "" if row["gamma"] is None else f"; Γ* {row['gamma']:.2f}"
@@ -209,10 +213,12 @@ def _reference(row: _Row) -> str:
 
 
 def _unequal(inputs: Inputs, rates: Rates, effects: DirectEffects) -> Iterator[_Row]:
-    """Yield the named impact ratios."""
+    """Yield the named impact ratios; of an intersection only where neither attribute has one."""
+    named = {name for name, q in effects.others.items() if q <= effects.fdr}
+    crossed = {" & ".join(pair): pair for pair in inputs.crossed}
     for row in rates.comparisons:
         q = effects.others[row["feature"]]
-        if q <= effects.fdr:
+        if row["feature"] in named and named.isdisjoint(crossed.get(row["feature"], ())):
             below = "below four fifths" if _below(row) == "below 0.8" else "below 1"
             names = {"group": inputs.group(row), "reference_group": _reference(row)}
             yield row | names | {"below": below, "q": q}
@@ -254,10 +260,10 @@ def sensitivity_section(inputs: Inputs) -> Numbers:
     named = [] if effects is None else _find_named(effects)
     if not named:
         return Numbers({"findings": {}})
-    features = _features(inputs.finder)
-    if features is None:
+    encodings = _encodings(inputs.finder)
+    if not encodings:
         return Numbers(missing="no_features")
-    rows = [{"choice": choice} | _judge_answers(named, tests) for choice, tests in _choices(inputs, features, named)]
+    rows = [{"choice": choice} | _judge_answers(named, tests) for choice, tests in _choices(inputs, encodings, named)]
     findings: dict[str, int] = {}
     columns = [Column("choice", "Choice")]
     for i, finding in enumerate(named):
@@ -270,7 +276,8 @@ def sensitivity_section(inputs: Inputs) -> Numbers:
 
 def _find_named(effects: DirectEffects) -> list[_Row]:
     """Return the named tests of single attributes; of each attribute the value with the smallest p value."""
-    rows = [row for row in rows_of(effects.table) if row["named"] and " & " not in row["attribute"]]
+    findings = effects.table[effects.table["named"] & (effects.table["same_as"] == "")]
+    rows = [row for row in rows_of(findings) if " & " not in row["attribute"]]
     rows.sort(key=lambda row: (row["verdict"] != "disadvantaged", row["p"]))
     first: dict[tuple[str, str], _Row] = {}
     for row in rows:
@@ -287,23 +294,18 @@ def _judge_answers(named: Sequence[_Row], answers: Sequence[_Answer]) -> _Row:
     return cells
 
 
-def _choices(inputs: Inputs, features: _Features, named: Sequence[_Row]) -> Iterator[tuple[str, list[_Answer]]]:
+def _choices(
+    inputs: Inputs, encodings: Mapping[str, NDArray[Any]], named: Sequence[_Row]
+) -> Iterator[tuple[str, list[_Answer]]]:
     """Yield each choice with the named tests under it. Choices with the same vectors share neighbours and pairs."""
-    k, (X, names) = inputs.settings.k, features
+    k = inputs.settings.k
     reported = [(row["effect"], row["p"], row["statistic"]) for row in named]
     yield "as reported", reported
     others = [max(1, k // 2), 2 * k]
     for other, tests in zip(others, _tests(inputs, inputs.finder, named, others), strict=True):
         yield f"k = {other}", tests
-    spread = X.std(axis=0)
-    standard = (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1)
-    encodings = {"scaling: none": X, "scaling: standard": standard, "scaling: rank": rankdata(X, axis=0) / len(X)}
-    for attribute in list(dict.fromkeys(names))[:_LEFT_OUT]:
-        kept = [name != attribute for name in names]
-        if any(kept):
-            encodings[f"without {show(attribute)}"] = X[:, kept]
-    for choice, numbers in encodings.items():
-        finder = _replace_vectors(inputs.finder, numbers)
+    for choice, X in encodings.items():
+        finder = _replace_vectors(inputs.finder, X)
         is_same = np.array_equal(finder.vectors, inputs.finder.vectors)
         yield choice, reported if is_same else _tests(inputs, finder, named, [k])[0]
 
@@ -335,39 +337,59 @@ def _tests(
     ]
 
 
-def _replace_vectors(finder: EvidenceFinder, X: NDArray[np.float64]) -> EvidenceFinder:
+def _replace_vectors(finder: EvidenceFinder, X: NDArray[Any]) -> EvidenceFinder:
     """Return the finder with the vectors of other numbers. Its index keeps only its ids: nothing searches it."""
     if finder.graph is not None:
         return replace(finder, vectors=ks_vectors(X.astype(np.float32), finder.graph))
-    lengths = np.linalg.norm(X, axis=1, keepdims=True)
-    return replace(finder, vectors=np.ascontiguousarray(X / np.where(lengths > 0, lengths, 1), np.float32))
+    return replace(finder, vectors=as_rows("X", X, None, finder.metric))
 
 
-def _features(finder: EvidenceFinder) -> _Features | None:
-    """Return the numbers behind the vectors, without the columns that were left out."""
+def _encodings(finder: EvidenceFinder) -> dict[str, NDArray[Any]]:
+    """Return other numbers to make vectors of, by choice; none if the numbers behind the vectors are unknown."""
     x = getattr(finder.data, "x", None) if finder.graph is not None else finder.data
-    if hasattr(x, "columns") and finder.attributes is not None:
-        return _of_table(finder.attributes, () if finder.removed is None else finder.removed.attributes)
-    if x is None or not hasattr(x, "shape"):
-        return None
-    names = [str(name) for name in getattr(finder.data, "feature_names", None) or []]
     removed = set() if finder.removed is None else set(finder.removed.columns)
+    if hasattr(x, "columns") and finder.attributes is not None:
+        return _encodings_of_table(finder.attributes, removed, finder.scale)
+    if x is None or not hasattr(x, "shape"):
+        return {}
+    names = [str(name) for name in getattr(finder.data, "feature_names", None) or []]
     X = as_dense("x", x).astype(np.float64)
     if len(names) != X.shape[1]:
-        return (X, ()) if not removed else None
+        if removed:
+            return {}
+        names = []
     kept = [name not in removed for name in names]
-    return X[:, kept], tuple(name.partition("=")[0] for name, keep in zip(names, kept, strict=True) if keep)
+    X = X[:, kept] if names else X
+    spread = X.std(axis=0)
+    standard = (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1)
+    owners = [name.partition("=")[0] for name in names if name not in removed]
+    scaled = {"scaling: none": X, "scaling: standard": standard, "scaling: rank": rankdata(X, axis=0) / len(X)}
+    return scaled | _without_each(X, owners)
 
 
-def _of_table(attributes: Attributes, left_out: Collection[str]) -> _Features | None:
-    """Return numbers with missing ones replaced by the mean, and a column of 0 and 1 for each value of a text."""
-    blocks: dict[str, NDArray[np.float64]] = {}
-    for name in (name for name in attributes if name not in left_out):
-        attribute = attributes[name]
-        if attribute.numbers is None:
-            blocks[name] = (attribute.codes[:, None] == np.arange(len(attribute.values))).astype(np.float64)
-        elif not attribute.missing.all():
-            numbers = attribute.numbers.astype(np.float64)
-            blocks[name] = np.where(attribute.missing, np.nanmean(numbers), numbers)[:, None]
-    names = tuple(name for name, block in blocks.items() for _ in range(block.shape[1]))
-    return (np.hstack([*blocks.values()]), names) if blocks else None
+def _encodings_of_table(
+    attributes: Attributes, removed: Collection[str], scale: Mapping[str, float] | None
+) -> dict[str, NDArray[Any]]:
+    """Return the vectors of a table under other scalings of its numbers, and without each column."""
+    compared = [name for name in attributes if name not in removed and can_be_encoded(attributes[name])]
+    if not compared:
+        return {}
+    columns = attributes.select(compared)
+    ranks = {
+        name: column if column.numbers is None else rankdata(column.numbers, nan_policy="omit")
+        for name, column in columns.items()
+    }
+    standard = encode(columns, scale=scale)
+    scaled = {
+        "scaling: none": encode(columns, as_is=True).x,
+        "scaling: standard": standard.x,
+        "scaling: rank": encode(Attributes(ranks, columns.ids)).x,
+    }
+    return scaled | _without_each(standard.x, standard.attributes)
+
+
+def _without_each(X: NDArray[Any], owners: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Return the numbers without the columns of each attribute, of some attributes at most."""
+    names = list(dict.fromkeys(owners))
+    masks = {name: np.array([owner != name for owner in owners]) for name in names[:_LEFT_OUT]}
+    return {f"without {show(name)}": X[:, mask] for name, mask in masks.items() if len(names) > 1}

@@ -47,16 +47,15 @@ def find_rates(inputs: Inputs) -> Rates:
         class_names=inputs.class_names,
         confidence=inputs.settings.confidence,
         intersections=inputs.crossed,
+        reference=inputs.settings.reference,
     )
     table = metrics.table
     frame = table.assign(positives=table["TP"] + table["FN"], negatives=table["FP"] + table["TN"])
     rows = [_row(inputs, row) for row in rows_of(frame)]
     known = [row for row in rows if not row["unknown"]]
-    differences = {(row["class"], row["feature"], row["value"]): row["difference"] for row in known}
     comparisons = rows_of(metrics.summary)
     for row in comparisons:
-        difference = differences.get((row["class"], row["feature"], row["value"]))
-        row["gap"] = None if difference is None else -difference
+        row["gap"] = None if row["difference"] is None else -row["difference"]
     return Rates(metrics, rows, comparisons, [row for row in known if row["feature"] != "all"])
 
 
@@ -85,8 +84,30 @@ def groups_section(inputs: Inputs) -> Numbers:
         values,
         tables=[_rates_table(inputs, rates), _disparities_table(rates)],
         limits=[rates.metrics.limits[number] for number in (0, 4)],
-        measured=[row for row in rates.rows if not row["unknown"]],
+        measured=_measured(rates),
     )
+
+
+def _measured(rates: Rates) -> list[dict[str, Any]]:
+    """Return the rows that conditions can be about. The ratio of a reference is that to the group selected most often.
+
+    So a condition on impact ratios fails, too, where the reference is at a disadvantage.
+    """
+    compared: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rates.groups:
+        if row["ranked"] and not row["reference"] and row["ratio"] is not None:
+            compared.setdefault((row["class"], row["feature"]), []).append(row)
+    measured = []
+    for row in rates.rows:
+        others = compared.get((row["class"], row["feature"]), [])
+        highest = max(others, key=lambda other: other["ratio"], default=None)
+        if row["unknown"]:
+            continue
+        if row["reference"] and highest is not None and highest["ratio"] > 1:
+            ends = {"ratio": "ratio", "ratio_low": "ratio_high", "ratio_high": "ratio_low"}
+            row = row | {name: 1 / highest[end] if highest[end] else None for name, end in ends.items()}
+        measured.append(row)
+    return measured
 
 
 def _rates_table(inputs: Inputs, rates: Rates) -> Table:
@@ -199,6 +220,32 @@ def error_rates_section(inputs: Inputs) -> Numbers:
         ],
         measured=[row | judged | {"attribute": row["feature"]} for row in rates.comparisons],
     )
+
+
+def outcomes_section(inputs: Inputs) -> Numbers:
+    """Return the true classes among people with the decision that alone shows them, by group."""
+    rates = inputs.once(find_true_rates)
+    plot = Plot(_FIFTHS)
+    share = Column("rate", "Share", "share", interval=("rate_low", "rate_high"), n="count", plot=plot)
+    columns = (_HEADING, _GROUP, _COUNT, share, Column("verdict", "Verdict"))
+    return Numbers({}, tables=[Table("outcomes", columns, rates, limit=80, group="heading")])
+
+
+def find_true_rates(inputs: Inputs) -> list[dict[str, Any]]:
+    """Return the share with each true class by group, among people whose true class is known."""
+    truth = inputs.finder.truth
+    assert truth is not None
+    rows = inputs.nodes[truth[inputs.nodes] != UNKNOWN]
+    metrics = group_metrics(
+        y_pred=truth[rows],
+        sensitive_features=inputs.groups.take(rows),
+        favourable=inputs.favourable_names or None,
+        class_names=inputs.class_names,
+        confidence=inputs.settings.confidence,
+        intersections=inputs.crossed,
+        reference=inputs.settings.reference,
+    )
+    return [_row(inputs, row) for row in rows_of(metrics.table) if not row["unknown"] and row["feature"] != "all"]
 
 
 def calibration_section(inputs: Inputs) -> Numbers:

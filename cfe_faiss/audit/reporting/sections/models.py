@@ -12,6 +12,7 @@ from cfe_faiss.audit.reporting.document import Column, Numbers, Plot, Row, Table
 from cfe_faiss.audit.reporting.formats import rows_of, show, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.direct_effects import change_rows, find_changes
+from cfe_faiss.rows.metric import measure_of
 
 _VALUES = 8
 """Values of an attribute that are flipped into, at most."""
@@ -136,7 +137,7 @@ def models_section(inputs: Inputs) -> Numbers:
         Table("models", _model_columns(inputs), shown),
         Table("model_rates", _rate_columns(baseline), rates, limit=80, group="heading"),
         Table("model_directions", _direction_columns(baseline), rows_of(changes.directions)),
-        Table("model_pairs", _pair_columns(baseline), pairs, limit=15),
+        Table("model_pairs", _pair_columns(baseline, measure_of(inputs.finder.metric)), pairs, limit=15),
     ]
     values = {
         "threshold": changes.threshold,
@@ -204,12 +205,12 @@ def _direction_columns(baseline: str) -> tuple[Column, ...]:
     )
 
 
-def _pair_columns(baseline: str) -> tuple[Column, ...]:
+def _pair_columns(baseline: str, measure: str) -> tuple[Column, ...]:
     return (
         Column("model", "Model"),
         Column("source", "A"),
         Column("target", "B"),
-        Column("similarity", "Similarity", "similarity"),
+        Column(measure, measure.capitalize(), measure),
         Column("change", "Change"),
         Column("decided_before", f"A and B by {baseline}", "long"),
         Column("decided_after", "A and B by the model", "long"),

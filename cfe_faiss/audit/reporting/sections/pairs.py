@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute
+from cfe_faiss.audit.dominated import count_pairs, grades_of, learned_directions
 from cfe_faiss.audit.reporting.document import (
     STYLES,
     Case,
@@ -50,9 +51,9 @@ class Pairs:
     Attributes
     ----------
     found
-        The nodes, (p,), most similar first, and their similarities in float32, by which the search ranks them.
-    similarity
-        In float64, (p,).
+        The nodes, (p,), most similar first, and D, by which the search ranks them.
+    measure
+        Similarity or distance, (p,).
     differing
         For each pair the names of the attributes in which the two differ; two missing values are equal.
     total
@@ -60,12 +61,12 @@ class Pairs:
     """
 
     found: PairEvidence
-    similarity: NDArray[np.float64]
+    measure: NDArray[np.float64]
     differing: tuple[tuple[str, ...], ...]
     total: int
 
     def __len__(self) -> int:
-        return len(self.similarity)
+        return len(self.measure)
 
     def nodes(self, place: int) -> tuple[int, int]:
         """Return the two nodes of a pair."""
@@ -81,7 +82,7 @@ def find_pairs(inputs: Inputs) -> Pairs:
     differing = tuple(tuple(name for name in table if table[name][pair]) for pair in range(len(found)))
     sizes = np.bincount(inputs.labels[inputs.labels != UNKNOWN]).astype(np.int64)
     total = int(sizes.sum() ** 2 - (sizes**2).sum()) // 2
-    return Pairs(found, found.similarity64(), differing, total)
+    return Pairs(found, found.measure64(), differing, total)
 
 
 def strongest_section(inputs: Inputs) -> Numbers:
@@ -89,8 +90,21 @@ def strongest_section(inputs: Inputs) -> Numbers:
     pairs = inputs.once(find_pairs)
     if not len(pairs):
         return Numbers(missing="no_pairs")
-    place, mine, theirs = _strongest(inputs, pairs)
+    lacking = [np.zeros(len(pairs), bool), *pairs.found.both_lack.values()]
+    known = np.flatnonzero(~np.any(lacking, axis=0))
+    if not len(known):
+        return Numbers(missing="lacking")
+    better = inputs.once(find_directions)
+    if better:
+        known_better = known[_are_dominated(inputs, pairs, better)[known]]
+        better = better if len(known_better) else {}
+        known = known_better if len(known_better) else known
+    place, mine, theirs = _strongest(inputs, pairs, known)
     values = _row(inputs, pairs, place) | {
+        "skipped": int(known[0]),
+        "better": [f"{show(name)} ({end if isinstance(end, str) else 'as listed'})" for name, end in better.items()],
+        "is_estimated": inputs.settings.better is None,
+        **_count_dominated(inputs, better),
         "agreement": _agreement(inputs, pairs, place),
         "mine": mine,
         "theirs": theirs,
@@ -98,8 +112,43 @@ def strongest_section(inputs: Inputs) -> Numbers:
     return Numbers(values, tables=[_differences(inputs, pairs, place, "strongest_case")])
 
 
-def _strongest(inputs: Inputs, pairs: Pairs) -> tuple[int, str, str]:
-    """Return the place of the pair that shows a finding, and the groups of its two sides.
+def find_directions(inputs: Inputs) -> Mapping[str, Any]:
+    """Return the better end of each column whose direction is known: named by the user, or learned from decisions."""
+    if not inputs.unfavourable:
+        return {}
+    if inputs.settings.better is not None:
+        return inputs.settings.better
+    refused = np.isin(inputs.labels, inputs.unfavourable)
+    return learned_directions(inputs.finder, inputs.nodes, refused)
+
+
+def _count_dominated(inputs: Inputs, better: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many pairs there are whose refused side is at least as good, and of how many refused people."""
+    if not better:
+        return {}
+    grades = grades_of(inputs.attributes, better)
+    is_known = ~np.isnan(grades).any(axis=0)
+    is_refused = np.isin(inputs.labels, inputs.unfavourable)
+    count, refused = count_pairs(grades[:, is_known & is_refused], grades[:, is_known & ~is_refused])
+    return {"dominated": count, "refused": refused, "judged": int((is_known & is_refused).sum())}
+
+
+def _are_dominated(inputs: Inputs, pairs: Pairs, better: Mapping[str, Any]) -> NDArray[np.bool_]:
+    """Return the pairs whose refused side is at least as good in each of these columns, (p,)."""
+    grades = grades_of(inputs.attributes, better)
+    source = pairs.found.source
+    target = pairs.found.target
+    is_refused = np.isin(inputs.finder.labels[source], inputs.unfavourable)
+    is_granted = ~np.isin(inputs.finder.labels[target], inputs.unfavourable)
+    refused = inputs.positions(np.where(is_refused, source, target))
+    granted = inputs.positions(np.where(is_refused, target, source))
+    is_between = is_refused == is_granted  # one side refused, the other granted
+    is_good = (grades[:, refused] >= grades[:, granted]).all(axis=0)
+    return np.asarray(is_between & is_good)
+
+
+def _strongest(inputs: Inputs, pairs: Pairs, places: NDArray[np.int64]) -> tuple[int, str, str]:
+    """Return the place, among some, of the pair that shows a finding, and the groups of its sides.
 
     It is the first whose unfavourable side alone carries a value named at a disadvantage. Without
     one it is the first pair, and the groups are empty.
@@ -107,7 +156,7 @@ def _strongest(inputs: Inputs, pairs: Pairs) -> tuple[int, str, str]:
     effects = inputs.once(find_effects)
     worse = [] if effects is None else effects.table[effects.table["verdict"] == "disadvantaged"].to_dict("records")
     named = {(line["attribute"], str(line["value"])) for line in worse}
-    for place in range(len(pairs) if named else 0):
+    for place in places.tolist() if named else ():
         refused, other = pairs.nodes(place)
         if inputs.finder.labels[refused] not in inputs.unfavourable:
             refused, other = other, refused
@@ -115,7 +164,7 @@ def _strongest(inputs: Inputs, pairs: Pairs) -> tuple[int, str, str]:
             mine, theirs = (attribute.of(int(row)) for row in inputs.positions(np.array([refused, other])))
             if mine != theirs is not None and (attribute.name, mine) in named:
                 return place, group_name(attribute.name, mine), group_name(attribute.name, theirs)
-    return 0, "", ""
+    return int(places[0]), "", ""
 
 
 def pairs_section(inputs: Inputs) -> Numbers:
@@ -126,20 +175,22 @@ def pairs_section(inputs: Inputs) -> Numbers:
     values = {
         "count": len(pairs),
         "total": pairs.total,
-        "most": float(pairs.similarity[0]),
-        "least": float(pairs.similarity[-1]),
+        "most": float(pairs.measure[0]),
+        "least": float(pairs.measure[-1]),
+        "both_lack": {name: int(lacks.sum()) for name, lacks in pairs.found.both_lack.items()},
         "attributes": len(inputs.attributes),
         "equal": sum(not names for names in pairs.differing),
         "only_sensitive": sum(bool(names) and set(inputs.sensitive).issuperset(names) for names in pairs.differing),
         "conditions": [show(text, 200) for text in conditions.describe()] if conditions else [],
         "missing": pairs.found.missing,
     }
+    measure = pairs.found.measure
     true_classes = (Column("true_a", "True class of A"), Column("true_b", "True class of B"))
     columns = (
         Column("place", "Place", "count"),
         Column("node_a", "A"),
         Column("node_b", "B"),
-        Column("similarity", "Similarity", "similarity"),
+        Column(measure, measure.capitalize(), measure),
         *(Column("predicted_a", "Decision for A"), Column("predicted_b", "Decision for B")),
         *(true_classes if inputs.has("truth") else ()),
         Column("attributes_differing", "Attributes that differ", "count"),
@@ -159,7 +210,7 @@ def _row(inputs: Inputs, pairs: Pairs, place: int) -> dict[str, Any]:
         row[f"true_{side}"] = None if true == UNKNOWN else inputs.class_names[true]
     names = pairs.differing[place]
     return row | {
-        "similarity": float(pairs.similarity[place]),
+        pairs.found.measure: float(pairs.measure[place]),
         "attributes_differing": len(names),
         "differing": ", ".join(names) or "none",
         "which": list_first(map(show, names), _NAMES) or "none",
@@ -178,12 +229,15 @@ def cases_section(inputs: Inputs) -> Numbers:
 
 
 def _ranks(inputs: Inputs, pairs: Pairs, count: int) -> list[str]:
-    """Return in words the rank of each of the first pairs among all pairs; pairs of equal similarity share a rank."""
-    first = pairs.found.similarity[:count]
+    """Return in words the rank of each of the first pairs among all pairs; pairs that are as near share a rank."""
+    first = pairs.found.D[:count]
+    last = float(first[-1])
+    is_distance = pairs.found.metric == "l2"
     above, equal, counted = np.zeros(count, np.int64), np.zeros(count, np.int64), 0
-    for some in evidence_pairs(inputs.finder.index, min(float(first[-1]), 1.0)):  # rounding may exceed 1
-        above += (some.similarity[:, None] > first).sum(axis=0)
-        equal += (some.similarity[:, None] == first).sum(axis=0)
+    for some in evidence_pairs(inputs.finder.index, last):
+        D = some.similarity[:, None]
+        above += (first > D if is_distance else first < D).sum(axis=0)
+        equal += (first == D).sum(axis=0)
         counted += len(some)
         if counted > _COUNTED:
             text = f"not counted: more than {_COUNTED:,} of {pairs.total:,} pairs"
@@ -215,7 +269,8 @@ def _case(inputs: Inputs, pairs: Pairs, graph: Graph | None, place: int, rank: s
         sides[i] = replace(sides[i], surroundings=counts, neighbourhood=_drawing(inputs, nodes[i], one, styles))
     return Case(
         place + 1,
-        number(row["similarity"], "similarity"),
+        number(row["similarity"], "similarity") if "similarity" in row else None,
+        number(row["distance"], "distance") if "distance" in row else None,
         rank,
         (sides[0], sides[1]),
         _differences(inputs, pairs, place, f"case_{place + 1}"),

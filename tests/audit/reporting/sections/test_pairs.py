@@ -42,7 +42,7 @@ def test_pairs_are_the_closest_of_all(inputs, brute):
     assert pairs.total == len(brute[0])
     assert pairs.found.source.tolist() == brute[0][:40].tolist()
     assert pairs.found.target.tolist() == brute[1][:40].tolist()
-    np.testing.assert_allclose(pairs.similarity, brute[2][:40], atol=1e-9)
+    np.testing.assert_allclose(pairs.measure, brute[2][:40], atol=1e-9)
 
 
 def test_differing_attributes(inputs):

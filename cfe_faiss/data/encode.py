@@ -1,0 +1,211 @@
+"""Vectors of a table: numbers in standard deviations, and categories that are one standard deviation apart."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.attributes.table import Attribute, Attributes
+from cfe_faiss.base.arrays import Floats
+from cfe_faiss.base.checks import as_dense, as_number, check_distinct, check_known
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_VALUES = 100
+"""Largest number of different texts in a category; beyond it, a column holds names or remarks."""
+
+MISSING = "(missing)"
+
+_HALF_APART = math.sqrt(0.5)
+"""Entry of a category in its column: then two rows of different categories have distance 1."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Columns of encoded attributes.
+
+    Attributes
+    ----------
+    x
+        Columns for comparing rows by distance, (n, d) float32.
+    x_raw
+        The same columns in their own units, (n, d) float32: numbers (their mean, where missing), and 1 where a row has
+        the value of a text, else 0.
+    names
+        Name of each column: that of the attribute, for a text "attribute=value".
+    attributes
+        Attribute that each column comes from.
+    """
+
+    x: NDArray[np.float32]
+    x_raw: NDArray[np.float32]
+    names: tuple[str, ...]
+    attributes: tuple[str, ...]
+
+
+def encode(attributes: Attributes, *, scale: Mapping[str, float] | None = None, as_is: bool = False) -> Encoding:
+    """Encode attributes so that the distance of two rows counts standard deviations.
+
+    A number becomes one column in standard deviations from its mean, over the rows that have it. A missing number is
+    the mean, and a further column "attribute=(missing)" marks it by 1. A text becomes one column for each of its
+    values, so that two rows of different values have distance 1; a missing text is one more value. So two rows that
+    differ in one attribute have a distance of 1 if it is a text or missing in one of them, however rare that is, and
+    else of their difference in standard deviations.
+
+    Parameters
+    ----------
+    attributes
+        Attributes of all rows.
+    scale
+        Weights of attributes, numbers above 0: the distance counts a difference so many times. Default: 1.
+    as_is
+        Whether to keep numbers in their own units.
+
+    Returns
+    -------
+    Encoding
+        O(n d) time and memory.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an attribute has infinite numbers or more than 100 different texts, two columns get one name, or ``scale``
+        does not hold weights of attributes.
+
+    Examples
+    --------
+    >>> from cfe_faiss.attributes.table import as_attributes
+    >>> encoding = encode(as_attributes({"age": [20, 40, np.nan, 30], "sex": ["f", "m", "f", "m"]}), scale={"age": 2})
+    >>> encoding.names
+    ('age', 'age=(missing)', 'sex=f', 'sex=m')
+    >>> encoding.x[:2].round(2)
+    array([[-2.45,  0.  ,  0.71,  0.  ],
+           [ 2.45,  0.  ,  0.  ,  0.71]], dtype=float32)
+    """
+    weights = _weights(scale, attributes)
+    names, owners = list[str](), list[str]()
+    none = np.empty((len(attributes.ids), 0), np.float32)
+    scaled, raw = [none], [none]
+    for attribute in attributes.values():
+        for name, values, distances in _columns(attribute, as_is):
+            names.append(name)
+            owners.append(attribute.name)
+            raw.append(values.astype(np.float32)[:, None])
+            scaled.append((distances * weights.get(attribute.name, 1)).astype(np.float32)[:, None])
+    check_distinct("attributes must give columns of different names", names)
+    return Encoding(np.hstack(scaled), np.hstack(raw), tuple(names), tuple(owners))
+
+
+def encode_table(
+    attributes: Attributes,
+    frame: "pd.DataFrame",
+    encoder: Any = None,
+    scale: Mapping[str, float] | None = None,
+    left_out: Sequence[str] = (),
+) -> Floats:
+    """Return the vectors of a table, (n, d) float32, made by :func:`encode` or an encoder of the user.
+
+    Columns of :func:`encode` in which all rows are equal are left out.
+
+    Parameters
+    ----------
+    attributes, frame
+        The columns that vectors are made of, in both forms. An encoder gets the frame.
+    encoder
+        A scikit-learn transformer, which is fitted here unless it is fitted already; or a callable.
+    scale
+        As in :func:`encode`.
+    left_out
+        Columns that are not in the vectors, for errors.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If no column is left, or encoder or scale are not as described.
+    """
+    if not len(attributes):
+        raise ValueError(
+            f"frame must have columns that vectors are made of, got none beside {', '.join(left_out)}, which sensitive "
+            "and without leave out, with their copies"
+        )
+    if encoder is None:
+        x = encode(attributes, scale=scale).x
+        varies = (x != x[:1]).any(axis=0)
+        return x[:, varies] if varies.any() else x
+    if scale is not None:
+        raise ValueError("scale must be left out with encoder, which scales columns itself")
+    asked = getattr(encoder, "feature_names_in_", list(frame.columns))
+    for name in asked:
+        if name in left_out:
+            raise ValueError(f"encoder must not use columns of sensitive or without, got {name!r}")
+        check_known("encoder must name a column of frame", name, list(frame.columns))
+    return as_dense("the encoder's output", _transform(encoder)(frame[list(asked)]))
+
+
+def _weights(scale: Mapping[str, float] | None, attributes: Attributes) -> dict[str, float]:
+    """Return the checked weights of attributes."""
+    if scale is None:
+        return {}
+    if not isinstance(scale, Mapping):
+        raise TypeError(f"scale must map names of columns to weights, got {type(scale).__name__}")
+    weights = {}
+    for name, weight in scale.items():
+        check_known("scale must name columns that vectors are made of", name, attributes)
+        weights[name] = as_number(f"scale[{name!r}]", weight, 0.0, math.inf)
+        if weight == 0:
+            raise ValueError(f"scale[{name!r}] must be above 0, got 0: without leaves a column out of the vectors")
+    return weights
+
+
+def _columns(attribute: Attribute, as_is: bool) -> Iterator[tuple[str, NDArray[Any], NDArray[Any]]]:
+    """Yield the name of each column of an attribute, its values, (n,), and these in units of distance."""
+    from sklearn.preprocessing import StandardScaler  # takes a second to import
+
+    name = attribute.name
+    if attribute.numbers is not None:
+        numbers = attribute.numbers.astype(np.float64)
+        if np.isinf(numbers).any():
+            raise ValueError(f"column {name!r} must hold finite numbers, got infinite ones")
+        missing = np.isnan(numbers)
+        known = numbers[~missing] if not missing.all() else np.zeros(1)
+        scaler = StandardScaler().fit(known[:, None])
+        filled = np.where(missing, scaler.mean_, numbers)
+        yield name, filled, filled if as_is else (filled - scaler.mean_) / scaler.scale_
+        if missing.any():
+            yield f"{name}={MISSING}", missing, missing
+        return
+    if not can_be_encoded(attribute):
+        raise ValueError(
+            f"column {name!r} has {len(attribute.values):,} different texts, more than {MOST_VALUES}, which is no "
+            "category: name it in id or without, or make it a number"
+        )
+    for code in np.unique(attribute.codes).tolist():
+        text = MISSING if code < 0 else attribute.values[code]
+        has_value = attribute.codes == code
+        yield f"{name}={text}", has_value, has_value * _HALF_APART
+
+
+def can_be_encoded(attribute: Attribute) -> bool:
+    """Return whether an attribute holds numbers, or so few texts that they are categories."""
+    return attribute.numbers is not None or len(attribute.values) <= MOST_VALUES
+
+
+def _transform(encoder: Any) -> Any:
+    """Return the function of an encoder: itself, or fit (if it is not fitted) and transform."""
+    if not hasattr(encoder, "transform"):
+        if not callable(encoder):
+            raise TypeError(f"encoder must be a scikit-learn transformer or a callable, got {type(encoder).__name__}")
+        return encoder
+    from sklearn.base import clone
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    try:
+        check_is_fitted(encoder)
+    except NotFittedError:
+        return clone(encoder).fit_transform
+    return encoder.transform

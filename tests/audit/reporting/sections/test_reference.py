@@ -1,0 +1,77 @@
+"""Reference groups, truth that one decision shows, better ends, and sections to skip in a report."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import cfe_faiss as cfe
+from cfe_faiss import audit
+
+
+def people(n: int = 900, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"income": rng.normal(size=n), "debt": rng.normal(size=n)})
+    frame["sex"] = rng.choice(["f", "m"], n, p=[0.6, 0.4])
+    score = frame["income"] - frame["debt"] - 0.8 * (frame["sex"] == "f") + 0.3 * rng.normal(size=n)
+    frame["loan"] = np.where(score > 0, "yes", "no")
+    frame["repaid"] = np.where(frame["loan"] == "no", None, np.where(rng.random(n) < 0.9, "yes", "no"))
+    return frame
+
+
+def report(frame: pd.DataFrame, folder: Path, truth: str | None = None, **options: Any) -> dict[str, Any]:
+    columns = frame if truth else frame.drop(columns="repaid")
+    finder = cfe.EvidenceFinder.from_table(columns, "loan", truth=truth, sensitive=["sex"])
+    options = {"favourable": "yes", "progress": False, "skip": ["sensitivity"]} | options
+    audit.report(finder, folder / "r.html", **options)
+    numbers: dict[str, Any] = json.loads((folder / "r.json").read_text())
+    return numbers
+
+
+def test_a_condition_fails_where_the_largest_group_is_at_a_disadvantage(tmp_path: Path) -> None:
+    numbers = report(people(), tmp_path, require=["impact_ratio[sex]>=0.8"])
+    checks = {check["group"]: check["outcome"] for check in numbers["conditions"]["rows"]}
+    assert checks == {"f": "fail", "m": "pass"}
+    assert any("sex = f" in line and "selected less often" in line for line in numbers["named"])
+
+
+def test_truth_that_one_decision_shows_is_said_and_not_counted(tmp_path: Path) -> None:
+    with pytest.warns(cfe.InputWarning, match="truth"):
+        numbers = report(people(), tmp_path, truth="repaid")
+    text = json.dumps(numbers)
+    assert "are right" not in text
+    assert "true class is known only of" in text
+    sections = {section["id"]: section for section in numbers["sections"]}
+    assert sections["error_rates"]["missing"]
+    assert sections["errors"]["missing"]
+    rows = sections["outcomes"]["tables"][0]["rows"]
+    frame = people().dropna(subset=["repaid"])
+    for row in rows:
+        own = frame[frame["sex"] == row["value"]]
+        assert (row["count"], row["rate"]) == (len(own), pytest.approx((own["repaid"] == "yes").mean()))
+
+
+def test_the_refused_person_of_the_strongest_case_is_at_least_as_good(tmp_path: Path) -> None:
+    numbers = report(people(), tmp_path, better={"income": "high", "debt": "low"})
+    (case,) = [section for section in numbers["sections"] if section["id"] == "strongest_case"]
+    rows = {row["attribute"]: row for row in case["tables"][0]["rows"]}
+    refused, granted = ("a", "b") if rows["Decision"]["a"] == "no" else ("b", "a")
+    if "income" in rows:
+        assert rows["income"][refused] >= rows["income"][granted]
+    if "debt" in rows:
+        assert rows["debt"][refused] <= rows["debt"][granted]
+    assert any("at least as good in income (high) and debt (low)" in line for line in case["findings"])
+
+
+def test_skipped_sections_are_left_out_and_unknown_ones_are_errors(tmp_path: Path) -> None:
+    numbers = report(people(), tmp_path, skip=["sensitivity", "balance"])
+    assert not {"sensitivity", "balance"} & {section["id"] for section in numbers["sections"]}
+    with pytest.raises(ValueError, match="skip"):
+        report(people(), tmp_path, skip=["sensibility"])
+    with pytest.raises(ValueError, match="reference"):
+        report(people(), tmp_path, reference={"sex": "x"})
+    with pytest.raises(ValueError, match="better"):
+        report(people(), tmp_path, better={"wage": "high"})
