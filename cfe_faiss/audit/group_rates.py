@@ -243,13 +243,10 @@ def group_metrics(  # noqa: PLR0913
         Tuples of attributes whose combinations are groups, too; by default all attributes together, if several.
     bins, confidence
         Cuts of numbers into groups, as in :func:`cfe_faiss.audit.groups.groupings`; level of intervals, in (0, 1).
-    class_names
-        Name of class 0, 1, ...; by default the classes are numbers, or all texts of ``y_pred`` and ``y_true``.
-    unknown
+    class_names, unknown
         As in :meth:`cfe_faiss.EvidenceFinder.from_vectors`.
     reference
-        By attribute (or intersection, "sex & race"): the value of the group that the others are compared with. Default:
-        the largest ranked group.
+        By attribute (or "sex & race"): the group that the others are compared with. Default: the largest ranked one.
 
     Returns
     -------

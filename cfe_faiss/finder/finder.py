@@ -488,10 +488,8 @@ class EvidenceFinder:
             Weights of columns in the distance: ``{"income": 2}`` counts a difference of incomes twice.
         encoder
             Makes other vectors of the columns: a callable, or a scikit-learn transformer, fitted here unless it is.
-        class_names
-            Names of the classes, in their order; default: ``classes_`` of the model, or ascending.
-        unknown, index, nodes
-            As in :meth:`from_vectors`; ``nodes`` are ids or a mask.
+        class_names, unknown, index, nodes
+            As in :meth:`from_vectors`, but by default names in the order of ``classes_``; ``nodes`` are ids or a mask.
 
         Raises
         ------

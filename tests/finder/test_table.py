@@ -422,6 +422,7 @@ def test_a_column_that_decisions_follow_in_part_is_no_leak(recwarn: pytest.Warni
     assert not [warning for warning in recwarn if "determines" in str(warning.message)]
 
 
+@pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
 def test_truth_that_one_decision_shows_is_named() -> None:
     frame = leaky()
     repaid = np.where(np.random.default_rng(2).random(300) < 0.9, "yes", "no")

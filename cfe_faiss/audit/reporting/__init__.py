@@ -90,25 +90,19 @@ def report(  # noqa: PLR0913
         Conditions such as "impact_ratio[sex]>=0.8", as strings or :class:`Condition` objects.
     where
         ``cfe_faiss.Constraints`` on the closest pairs, their case files and their balance.
-    compare
-        Predictions of other models by name, see :func:`compare_models`; the finder's model is "v1".
-    subject
-        Names of data and model, the command, and the noun for the audited people.
+    compare, subject
+        Predictions of other models by name, see :func:`compare_models`; names of data, model and people.
     k, pairs, cases
         Numbers of evidence per node, of closest pairs, and of case files.
     bins, confidence
         Cuts of numbers, as in :func:`cfe_faiss.audit.discrimination_scores`; level of all intervals, in (0, 1).
-    reference
-        By attribute: the group that the others are compared with, see :func:`cfe_faiss.audit.group_metrics`.
-    better
-        By column: its better end, see :func:`cfe_faiss.audit.dominated`. In the strongest case the refused person is at
-        least as good in all of these columns.
+    reference, better
+        By attribute: the group that the others are compared with, see :func:`group_metrics`; by column: its better end,
+        see :func:`dominated`, in which the refused person of the strongest case is at least as good.
     skip
         Sections to leave out, by their ids in report.json; "sensitivity" takes the most time.
-    figures
-        Folder for the drawings as SVG files; by default none is written.
-    overwrite
-        Whether to replace files that this package has not written. Files of an earlier report are always replaced.
+    figures, overwrite
+        Folder for the drawings as SVG files; whether to replace files that this package has not written.
     progress
         Whether to show a progress bar on standard error (never when it is not a terminal).
 
