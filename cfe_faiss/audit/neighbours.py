@@ -375,7 +375,8 @@ def error_rate_by_evidence(  # noqa: PLR0913
     if finder.truth is None:
         raise ValueError("finder must know true classes, got none: make it with truth= or data.y")
     chosen = () if favourable is None else finder.class_numbers("favourable", favourable).tolist()
-    finder = with_truth(finder, chosen, truth_favourable)
+    if truth_favourable is not None or finder.class_names is not None:
+        finder = with_truth(finder, chosen, truth_favourable)
     assert finder.truth is not None
     index, members = finder.index, finder.index.members()
     truth = finder.truth[members.ids]

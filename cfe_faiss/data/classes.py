@@ -72,7 +72,7 @@ def sort_names(names: Iterable[str]) -> tuple[str, ...]:
 
 def _are_values(names: Sequence[str] | None) -> bool:
     """Return whether all class names are whole numbers or truth values, so that such a value is a name."""
-    return bool(names) and all(name.removeprefix("-").isdecimal() or name in TRUTH_VALUES for name in names or ())
+    return all(name.removeprefix("-").isdecimal() or name in TRUTH_VALUES for name in names or ())
 
 
 def _code_of(value: Any, names: Sequence[str], *, by_number: bool) -> int | None:
@@ -105,7 +105,7 @@ def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count:
     codes: dict[int, None] = {}
     for value in given if several else [given]:
         whole = int(value) if isinstance(value, float) and value.is_integer() else value
-        code = _code_of(whole, known, by_number=not _are_values(names))
+        code = _code_of(whole, known, by_number=names is None or not _are_values(names))
         if code is None and names is None:
             code = _code_of(str(whole), [str(c) for c in range(count)], by_number=False)
         if code is None:
@@ -449,7 +449,8 @@ def check_in_common(name: str, labels: Int32s, truth: Int32s, names: Sequence[st
     """Raise ValueError if no true class is a predicted one, so that accuracy has no meaning."""
     predicted = set(labels.tolist()) - {UNKNOWN}
     true = set(truth.tolist()) - {UNKNOWN}
-    if predicted and true and not predicted & true:
+    is_judged = len(truth) >= _FEWEST_ROWS or not _are_values(names)
+    if is_judged and predicted and true and not predicted & true:
         sides = (sorted(codes)[:5] for codes in (predicted, true))
         shown = (", ".join(str(c) if names is None else class_name(names, c) for c in codes) for codes in sides)
         raise ValueError(
@@ -476,7 +477,8 @@ def check_sides(labels: Int32s, truth: Int32s, names: Sequence[str] | None) -> N
     for side, other in (("predicted", true), ("true", predicted)):
         counts = sides[side]
         total = counts.total()
-        is_judged = other and (total >= _FEWEST_ROWS or counts.keys().isdisjoint(other))
+        has_words = not _are_values(names) and counts.keys().isdisjoint(other)
+        is_judged = other and (total >= _FEWEST_ROWS or has_words)
         for code in sorted(counts.keys() - other.keys()) if is_judged else ():
             name, share = str(code) if names is None else class_name(names, code), counts[code] / total
             if share >= _LARGE_SHARE:
