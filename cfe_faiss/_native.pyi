@@ -332,7 +332,7 @@ class Filter:
     policy
         0: rows of known labels other than the query's; 1: of its own label; 2: all, also of unknown label.
     excluded_labels, excluded_ids
-        Excluded labels and ids of each query, (nq, any) both, -1 for none.
+        Excluded labels and ids of each query, (nq, any) both, -1 for none; None for no exclusions.
     low, high
         Smallest and largest score of a result.
     allowed
@@ -345,8 +345,8 @@ class Filter:
     def __init__(
         self,
         policy: int,
-        excluded_labels: NDArray[np.int32],
-        excluded_ids: NDArray[np.int64],
+        excluded_labels: NDArray[np.int32] | None,
+        excluded_ids: NDArray[np.int64] | None,
         low: float,
         high: float,
         allowed: NDArray[np.bool_] | None = None,

@@ -75,6 +75,6 @@ class StoredRows:
         return ListScan(self.rows, references, reference_starts)
 
 
-def filter_of(nq: int, allowed: NDArray[np.bool_]) -> Filter | None:
-    """Return the filter of queries for the allowed rows, (n,); None for all if (0,)."""
-    return Rules().native(nq, slice(None), allowed) if len(allowed) else None
+def filter_of(allowed: NDArray[np.bool_]) -> Filter | None:
+    """Return the filter for the allowed rows, (n,); None for all if (0,)."""
+    return Rules().native(allowed=allowed) if len(allowed) else None

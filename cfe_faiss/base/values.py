@@ -4,7 +4,7 @@ Labels and groups are of three kinds: numbers, texts and booleans. 1, "1" and Tr
 (None, NaN, NaT, the NA of pandas, a null of Arrow or polars) is an unknown label, and never a group or an id.
 """
 
-from collections.abc import Iterable, KeysView, Mapping, ValuesView
+from collections.abc import Iterable, Mapping, ValuesView
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -70,7 +70,9 @@ def as_values(name: str, values: Any, *, floats: bool = True) -> Array:
 
 def _as_array(name: str, values: Any) -> Array:
     """Return values as an array whose type NumPy has not changed: it makes texts of the numbers beside texts."""
-    if isinstance(values, AbstractSet | KeysView | ValuesView):
+    if isinstance(values, np.ndarray):
+        return np.asarray(values)
+    if isinstance(values, AbstractSet | ValuesView):
         values = list(values)
     if _has_nulls(values):  # as arrays, integers with nulls are floats
         values = as_list(name, values)

@@ -15,9 +15,8 @@ import numpy as np
 from cfe_faiss.files.footer import MAGIC
 from cfe_faiss.files.format import read_index, write_index
 from cfe_faiss.files.regular import open_regular
-from cfe_faiss.files.serialize import clone_index, deserialize_index, is_stream, read_all
+from cfe_faiss.files.serialize import deserialize_index, is_stream, read_all
 from cfe_faiss.index.factory import index_factory
-from cfe_faiss.index.pre_transform import IndexEvidencePreTransform
 
 _lock = threading.Lock()
 _stock: dict[str, Callable[..., Any]] = {}
@@ -131,7 +130,7 @@ def _has_footer(path: str) -> bool:
 def _clone(index: Any) -> Any:
     if not _is_evidence(index):
         return _stock["clone_index"](index)
-    return copy.deepcopy(index) if isinstance(index, IndexEvidencePreTransform) else clone_index(index)
+    return copy.deepcopy(index)
 
 
 _REPLACEMENTS = {"index_factory": _make, "write_index": _write, "read_index": _read, "clone_index": _clone}

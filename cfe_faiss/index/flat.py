@@ -353,8 +353,10 @@ class IndexEvidenceIDMap2(ExactMixin, faiss.IndexIDMap2):  # type: ignore[misc]
         return decoded
 
 
-def with_ids(index: IndexEvidenceFlat) -> IndexEvidenceIDMap2:
+def with_ids(index: Any) -> Any:
     """Return an index with ids that stay and the contents of ``index``, which must not be used any more."""
+    if not isinstance(index, IndexEvidenceFlat):
+        return index
     stock, parameters, arrays = index.parts()
     result = IndexEvidenceIDMap2.__new__(IndexEvidenceIDMap2)
     result.restore(stock, parameters, arrays, index._unchecked)

@@ -176,7 +176,7 @@ class SearchingMixin:
         if rules is not None:
             if state is None or not is_single(xq, labels_q, k, self.d):
                 return None
-            bound = rules.bind(state, 1).native(1)
+            bound = rules.bind(state, 1).native()
             if neighbors == "own" and labels_q.item() not in Derived.of(state).large_classes:
                 nprobe = state.lists
         # Reading a field through SWIG's pointer takes a tenth of the time of attribute access.

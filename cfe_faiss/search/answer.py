@@ -19,7 +19,7 @@ from cfe_faiss.search.certify import certify
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.exact import pad_results
 from cfe_faiss.search.per_label import search_per_label
-from cfe_faiss.search.query import Calibration, Certified, Effort, Engine, Plan, Queries, Ranges, Results, Rules
+from cfe_faiss.search.query import Calibration, Certified, Effort, Plan, Queries, Ranges, Results, Rules
 
 _QUERIES_PER_LIST = 4
 _FEW_TO_CALIBRATE = 2000  # an exact search of this number of queries takes about as long as a calibration
@@ -93,7 +93,8 @@ _Part = tuple[Any, Queries, Plan]
 def _plan_parts(queries: Queries, effort: Effort, nq: int | None = None) -> list[_Part]:
     """Return the numbers, the queries and the plan of the queries that are searched in the same way."""
     if queries.neighbors == "own" and queries.conditions is None:
-        is_large = np.isin(queries.labels, large_classes(queries.snapshot))
+        large = large_classes(queries.snapshot)  # ascending; `np.isin` takes five times as long for few queries
+        is_large = large.searchsorted(queries.labels, "right") - large.searchsorted(queries.labels)
         return [(chosen, part, plan_search(part, effort, nq)) for chosen, part, _ in _split(queries, is_large)]
     plan = plan_search(queries, effort, nq)
     if plan.calibration is None:
@@ -146,22 +147,18 @@ def plan_search(queries: Queries, effort: Effort, nq: int | None = None) -> Plan
     elif effort.recall is None and not effort.exact:
         nprobe = as_count("nprobe", effort.nprobe)  # FAISS code may have set the index's nprobe without a check
     varies = calibration is not None and calibration.least < snapshot.lists
-    plan = Plan("lists", nprobe, effort, calibration if varies else None)
-    engine = choose_engine(queries, nq, plan)
-    return Plan("exact", snapshot.lists, effort) if engine == "exact" else plan._replace(engine=engine)
+    return choose_engine(queries, nq, Plan("lists", nprobe, effort, calibration if varies else None))
 
 
-def choose_engine(queries: Queries, nq: int, plan: Plan) -> Engine:
-    """Return the engine of a plan with lists to skip; without (see :func:`_may_skip_lists`), it is "exact".
+def choose_engine(queries: Queries, nq: int, plan: Plan) -> Plan:
+    """Return the plan with its engine, given one for "lists"; without lists to skip, it is "exact".
 
     All rows whose lists hold most rows are searched exactly, as each pair is multiplied once. Other queries are
     searched in groups if they fill groups and blocks, or else in the lists of each query.
     """
     if queries.all_rows and _pays_exactly(queries, plan):
-        return "exact"
-    if _fills_groups(queries, nq, plan):
-        return "groups"
-    return "lists"
+        return Plan("exact", queries.snapshot.lists, plan.effort)
+    return plan._replace(engine="groups") if _fills_groups(queries, nq, plan) else plan
 
 
 def _may_skip_lists(queries: Queries, effort: Effort) -> bool:
@@ -171,7 +168,7 @@ def _may_skip_lists(queries: Queries, effort: Effort) -> bool:
     if queries.neighbors != "own":
         return True
     ranks_lists = effort.class_aware and not effort.exact and effort.recall is None
-    return ranks_lists and bool(np.isin(queries.labels, large_classes(queries.snapshot)).all())
+    return ranks_lists and set(queries.labels[:1].tolist()) <= Derived.of(queries.snapshot).large_classes
 
 
 def _calibrated_for(queries: Queries, effort: Effort) -> tuple[int, Effort]:

@@ -19,7 +19,7 @@ from cfe_faiss.base.arrays import Bools, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import product, run
 from cfe_faiss.rows import codecs
-from cfe_faiss.rows.snapshot import Snapshot
+from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.search import grouping
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.query import Plan, Queries
@@ -37,24 +37,23 @@ def certify(queries: Queries, plan: Plan, D: Floats, I: Ints) -> Bools:
     O(nq * nlist * d) time.
     """
     snapshot, derived = queries.snapshot, Derived.of(queries.snapshot)
-    result, nprobe, allowed = np.zeros(len(queries), bool), plan.nprobe, queries.allowed
-    if nprobe >= snapshot.lists:
-        result[:] = True
+    result = np.full(len(queries), plan.nprobe >= snapshot.lists)
+    if plan.nprobe >= snapshot.lists:
         return result
     if plan.engine == "groups":
-        groups, probed = grouping.routed(derived.class_means, queries, nprobe)
+        groups, probed = grouping.routed(derived.class_means, queries, plan.nprobe)
         order, probed = groups.order, np.repeat(probed, np.diff(groups.starts), axis=0)
     else:
         order, probed = np.flatnonzero(queries.labels != UNKNOWN), None
-    closeness, only = _closeness(snapshot, allowed), _only_labels(snapshot)  # for balls, minus the radius
+    closeness, only = _closeness(snapshot, queries.allowed), _only_labels(snapshot)  # for balls, minus the radius
     bound = codecs.norm_bound(snapshot.codec, snapshot.levels)
-    wanted = np.minimum(snapshot.eligible(queries.labels, allowed), D.shape[1])
+    wanted = np.minimum(snapshot.eligible(queries.labels, queries.allowed), D.shape[1])
     complete = (I >= 0).sum(axis=1) >= wanted
 
     def certify_some(cut: slice) -> None:
         chosen = order[cut]
         X, labels = queries.fetch(chosen), queries.labels[chosen]
-        own = probed[cut] if probed is not None else rank_lists(derived, X, labels, nprobe, plan.effort)
+        own = probed[cut] if probed is not None else rank_lists(derived, X, labels, plan.nprobe, plan.effort)
         bounds: NDArray[np.floating]
         if snapshot.metric == "cosine":
             bounds = _bounds(product(X, snapshot.centroids[0].T), closeness, bound, snapshot.margin)
@@ -66,7 +65,10 @@ def certify(queries: Queries, plan: Plan, D: Floats, I: Ints) -> Bools:
             bounds[row, own[row, place]] = -np.inf
         # A row that holds all eligible rows is exact. A full row must beat the bound of the lists not probed.
         everything = wanted[chosen] < D.shape[1]
-        result[chosen] = complete[chosen] & (everything | (bounds.max(axis=1) < D[chosen, -1]))
+        highest = bounds.max(axis=1)
+        if snapshot.metric == "cosine":
+            highest[highest >= codecs.LEAST_OF_EQUAL] = 1  # the largest similarity, that of equal rows
+        result[chosen] = complete[chosen] & (everything | (highest < D[chosen, -1]))
 
     work = float(len(order)) * snapshot.centroids[0].size
     run(certify_some, slices(len(order), _QUERIES), work=work)
@@ -79,8 +81,7 @@ def _bounds(S: Floats, closeness: Doubles, length: float, margin: float) -> Doub
     s = np.clip(S.astype(np.float64) + margin, -length, length)
     a = np.clip(closeness - margin, -length, length)[None]
     apart = s * a + np.sqrt(length**2 - s**2) * np.sqrt(length**2 - a**2)
-    bounds = np.maximum(np.where(a <= s, length**2, apart) + margin, -1)
-    return np.where(bounds < codecs.LEAST_OF_EQUAL, bounds, np.maximum(bounds, 1))  # equal rows have similarity 1
+    return np.maximum(np.where(a <= s, length**2, apart) + margin, -1)
 
 
 def _ball_bounds(X: Floats, snapshot: Snapshot, closeness: Doubles) -> Floats:
@@ -112,24 +113,26 @@ def _closeness(snapshot: Snapshot, allowed: Bools | None) -> Doubles:
     if allowed is not None:
         usable &= allowed
     closeness = np.full(len(centroids), np.inf)
-    homes = np.repeat(np.arange(len(centroids)), np.diff(snapshot.starts))
-    for cut in slices(snapshot.n, _ROWS):
-        known = np.flatnonzero(usable[cut]) + cut.start
-        X, of_rows = snapshot.rows(known)[0], centroids[homes[known]]
+    rows = np.flatnonzero(usable)
+    homes = lists_of(rows, snapshot.starts)
+    for cut in slices(len(rows), _ROWS):
+        X, of_rows = snapshot.rows(rows[cut])[0], centroids[homes[cut]]
         if snapshot.metric == "cosine":
             products = (X * of_rows).sum(axis=1)
         else:
             products = -np.linalg.norm(X.astype(np.float64) - of_rows, axis=1) * (1 + 1e-9)
-        np.minimum.at(closeness, homes[known], products)
+        starts = np.flatnonzero(np.diff(homes[cut], prepend=-1))  # rows of a list are a run
+        lists = homes[cut][starts]
+        closeness[lists] = np.minimum(closeness[lists], np.minimum.reduceat(products, starts))
     return closeness
 
 
 def _only_labels(snapshot: Snapshot) -> Int32s:
     """Return the only known label of each list, (nlist,); _SEVERAL for several labels, UNKNOWN for none."""
     only = np.full(len(snapshot.centroids[0]), UNKNOWN, np.int32)
-    for j, (first, last) in enumerate(zip(snapshot.starts[:-1], snapshot.starts[1:], strict=True)):
-        labels = snapshot.labels[first:last]
-        labels = labels[np.searchsorted(labels, UNKNOWN, side="right") :]
-        if len(labels):
-            only[j] = labels[0] if labels[0] == labels[-1] else _SEVERAL
+    rows = np.flatnonzero(snapshot.labels != UNKNOWN)
+    lists, firsts = np.unique(lists_of(rows, snapshot.starts), return_index=True)
+    smallest = snapshot.labels[rows[firsts]]
+    largest = snapshot.labels[snapshot.starts[lists + 1] - 1]  # labels ascend within a list
+    only[lists] = np.where(smallest == largest, smallest, _SEVERAL)
     return only

@@ -93,6 +93,7 @@ class Derived:
         self.groups: dict[str, Groups] = {}
         self.routes: dict[str, Routes] = {}
         self.pinned = pinned
+        self._choice: Choice | None = None
         self._from_file = class_means
         snapshot.cache[_NAME] = self
 
@@ -148,10 +149,12 @@ class Derived:
 
     # --- blocks -----------------------------------------------------------------------------------------------------
 
-    @derived
+    @property
     def choice(self) -> Choice:
         """Element types of the blocks: prescribed, or by dimension and instruction set."""
-        return choose(self.snapshot, self.pinned, keeps_blocks=self._may_keep)
+        if self._choice is None:
+            self._choice = choose(self.snapshot, self.pinned, keeps_blocks=self._may_keep)
+        return self._choice
 
     @property
     def element(self) -> Element:
@@ -237,7 +240,7 @@ class Derived:
     def pin(self, choice: Choice | None) -> None:
         """Prescribe element types, or let the rule choose them (None). No other thread may search."""
         self.pinned = choice
-        vars(self).pop("choice", None)
+        self._choice = None
         self.kept.clear()
         self.searchers.clear()
 

@@ -45,7 +45,7 @@ def search(queries: Queries, progress: str | None = None) -> Results:
 def _search_in_place(queries: Queries) -> Results:
     snapshot = queries.snapshot
     D, I = make_results(len(queries), min(queries.k, snapshot.n))
-    every_list = np.tile(np.arange(len(snapshot.starts) - 1), (len(queries), 1))
+    every_list = np.arange(len(snapshot.starts) - 1)[None].repeat(len(queries), axis=0)
     X = queries.fetch(slice(None))
     Derived.of(snapshot).scan.scan(X, queries.labels, every_list, snapshot.margin, D, I, queries.filter())
     return D, I

@@ -5,7 +5,6 @@ the lists whose other-class rows are near (:mod:`cfe_faiss.coarse.class_centroid
 compared with the rows of these lists, in blocks of 16 rows (``native/core/blocks.h``).
 """
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -76,7 +75,7 @@ def _search_in_parts(queries: Queries, plan: Plan, memory: int, found: Results, 
     snapshot = queries.snapshot.first_partition() if plan.nprobe >= len(routes.means) else queries.snapshot
     deduplicate = len(snapshot.references) > 0
     groups, lists = grouping.routed(routes, queries, plan.nprobe)
-    rules = replace(queries, allowed=None).filter()  # blocks hold allowed rows
+    rules = queries.filter(masked=False)  # blocks hold allowed rows
 
     def scan(task: slice, blocks: Blocks, resume: bool) -> None:
         cut, starts = groups.of_task(task)

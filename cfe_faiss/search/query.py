@@ -207,17 +207,13 @@ class Rules(NamedTuple):
             ids = query_ids if ids is None else np.column_stack([query_ids, ids])
         return self._replace(excluded_labels=labels, excluded_ids=ids, within=within)
 
-    def native(self, nq: int, chosen: Any = slice(None), allowed: Bools | None = None, *pairs: Any) -> Filter:
-        """Return the bound rules of chosen ones of ``nq`` queries for the core.
+    def native(self, chosen: Any = slice(None), allowed: Bools | None = None, *pairs: Any) -> Filter:
+        """Return the bound rules of some queries for the core.
 
         ``allowed``: mask of the rows; ``pairs``: values, limits and number of changes of conditions on pairs.
         """
-        labels = np.empty((nq, 0), np.int32) if self.excluded_labels is None else self.excluded_labels
-        ids = np.empty((nq, 0), np.int64) if self.excluded_ids is None else self.excluded_ids
-        chosen_labels = np.ascontiguousarray(labels[chosen], np.int32)
-        chosen_ids = np.ascontiguousarray(ids[chosen], np.int64)
         low, high = self.within or (-math.inf, math.inf)
-        return Filter(NEIGHBORS.index(self.neighbors), chosen_labels, chosen_ids, low, high, allowed, *pairs)
+        return Filter(NEIGHBORS.index(self.neighbors), *self.subset(chosen)[1:3], low, high, allowed, *pairs)
 
     def subset(self, chosen: Any) -> Rules:
         """Return the bound rules of some queries."""
@@ -309,17 +305,15 @@ class Queries:
         """Which classes the queries may find."""
         return "other" if self.rules is None else self.rules.neighbors
 
-    def filter(self, chosen: Any = slice(None)) -> Filter | None:
-        """Return the rules of some queries and the mask of rows for the core; None for the default."""
-        if self.rules is None and self.allowed is None:
-            return None
-        return (self.rules or Rules()).native(len(self), chosen, self.allowed)
+    def filter(self, chosen: Any = slice(None), *pairs: Any, masked: bool = True) -> Filter | None:
+        """Return the rules of some queries for the core; None for the default.
 
-    def filter_of_tiles(self, chosen: Any, *pairs: Any) -> Filter | None:
-        """Return the rules of some queries for tiles of allowed rows, and the values that the core compares."""
-        if self.rules is None and not pairs:
+        ``masked``: with the mask of rows, if not only allowed rows are compared; ``pairs``: see :meth:`Rules.native`.
+        """
+        allowed = self.allowed if masked else None
+        if self.rules is None and allowed is None and not pairs:
             return None
-        return (self.rules or Rules()).native(len(self), chosen, None, *pairs)
+        return (self.rules or Rules()).native(chosen, allowed, *pairs)
 
     def candidates(self) -> Ints:
         """Return the rows that some query may find, in ascending order of label if the policy depends on labels."""

@@ -1,15 +1,16 @@
 """Single-query search: scan the lists nearest to each query, then further lists while its row is incomplete."""
 
 import math
+from typing import Any
 
 import numpy as np
 
 from cfe_faiss.base.arrays import Bools, Floats, Int32s, Ints
 from cfe_faiss.base.threads import num_threads, run
 from cfe_faiss.coarse.class_centroids import nearest_lists, ranked
-from cfe_faiss.rows.metric import make_results
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.query import Effort, Plan, Queries, Results
+from cfe_faiss.search.tiles import slices
 
 _CHUNK = 256
 _WIDER = 4  # factor of nprobe for incomplete rows
@@ -17,8 +18,8 @@ _WIDER = 4  # factor of nprobe for incomplete rows
 
 def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
     """Return D, I from the lists nearest to each query."""
-    found, pending = queries.allocate_results(), queries.in_order
-    if len(pending) and not _search_once(queries, plan, plan.nprobe, pending, found, progress):
+    found = queries.allocate_results()
+    if len(queries) and not _search_once(queries, plan, plan.nprobe, queries.order, found, progress):
         complete_rows(queries, plan, found, progress)
     return found
 
@@ -34,16 +35,18 @@ def complete_rows(queries: Queries, plan: Plan, found: Results, progress: str | 
 
 
 def _search_once(
-    queries: Queries, plan: Plan, nprobe: int, pending: Ints, found: Results, progress: str | None
+    queries: Queries, plan: Plan, nprobe: int, pending: Ints | None, found: Results, progress: str | None
 ) -> bool:
-    """Search ``nprobe`` lists, in chunks on all threads; return whether the core has completed short rows."""
+    """Search ``nprobe`` lists, in chunks on all threads; return whether the core has completed short rows.
+
+    ``pending``: numbers of the queries; None for all.
+    """
     snapshot, derived, effort = queries.snapshot, Derived.of(queries.snapshot), plan.effort
     searcher = derived.searcher(queries.neighbors) if effort.class_aware else None
-    width, nprobe = found[0].shape[1], min(nprobe, snapshot.lists)
+    nprobe = min(nprobe, snapshot.lists)
 
-    def probe(cut: slice) -> None:
-        chosen = pending[cut]
-        D, I = make_results(len(chosen), width)
+    def probe(chosen: Any) -> None:
+        D, I = found[0][chosen], found[1][chosen]
         if searcher is None:
             _rank_and_scan(queries, chosen, nprobe, effort, D, I)
         else:
@@ -51,13 +54,15 @@ def _search_once(
             searcher.search(X, labels, nprobe, bool(effort.complete), D, I, rules)
         found[0][chosen], found[1][chosen] = D, I
 
-    work = float(len(pending)) * snapshot.d * (snapshot.lists + snapshot.scanned(nprobe))
-    size = max(1, min(_CHUNK, -(-len(pending) // num_threads(work))))
-    run(probe, [slice(at, at + size) for at in range(0, len(pending), size)], work=work, progress=progress)
+    nq = len(queries if pending is None else pending)
+    work = float(nq) * snapshot.d * (snapshot.lists + snapshot.scanned(nprobe))
+    cuts = slices(nq, max(1, min(_CHUNK, -(-nq // num_threads(work)))))
+    chunks: list[Any] = cuts if pending is None else [pending[cut] for cut in cuts]
+    run(probe, chunks, work=work, progress=progress)
     return searcher is not None
 
 
-def _rank_and_scan(queries: Queries, chosen: Ints, nprobe: int, effort: Effort, D: Floats, I: Ints) -> None:
+def _rank_and_scan(queries: Queries, chosen: Any, nprobe: int, effort: Effort, D: Floats, I: Ints) -> None:
     """Rank the lists, then scan them, with screening by codes if there are codes; write D, I."""
     snapshot, derived = queries.snapshot, Derived.of(queries.snapshot)
     X, labels, rules = queries.fetch(chosen), queries.labels[chosen], queries.filter(chosen)

@@ -165,7 +165,7 @@ def _queries_by_label(queries: Queries) -> list[tuple[Ints, Tiles]]:
     read = _reader(storage, rows, len(blocks))
 
     def tiles(block: Ints) -> Iterator[Tile]:
-        x = Chunk.of(storage, (xq[block], block), labels[block], queries.filter_of_tiles(block), queries.neighbors)
+        x = Chunk.of(storage, (xq[block], block), labels[block], queries.filter(block, masked=False), queries.neighbors)
         first, stop = 0, len(rows)
         if queries.neighbors == "own":  # the rows of the classes in a block are a run
             first = int(row_labels.searchsorted(x.labels[0]))
@@ -186,7 +186,7 @@ def pairs_by_label(storage: Snapshot, rows: Ints, queries: Queries | None = None
     def chunk(cut: slice) -> Chunk:
         if queries is None:
             return Chunk.of(storage, read(cut), labels[cut])
-        rules = queries.filter_of_tiles(queries.in_order[rows[cut]])
+        rules = queries.filter(queries.in_order[rows[cut]], masked=False)
         return Chunk.of(storage, read(cut), labels[cut], rules, queries.neighbors)
 
     def of_chunk(i: int) -> Iterator[tuple[int, Tile]]:
@@ -263,7 +263,7 @@ class _SortedChunks:
         asking = self.queries or Queries.of_rows(self.storage, rows)
         vectors = self.storage.rows(rows) if self.queries is None else (self.queries.fetch(rows), rows)
         chosen = slice(None) if self.queries is None else rows
-        rules = asking.filter_of_tiles(chosen, values, limits, self.conditions.max_changed or 0)
+        rules = asking.filter(chosen, values, limits, self.conditions.max_changed or 0, masked=False)
         of_chunk = rules, asking.neighbors, self.side.nodes[rows]
         return Chunk.of(self.storage, vectors, self.labels[rows], *of_chunk)
 

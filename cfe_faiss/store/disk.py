@@ -33,7 +33,7 @@ from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import MARK, check_not_mapped, check_owner, is_one_of, is_ours, path_within
 from cfe_faiss.files.records import ANY_LIST, CHECKSUM, Record, integer, text
 from cfe_faiss.files.regular import alone_in, checksum, open_regular
-from cfe_faiss.index.flat import IndexEvidenceFlat, with_ids
+from cfe_faiss.index.flat import with_ids
 from cfe_faiss.store.contents import Contents
 from cfe_faiss.store.table import Classes, Table
 from cfe_faiss.store.values import DEEPEST, PREFIX, check_metadata, from_json, to_json
@@ -131,9 +131,8 @@ def _read_parts(folder: Path, manifest: dict[str, Any], mmap: bool) -> tuple[Any
         paths[part] = path_within(folder, file["name"], f"{folder / _MANIFEST}, {part},")
         if {"name": file["name"], **_sums(paths[part], part)} != file:
             raise _damage(folder, f"the checksum of {file['name']} does not match")
-    index: Any = read_index(paths["index"], faiss.IO_FLAG_MMAP if mmap else 0)
-    if isinstance(index, IndexEvidenceFlat):  # of an earlier version, which had one class for both
-        index = with_ids(index)
+    # An earlier version had one class for positions and for ids that stay.
+    index: Any = with_ids(read_index(paths["index"], faiss.IO_FLAG_MMAP if mmap else 0))
     if index.d != manifest["d"] or index.ntotal < manifest["rows"]:  # checked first: it bounds the number of rows
         raise _damage(folder, f"its index is of {index.ntotal} vectors of {index.d} dimensions")
     table = _read_rows(folder, paths["rows"], manifest)

@@ -34,7 +34,7 @@ def test_the_best_of_given_lists(n: int, d: int, nlist: int, filtered: bool, ref
     lists = np.stack([np.where(np.isin(np.arange(3), np.unique(row, return_index=True)[1]), row, -1) for row in lists])
     D, I = make_results(5, k)
     margin = codecs.screening_error(d) * max(1.0, float((np.abs(xq) @ np.abs(X).T).max()))
-    stored.scan(references, reference_starts).scan(xq, labels_q, lists, margin, D, I, filter_of(5, allowed))
+    stored.scan(references, reference_starts).scan(xq, labels_q, lists, margin, D, I, filter_of(allowed))
     for q in range(5):
         rows = np.unique(np.concatenate([np.empty(0, int), *(members[j] for j in lists[q] if j >= 0)]))
         rows = rows[(labels[rows] != -1) & (labels[rows] != labels_q[q]) & (labels_q[q] != -1)]
@@ -65,7 +65,7 @@ def test_damaged_rows_are_not_found_or_come_first(value: float) -> None:
         ({"X": np.zeros((2, 3), np.float32)}, "d columns"),
         ({"labels": np.zeros(3, np.int32)}, "a label and a row of lists"),
         ({"lists": np.full((2, 1), 1)}, "no such list"),
-        ({"rules": filter_of(2, np.ones(5, bool))}, "allowed must have length 6, got 5"),
+        ({"rules": filter_of(np.ones(5, bool))}, "allowed must have length 6, got 5"),
         ({"I": np.zeros((2, 4), np.int64)}, "D and I"),
         ({"D": np.zeros((2, 0), np.float32), "I": np.zeros((2, 0), np.int64)}, "D and I"),
     ],

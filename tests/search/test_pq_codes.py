@@ -43,7 +43,7 @@ def test_the_best_by_their_codes_are_scored(
     stored = StoredRows(X, labels, d=d, ids=ids, sizes=sizes, pq_codes=coded)
     pq = _native.PqCodes(codewords, centroids)
     stored.scan(references, reference_starts).scan_codes(
-        pq, xq, labels_q, lists, min(kept, n), D, I, filter_of(4, allowed)
+        pq, xq, labels_q, lists, min(kept, n), D, I, filter_of(allowed)
     )
     tables = np.einsum("qmw,mwc->qmc", xq.reshape(4, M, width), codewords)
     sums = np.array([[table[np.arange(M), code].sum() for code in coded] for table in tables])

@@ -27,7 +27,7 @@ def searched(lists: Any, X: NDArray[np.float32], labels: Any, k: int, nprobe: in
     """Return D, I of unit queries, and check that nothing outside them is written."""
     D, I = np.full((len(X) + 2, k), 7, np.float32), np.full((len(X) + 2, k), 7)
     allowed, complete = settings.pop("allowed", EVERYTHING), settings.pop("complete", False)
-    rules = filter_of(len(X), allowed)
+    rules = filter_of(allowed)
     lists.single.search(X, labels.astype(np.int32), nprobe, complete, D[1:-1], I[1:-1], rules)
     assert_array_equal(D[[0, -1]], 7)
     assert_array_equal(I[[0, -1]], 7)

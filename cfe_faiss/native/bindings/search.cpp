@@ -16,12 +16,12 @@ namespace {
 
 void make_filter(Filter* filter, int policy, const Array2<const std::int32_t>& excluded_labels,
                  const Array2<const std::int64_t>& excluded_ids, float low, float high,
-                 std::optional<Array1<const bool>> allowed, std::optional<Array2<const double>> values,
-                 std::optional<Array2<const double>> limits, std::size_t most_changed) {
+                 const Array1<const bool>& allowed, const Array2<const double>& values,
+                 const Array2<const double>& limits, std::size_t most_changed) {
   const bool is_policy = policy >= static_cast<int>(Policy::kOther) && policy <= static_cast<int>(Policy::kAny);
   require(is_policy, "policy must be 0, 1 or 2");
-  new (filter) Filter{static_cast<Policy>(policy), excluded_labels,   excluded_ids,      low,         high,
-                      std::move(allowed),          std::move(values), std::move(limits), most_changed};
+  const auto of_labels = static_cast<Policy>(policy);
+  new (filter) Filter{of_labels, excluded_labels, excluded_ids, low, high, allowed, values, limits, most_changed};
 }
 
 // --- blocks ---
@@ -149,8 +149,8 @@ void centroids(const ListScan& scan, Ints entries, Ints entry_starts, Labels ent
 
 void bind_search(nb::module_& module) {
   nb::class_<Filter>(module, "Filter")
-      .def("__init__", make_filter, "policy"_a, as_is("excluded_labels"), as_is("excluded_ids"), "low"_a, "high"_a,
-           "allowed"_a.none() = nb::none(), "values"_a.none() = nb::none(), "limits"_a.none() = nb::none(),
+      .def("__init__", make_filter, "policy"_a, as_is("excluded_labels").none(), as_is("excluded_ids").none(), "low"_a,
+           "high"_a, "allowed"_a.none() = nb::none(), "values"_a.none() = nb::none(), "limits"_a.none() = nb::none(),
            "most_changed"_a = 0);
   module.def("has_bytes", [] { return kernels().has_bytes; });
   nb::class_<Blocks>(module, "Blocks")

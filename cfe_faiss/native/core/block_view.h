@@ -100,7 +100,7 @@ struct GroupView {
   const std::int64_t* order;  // the row of D and I of each query, (size), or null: their own numbers
   float* D;                   // (.., k)
   std::int64_t* I;
-  FilterView filter = {};  // of the rows of D
+  const FilterView& filter;  // of the rows of D; a temporary lives as long as the group
 };
 
 // Query statistics, one number per query; the first three in units of its scale.

@@ -145,7 +145,7 @@ CFE_INLINE void score_rows(const Scan& scan, const std::int32_t* lanes, std::siz
 }
 
 // Whether query q may find the row of a lane. An exact score is computed only if its upper bound exceeds the range.
-CFE_INLINE bool admits(const Scan& scan, std::size_t q, std::int32_t lane, float upper) {
+CFE_OUTLINE bool admits(const Scan& scan, std::size_t q, std::int32_t lane, float upper) {
   const FilterView& filter = scan.group.filter;
   const std::size_t query = scan.row(q), d = scan.blocks.rows.d;
   if (filter.allowed != nullptr && !filter.allowed[candidate_number(scan, lane)]) return false;
@@ -271,7 +271,7 @@ CFE_INLINE I32x16 lanes_of_block(std::size_t b) { return lanes_from(b * kLanes);
 CFE_INLINE void add_candidates(const Scan& scan, std::size_t q, const I32x16& lanes, Mask mask, const F32x16& lower,
                                const F32x16& upper) {
   if (scan.group.filter.tests) {
-    mask = admitted(scan, q, lanes, mask, upper);
+    mask = admitted(scan, q, I32x16{lanes}, mask, F32x16{upper});  // copies, so that the others stay in registers
     if (mask == 0) return;
   }
   const CandidateBuffer buffer = scan.memory.candidates;

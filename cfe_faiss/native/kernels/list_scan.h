@@ -81,15 +81,18 @@ struct RowScan {
   CFE_INLINE void add_unsorted(const ListQuery& query) {
     const RowsView& rows = scan.blocks.rows;
     const auto n = static_cast<std::size_t>(rows.starts[1]);
-    const bool any = query.filter.policy == Policy::kAny, own_class = query.filter.policy == Policy::kOwn;
-    const std::int32_t compared = any ? kNoLabel : query.label, least = any ? kNoLabel : kUnknown + 1;
+    // Labels from `least` to `least + more` may be found, but not `skipped`.
+    const bool own_class = query.filter.policy == Policy::kOwn, others = query.filter.policy == Policy::kOther;
+    const std::int32_t least = own_class ? query.label : others ? kUnknown + 1 : kUnknown;
+    const std::uint32_t more = own_class ? 0 : std::uint32_t{1} << 31;
+    const std::int32_t skipped = others ? query.label : kNoLabel;
     for (std::size_t first = 0; first < n; first += kTested) {
       std::int32_t lane = number(static_cast<std::int64_t>(first));
       const std::size_t stop = std::min(n, first + kTested);
       for (std::size_t row = first; row < stop; ++row, ++lane) {
         const std::int32_t label = rows.labels[0][row];
         codes[gathered] = rows.codes[0] + rows.row_size * row, lanes[gathered] = lane;
-        gathered += (label >= least) & ((label == compared) == own_class) & query.filter.allows(row);
+        gathered += (static_cast<std::uint32_t>(label - least) <= more) & (label != skipped) & query.filter.allows(row);
       }
       compare_gathered(kLanes);
     }
@@ -142,10 +145,10 @@ struct RowScan {
     const Mask sound = at_least(F32x16::all(largest), absolute(sums));
     const Mask reach = (at_least(sums, F32x16::all(scan.memory.queries.threshold[0])) | ~sound) & own;
     if (reach == 0) return;
-    if ((~sound & own) == 0) return add_candidates(scan, 0, numbers, reach, sums, sums);
-    score_candidates(scan, 0);
+    const bool damaged = (~sound & own) != 0;
+    if (damaged) score_candidates(scan, 0);
     add_candidates(scan, 0, numbers, reach, sums, sums);
-    score_candidates(scan, 0);
+    if (damaged) score_candidates(scan, 0);
   }
 };
 

@@ -100,9 +100,9 @@ template <bool Both>
 CFE_INLINE void scan_part(const TilePart& part) {
   const Tile& tile = part.tile;
   for (std::size_t r = 0; r < tile.x.size(); ++r) {
-    const TopK best = part.of_x[r];
-    const GroupView group{tile.X_of(r), &tile.x.labels[r],    1, nullptr, 0, best.k, 1, true, nullptr, best.D,
-                          best.I,       tile.x.filter.from(r)};
+    const auto number = static_cast<std::int64_t>(r);
+    const GroupView group{tile.X_of(r), &tile.x.labels[r], 1,           nullptr,      0, part.of_x.k, 1, true,
+                          &number,      part.of_x.D,       part.of_x.I, tile.x.filter};
     const Scan x{part.rows_of_y, group, part.memory, tile.x.labels[r], false, margin_of_tile(tile)};
     begin_results(x, 0);
     for_each_column(tile, r, part.first, part.stop, [&](std::size_t first, std::size_t stop) CFE_LAMBDA {
