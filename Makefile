@@ -50,6 +50,8 @@ unexport MAKEFLAGS
 # tests start many processes.
 unexport PYTHONDONTWRITEBYTECODE
 PIP_OPTIONS := --disable-pip-version-check --quiet --no-compile -c constraints.txt
+# Tables for tests of the audit, from 50 MB of packages that are not installed.
+REAL_TABLES := adult arrests compas german hdma hr loanapp males mroz ricci
 BUILD_TOOLS := cmake ninja nanobind numpy scikit-build-core
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist worksteal
 CMAKE_OPTIONS = -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
@@ -173,6 +175,7 @@ $(DEMO): $(CORE)
 $(TESTS): $(CORE)
 	$(BIN)/python -m pip install $(PIP_OPTIONS) "cfe-faiss[all,test-integrations,docs]"
 	$(BIN)/python -m pip install $(PIP_OPTIONS) --no-deps faiss-haystack
+	$(BIN)/python -m benchmarks.real_tables.files $(REAL_TABLES)
 	touch $@
 
 $(TOOLS): $(TESTS)

@@ -10,6 +10,7 @@ border. ``harm`` is what the attribute itself adds:
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -25,11 +26,12 @@ Rng = np.random.Generator
 
 
 class People(NamedTuple):
-    """Vectors (n, d), who carries the value (n,), decisions (n,)."""
+    """Vectors (n, d), who carries the value (n,), decisions (n,), and the person of each row if people repeat."""
 
     X: NDArray[Any]
     carries: NDArray[np.bool_]
     decisions: NDArray[np.int64]
+    persons: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,11 @@ class Cell:
     is_limit: bool = False
     draw: Callable[["Cell", Rng], People] | None = None
     refused: float = 0.4
+    metric: str = "cosine"
+
+    def flipped(self) -> "Cell":
+        """Return the same cell, where 30 % of the carriers near the border are refused."""
+        return replace(self, title=f"flipped: {self.title}", harm="flip")
 
 
 def people(name: str, cell: Cell, seed: int) -> People:
@@ -117,8 +124,25 @@ def corners(cell: Cell, rng: Rng) -> People:
 
 def repeated(cell: Cell, rng: Rng) -> People:
     """Half of the people, each of them twice."""
-    X, carries, decisions = ordinary(replace(cell, n=cell.n // 2, draw=None), rng)
-    return People(np.repeat(X, 2, axis=0), np.repeat(carries, 2), np.repeat(decisions, 2))
+    once = ordinary(replace(cell, n=cell.n // 2, draw=None), rng)
+    return People(np.repeat(once.X, 2, axis=0), np.repeat(once.carries, 2), np.repeat(once.decisions, 2))
+
+
+def repeated_people(cell: Cell, rng: Rng, *, most: int = 2, moves: float = 0.0) -> People:
+    """People with ``most`` rows each or, if these are more than two, with 1 to ``most``; the tests know whose they are.
+
+    With ``moves``, rows of one person differ, each is decided for itself, and the attribute follows their mean score.
+    """
+    count = 2 * cell.n // (most + 2 * (most == 2))
+    persons = np.repeat(np.arange(count), most if most == 2 else rng.integers(1, most + 1, count))
+    drawn = rng.normal(size=(count, cell.d))[persons] + moves * rng.normal(size=(len(persons), cell.d))
+    X = drawn * np.arange(1, cell.d + 1) ** -0.5
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    weights = rng.normal(size=cell.d)
+    f = standard(X @ weights + X[:, 0] * X[:, 1], cell.refused)
+    mean = np.bincount(persons, weights=f) / np.bincount(persons)
+    carries = drawn_by(rng, cell.share, cell.strength * link(cell.link, mean, X, weights, rng))[persons]
+    return People(X, carries, decide(cell, rng, X, carries, f), persons)
 
 
 def sorted_by_attribute(X: Floats, carries: NDArray[np.bool_], decisions: NDArray[np.int64]) -> People:
@@ -230,9 +254,27 @@ CELLS |= {
     "strong_boosting_n3000": Cell(
         "strongly correlated, learned model, n = 3,000", link="linear", rule="boosting", n=3000
     ),
+    "twice_known_50": Cell("every person twice, people counted", draw=repeated_people),
+    "twice_chance_10": Cell(
+        "the same, decisions by chance, strongly correlated, 10 % carry",
+        share=0.1,
+        link="linear",
+        rule="chance",
+        draw=repeated_people,
+    ),
+    "twice_moved_50": Cell(
+        "every person twice, rows differ, strongly correlated, people counted",
+        link="linear",
+        draw=partial(repeated_people, moves=0.2),
+    ),
+    "often_50": Cell(
+        "1 to 10 rows for each person, rows differ, strongly correlated, people counted",
+        link="linear",
+        draw=partial(repeated_people, most=10, moves=0.2),
+    ),
     "network_50": Cell("follows the score of a neural network", link="linear", score="network", is_limit=True),
     "jump_50": Cell("jumps at the border", link="jump", strength=1.4, is_limit=True),
-    "twice_50": Cell("every person twice, independent", draw=repeated, is_limit=True),
+    "twice_50": Cell("every person twice, rows counted", draw=repeated, is_limit=True),
 }
 _flip = Cell("", harm="flip")
 CELLS |= {
@@ -348,7 +390,7 @@ def many_values(kind: str, seed: int, n: int = 1500) -> tuple[Floats, NDArray[np
     kind: "independent", "correlated" (with vectors and score) or "rare" (values of .5 to 2 % and one of 95 %).
     """
     rng = np.random.default_rng([seed, crc32(kind.encode())])
-    X, _, decisions = ordinary(Cell("", n=n), rng)
+    X, _, decisions, _ = ordinary(Cell("", n=n), rng)
     attributes = {}
     for j in range(6):
         shares = np.array([0.95, 0.02, 0.015, 0.01, 0.005]) if kind == "rare" else rng.dirichlet(np.full(5, 5.0))

@@ -19,9 +19,9 @@ from common import save
 from numpy.typing import NDArray
 
 import cfe_faiss as cfe
-from cfe_faiss import _native
 from cfe_faiss.datasets import load
-from cfe_faiss.graph import Graph, as_graph, native_graph
+from cfe_faiss.graph import Graph, as_graph
+from cfe_faiss.graph.changing import ChangingGraph
 
 GRAPHS = ("facebook", "bail", "cora")
 SIZES = (1, 10, 100, 1000)
@@ -60,10 +60,9 @@ def one_update(ks: cfe.KSVectors, graph: Graph, x: Floats, rng: np.random.Genera
         new_x[nodes] = x[rng.choice(len(x), size)]
         update, back = ({"x": {int(v): some[v] for v in nodes}} for some in (new_x, x))
     first, later = (nodes, nodes[:0]) if kind == "features" else (nodes[:0], nodes)
-    lists = _native.ChangingGraph(native_graph(graph), False, False)
-    reached = lists.reach(first, later, NUM_LAYERS, np.inf, True)
+    reached = ChangingGraph.of(graph).reach(first, later, NUM_LAYERS, np.inf, outgoing=True)
     assert reached is not None
-    region = reached[0]
+    region = reached[-1]
     start = time.perf_counter()
     ks.update(**update)
     spent = time.perf_counter() - start

@@ -63,6 +63,8 @@ class CsrGraph:
         Weight of each edge in ``indices``: positive and finite.
     release
         Called after each task of the calling thread: it gives back the memory that memory maps take.
+    nodes, num_nodes
+        The numbers of the nodes in a graph with ``num_nodes`` nodes. None: the nodes are all of the graph.
 
     Raises
     ------
@@ -77,67 +79,11 @@ class CsrGraph:
         threads: int,
         weights: NDArray[np.float32] | None = None,
         release: Callable[[], object] | None = None,
+        nodes: NDArray[np.int64] | None = None,
+        num_nodes: int | None = None,
     ) -> None: ...
     @property
     def num_edges(self) -> int: ...
-
-class ChangingGraph:
-    """A copy of a graph, whose neighbour lists change. Its last change can be undone.
-
-    Parameters
-    ----------
-    graph
-        The graph.
-    directed
-        Whether the nodes that a node is a neighbour of differ from its neighbours.
-    weighted
-        Whether edges have weights.
-    """
-
-    def __init__(self, graph: CsrGraph, directed: bool, weighted: bool) -> None: ...
-    @property
-    def version(self) -> int:
-        """Number of changes so far."""
-
-    @property
-    def num_edges(self) -> int:
-        """Number of entries of all neighbour lists."""
-
-    def change(
-        self,
-        num_nodes: int,
-        removed_nodes: NDArray[np.int64],
-        removed: NDArray[np.int64],
-        added: NDArray[np.int64],
-        weights: NDArray[np.float32] | None = None,
-    ) -> NDArray[np.int64]:
-        """Remove edges, sources above targets, (2, m), and all edges of some nodes, then add edges, all or none.
-
-        Return the nodes whose lists differ, ascending. There are ``num_nodes`` then.
-
-        Raises
-        ------
-        ValueError
-            If an edge to remove does not exist, or one to add exists in a graph with weights.
-        """
-
-    def roll_back(self, version: int) -> None:
-        """Undo the last change if it made a later version."""
-
-    def reach(
-        self, first: NDArray[np.int64], later: NDArray[np.int64], hops: int, most: float, outgoing: bool
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
-        """Return the nodes at most some hops away from ``first``, or one hop fewer from ``later``, and their hops.
-
-        The nodes ascend. A hop leads from a node to its neighbours, or with ``outgoing`` to the nodes that it is a
-        neighbour of. Return None if the nodes before the last hop have more than ``most`` neighbours together.
-        """
-
-    def part(self, nodes: NDArray[np.int64], threads: int) -> CsrGraph:
-        """Return the neighbour lists of some nodes as they are now, for :class:`Propagation`."""
-
-    def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-        """Return indptr, indices and weights of all nodes; no weights if edges have none."""
 
 class GraphBuilder:
     """Makes a graph from blocks of edges: each of them is counted, then each is placed, then all are merged.
@@ -165,6 +111,18 @@ class GraphBuilder:
 
     def finish(self, threads: int) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
         """Return indptr, indices and weights, each neighbour once; the builder is empty then."""
+
+def gather_lists(
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    weights: NDArray[np.float32] | None,
+    nodes: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """Return indptr, indices and weights of the lists of some nodes; no weights for None.
+
+    The list of node v has ``sizes[v]`` entries from ``starts[v]`` on.
+    """
 
 # --- propagation ---
 
@@ -966,14 +924,6 @@ class FaissLists:
 class Change:
     """A change of the rows of a :class:`Table`, for :func:`commit`."""
 
-    @property
-    def fresh(self) -> int:
-        """How many rows come."""
-
-    @property
-    def removed(self) -> int:
-        """How many rows go."""
-
     def lists(self) -> NDArray[np.int64]:
         """Return the lists that change."""
 
@@ -1057,17 +1007,8 @@ class Table:
     def first_stored(self, lists: FaissLists, ids: NDArray[np.int64]) -> int:
         """Return the number of the first of these ids that a row has, or -1."""
 
-    def insertion(self, lists: NDArray[np.int32], labels: NDArray[np.int32]) -> Change:
-        """Return the change that puts rows with these labels into these lists, behind rows of the same label."""
-
-    def appending(self, labels: NDArray[np.int32]) -> Change:
-        """Return the change that appends rows to the only list."""
-
     def rows_of(self, lists: FaissLists, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of each id, (m,), or -1. Maps all ids at first, then reads the lists that hold the ids."""
-
-    def removal(self, rows: NDArray[np.int64]) -> Change:
-        """Return the change that removes rows, (m,), in strictly ascending order."""
 
     def relabelling(
         self,
@@ -1081,12 +1022,13 @@ class Table:
         self,
         rows: NDArray[np.int64],
         lists: NDArray[np.int32],
-        labels: NDArray[np.int32] | None,
+        labels: NDArray[np.int32],
         sorted: bool = True,  # noqa: A002 - as in the core
     ) -> Change:
-        """Return the change that removes distinct rows, (r,), and puts new rows into these lists, (m,).
+        """Return the change that removes distinct rows, (r,), and inserts rows with these labels into lists, (m,).
 
-        New row i takes the place of row i if that is in the same list. Without labels, r = m, and it keeps the label.
+        If lists are ``sorted`` by label, new rows follow the rows of their label. Else there is one list: new row i
+        takes the place of row i, and further new rows follow the last row.
         """
 
 def commit(

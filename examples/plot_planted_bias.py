@@ -41,13 +41,13 @@ predicted = {
 # %%
 # Evidence by what should matter
 # ------------------------------
-# Who is alike is decided by the distance of income, debt and age, in standard deviations, and not by the sex. So evidence
-# that differs in the sex more often than chance says that decisions depend on it.
+# Who is alike is decided by the distance of income, debt and age, in standard deviations, and not by the sex. So
+# evidence that differs in the sex more often than chance says that decisions depend on it.
 
-tables = {}
+finders, tables = {}, {}
 for name, labels in predicted.items():
-    finder = cfe.EvidenceFinder.from_table(people, labels, sensitive=["sex"])
-    tables[name] = audit.discrimination_scores(finder, bins=2)
+    finders[name] = cfe.EvidenceFinder.from_table(people, labels, sensitive=["sex"])
+    tables[name] = audit.discrimination_scores(finders[name], bins=2)
     print(f"{name} model, women against men, selected:")
     rates = audit.group_metrics(y_pred=labels, sensitive_features=people["sex"], favourable=1)
     print(rates.table[["value", "count", "rate", "ratio", "verdict"]].round(2).to_string(index=False), end="\n\n")
@@ -76,10 +76,8 @@ plt.show()
 # The two most similar pairs of a man and a woman whom the biased model decides differently, with debts at most 1 apart:
 # what an auditor would show.
 
-index = cfe.IndexEvidenceFlat(X.shape[1])
-index.add_with_labels(X, predicted["biased"])
 where = cfe.Constraints(antiexact=["sex"], caliper={"income": 1, "debt": 1}, replace=False)
-pairs = cfe.global_evidence(index, 2, where=where, attributes=people)
+pairs = finders["biased"].top_pairs(2, where=where)
 for source, target in zip(pairs.source, pairs.target, strict=True):
     both = people.loc[[source, target]].assign(decision=predicted["biased"][[source, target]])
     print(both.to_string(), end="\n\n")

@@ -1,7 +1,7 @@
 """Rates of several groups: comparisons that hold for all pairs at once, and bounds if some groups are unknown."""
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,9 @@ from scipy.special import ndtr
 
 from cfe_faiss.audit.intervals import newcombe, risk_ratio
 from cfe_faiss.audit.tables import Bools, Floats, Ints, share
+
+Counts: TypeAlias = Ints | Floats
+"""Numbers of cases, or effective numbers of them."""
 
 FEWEST_CASES = 30
 """Groups of fewer cases are listed, but not ranked."""
@@ -34,18 +37,18 @@ def critical_value(groups: int, confidence: float = 0.95) -> float:
     return float(studentized_range.isf(1 - confidence, max(groups, 2), np.inf) / np.sqrt(2))
 
 
-def is_ranked(successes: Ints, cases: Ints) -> Bools:
+def is_ranked(successes: Counts, cases: Counts) -> Bools:
     """Return which groups are large enough to be ranked.
 
     A ranked group has at least 30 cases, and at least 5 of either outcome are expected of it at the overall rate.
     """
-    total = int(cases.sum())
-    rarer = min(int(successes.sum()), total - int(successes.sum()))
+    total = cases.sum()
+    rarer = min(successes.sum(), total - successes.sum())
     ranked: Bools = (cases >= FEWEST_CASES) & (cases * rarer >= _FEWEST_EXPECTED * total)
     return ranked
 
 
-def power_of_ratio(rate: float, cases: Ints, reference: int, confidence: float = 0.95) -> Floats:
+def power_of_ratio(rate: float, cases: Counts, reference: int, confidence: float = 0.95) -> Floats:
     """Return the chance to find each group below the reference if its rate is 0.7 times the rate of the reference.
 
     The normal approximation of Fleiss, Levin & Paik, "Statistical methods for rates and proportions" (2003), chapter 4:
@@ -75,7 +78,7 @@ def power_of_ratio(rate: float, cases: Ints, reference: int, confidence: float =
 
 
 def compare_rates(
-    successes: Ints, cases: Ints, confidence: float, reference: int | None = None
+    successes: Counts, cases: Counts, confidence: float, reference: int | None = None
 ) -> dict[str, NDArray[Any]]:
     """Compare the rate of each group with the rate of the reference group.
 
@@ -149,7 +152,7 @@ def compare_rates(
     return columns
 
 
-def largest_gap(successes: Ints, cases: Ints, confidence: float) -> dict[str, float]:
+def largest_gap(successes: Counts, cases: Counts, confidence: float) -> dict[str, float]:
     """Return the largest difference and the least ratio of the rates of ranked groups, with intervals.
 
     The intervals hold the largest true difference and the least true ratio. They follow from intervals that hold for

@@ -22,8 +22,14 @@ LEAST_EFFECTIVE, FEW_EFFECTIVE = 5, 10
 """Below the first effective number of decisive carriers the answer is "cannot tell"; below the second it is marked."""
 FINDINGS = ("disadvantaged", "advantaged")
 _RIDGE = 0.1
-_FOLDS, _PRODUCTS, _KNOTS = 5, 6, 14
-_NEGLIGIBLE = 1e-6  # standard deviation of a principal component, relative to the largest: rounding of float32 rows
+_FOLDS, _KNOTS = 5, 14
+_NEGLIGIBLE = 1e-6  # standard deviation of a column or component, relative to the largest: rounding of float32 rows
+_NEAR_NORMAL = 0.98
+"""Correlation of a column with its normal ranks; below it, the null model knows both."""
+_PRODUCTS, _ALL_PRODUCTS, _PEOPLE_FOR_ALL = 6, 8, 900
+"""Components with squares and products: the first six, or all if they are at most 8 and the people at least 900."""
+_FEW_COLUMNS, _PEOPLE_PER_COLUMN, _COLUMN_KNOTS = 3, 150, 5
+"""At most 3 columns, each with at least 150 people, have hinges of their own, at 5 quantiles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,25 +77,36 @@ def judge(line: dict[str, Any], q: float, fdr: float) -> None:
     line["named"] = line["verdict"] in FINDINGS
 
 
-def basis(X: NDArray[np.float32], *unfavourable: Bools) -> Floats:
+def basis(X: NDArray[np.float32], *unfavourable: Bools, persons: Ints) -> Floats:
     """Return the columns that the null model predicts an attribute from, (n, c), without a constant one.
 
-    All standardised principal components of ``X``; squares and products of the first six; for each model the logit of
-    the cross-fitted probability of an unfavourable decision, and its hinges at 14 quantiles. The attribute is not
-    needed.
+    Columns of ``X`` that are far from normal (skewed, heavy tails, many zeros) enter as amounts and as normal ranks:
+    the attribute may follow either. The basis has all standardised principal components, squares and products of the
+    first six, and for each model the logit of the cross-fitted probability of an unfavourable decision with its hinges
+    at 14 quantiles. At most 8 components have all products, and at most 3 columns have hinges at 5 quantiles. The
+    attribute is not needed.
 
     Parameters
     ----------
     X
-        Vectors, (n, d), in an order that does not depend on the attribute: row i belongs to fold i modulo 5.
+        Vectors, (n, d), in an order that does not depend on the attribute.
     unfavourable
         Whether each person was decided unfavourably, (n,), some and not all; once for each model.
+    persons
+        Number of the person of each row, (n,), which belongs to the fold of this number modulo 5.
     """
-    components = _principal_components(X)
-    first = components[:, :_PRODUCTS]
+    n = len(X)
+    shaped, amounts = _normal_ranks(X)
+    components = _principal_components(shaped)
+    has_all = components.shape[1] <= _ALL_PRODUCTS and n >= _PEOPLE_FOR_ALL
+    first = components[:, : _ALL_PRODUCTS if has_all else _PRODUCTS]
     a, b = np.triu_indices(first.shape[1])
-    columns = np.column_stack([components, _standardise(first[:, a] * first[:, b])])
-    return np.column_stack([columns, *(_standardise(_hinges(columns, decisions)) for decisions in unfavourable)])
+    parts = [components, _principal_components(amounts), _standardise(first[:, a] * first[:, b])]
+    if shaped.shape[1] <= min(_FEW_COLUMNS, n // _PEOPLE_PER_COLUMN):
+        parts += [_standardise(_hinges(column, _COLUMN_KNOTS, 1 / (_COLUMN_KNOTS + 1))) for column in shaped.T]
+    columns = np.column_stack(parts)
+    folds = persons % _FOLDS
+    return np.column_stack([columns, *(_decision_hinges(columns, decisions, folds) for decisions in unfavourable)])
 
 
 def propensity(B: Floats, carries: Bools) -> Floats:
@@ -100,12 +117,18 @@ def propensity(B: Floats, carries: Bools) -> Floats:
     return chance
 
 
-def score_tests(B: Floats, carries: Bools, chance: Floats, contrasts: Sequence[Floats]) -> list[ScoreTest]:
-    """Return one score test for each contrast, given the propensity of :func:`propensity`."""
+def score_tests(
+    B: Floats, carries: Bools, chance: Floats, contrasts: Sequence[Floats], persons: Ints
+) -> list[ScoreTest]:
+    """Return one score test for each contrast, given the propensity of :func:`propensity`.
+
+    Rows of one person, by number, are one draw of the attribute, unless the attribute differs among them.
+    """
     from scipy.stats import norm
 
-    n = len(B)
-    columns = np.column_stack([np.ones(n), B])
+    draws = _draws(persons, carries)
+    n = int(draws.max()) + 1
+    columns = np.column_stack([np.ones(len(B)), B])
     w = chance * (1 - chance)
     weighted = columns * w[:, None]
     gram = weighted.T @ columns
@@ -113,8 +136,11 @@ def score_tests(B: Floats, carries: Bools, chance: Floats, contrasts: Sequence[F
     S = np.column_stack(contrasts)
     T = S - columns @ np.linalg.lstsq(gram, weighted.T @ S, rcond=None)[0]
     scores = S.T @ (carries - chance)
-    variances = w @ T**2
-    fourth = w @ T**4
+    chances = np.bincount(draws, weights=w) / np.bincount(draws)
+    sums = np.zeros((n, T.shape[1]))
+    np.add.at(sums, draws, T)
+    variances = chances @ sums**2
+    fourth = chances @ sums**4
     tests = []
     for score, variance, power in zip(scores.tolist(), variances.tolist(), fourth.tolist(), strict=True):
         effective = variance**2 / power if power > 0 else 0.0
@@ -183,9 +209,29 @@ def pair_counts(refused: Ints, granted: Ints, carries: Bools, chance: Floats, al
     return PairCounts(count, len(against) - count, expected, effect, gamma)
 
 
-def _principal_components(X: NDArray[np.float32]) -> Floats:
-    """Return all standardised principal components except rounding errors, (n, at most d)."""
+def _normal_ranks(X: NDArray[np.float32]) -> tuple[Floats, Floats]:
+    """Return the centred columns that vary, those far from normal as normal ranks, and the amounts of the latter.
+
+    Normal ranks have the standard deviation of the amounts.
+    """
+    from scipy.special import ndtri
+    from scipy.stats import rankdata
+
     centred = X - X.mean(axis=0, dtype=np.float64)
+    deviations = centred.std(axis=0)
+    varies = deviations > _NEGLIGIBLE * deviations.max(initial=0)
+    centred = centred[:, varies]
+    deviations = deviations[varies]
+    ranks = ndtri((rankdata(X[:, varies], axis=0) - 0.5) / len(X))
+    ranks *= deviations / ranks.std(axis=0)
+    correlation = (centred * ranks).mean(axis=0) / deviations**2
+    is_far = correlation < _NEAR_NORMAL
+    return np.where(is_far, ranks - ranks.mean(axis=0), centred), centred[:, is_far]
+
+
+def _principal_components(X: Floats) -> Floats:
+    """Return all standardised principal components except rounding errors, (n, at most d)."""
+    centred = X - X.mean(axis=0)
     _, directions = np.linalg.eigh(centred.T @ centred)
     components = centred @ directions[:, ::-1]
     deviations = components.std(axis=0)
@@ -203,14 +249,28 @@ def _standardise(columns: Floats) -> Floats:
     return scaled
 
 
-def _hinges(columns: Floats, unfavourable: Bools) -> Floats:
-    """Return the cross-fitted logit of an unfavourable decision, and its hinges, (n, at most 15)."""
-    fold = np.arange(len(columns)) % _FOLDS
+def _hinges(values: Floats, count: int, lowest: float) -> Floats:
+    """Return max(values - c, 0) at quantiles c between ``lowest`` and 1 - ``lowest``, (n, at most count)."""
+    knots = np.unique(np.quantile(values, np.linspace(lowest, 1 - lowest, count)))
+    hinges: Floats = np.maximum(values[:, None] - knots[knots > values.min()], 0)
+    return hinges
+
+
+def _draws(persons: Ints, carries: Bools) -> Ints:
+    """Return the number of the draw of the attribute of each row: of its person, or its own if these values differ."""
+    shares = np.bincount(persons, weights=carries) / np.bincount(persons)
+    is_mixed = (shares[persons] > 0) & (shares[persons] < 1)
+    draws = np.where(is_mixed, len(persons) + np.arange(len(persons)), persons)
+    numbers: Ints = np.unique(draws, return_inverse=True)[1]
+    return numbers
+
+
+def _decision_hinges(columns: Floats, unfavourable: Bools, fold: Ints) -> Floats:
+    """Return the cross-fitted logit of an unfavourable decision, and its hinges, standardised, (n, at most 15)."""
     logit = np.empty(len(columns))
     for k in range(_FOLDS):
         logit[fold == k] = _logits(columns[fold != k], unfavourable[fold != k], columns[fold == k])
-    knots = np.unique(np.quantile(logit, np.linspace(0.05, 0.95, _KNOTS)))
-    return np.column_stack([logit, np.maximum(logit[:, None] - knots, 0)])
+    return _standardise(np.column_stack([logit, _hinges(logit, _KNOTS, 0.05)]))
 
 
 def _logits(B: Floats, y: Bools, at: Floats) -> Floats:

@@ -2,22 +2,21 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss.audit import direct_test
 from cfe_faiss.audit.direct_test import ScoreTest
-from cfe_faiss.audit.evidence import attributes_of, check_finder, drop_self, known_rows, sensitive_of
+from cfe_faiss.audit.evidence import attributes_of, check_finder, known_rows, persons_of, sensitive_of
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, groupings
-from cfe_faiss.audit.sample import ANY_LABEL, Sample, Samples, question
+from cfe_faiss.audit.sample import Sample, Samples, question
 from cfe_faiss.audit.tables import Bools, Floats, Frame, TableResult, data_frame, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number
 from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import as_html, table_html
-from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.rows.metric import measure_of, measured
 
 LIMITS = (
@@ -28,8 +27,8 @@ LIMITS = (
     "The vectors must not hold the attribute. The last layer of a model determines its "
     "decisions, so no direct effect is visible in it: use the input features.",
     "No finding is no proof that decisions are free of the attribute.",
-    "People are taken as independent. Rows that repeat a person, or share vector, value and "
-    "decision for another reason, make false findings frequent: keep one row of each.",
+    "People are taken as independent. Rows that share vector, value and decision make false "
+    "findings frequent, unless they are those of one person and person= says so.",
 )
 """Questions that the numbers cannot answer."""
 
@@ -99,7 +98,7 @@ class DirectionTest(DirectTest):
 
 
 @single_threaded_blas()
-def direction_test(
+def direction_test(  # noqa: PLR0913
     finder: EvidenceFinder,
     *,
     attribute: str | Sequence[str],
@@ -108,6 +107,7 @@ def direction_test(
     nodes: ArrayLike | None = None,
     alpha: float = 0.05,
     bins: Bins = DEFAULT_BINS,
+    person: Any = None,
 ) -> DirectionTest:
     """Test whether the carriers of a value stand on one side of the closest pairs with different decisions.
 
@@ -131,6 +131,9 @@ def direction_test(
         Largest p value of a finding, in (0, 1).
     bins
         How numbers with more than 10 values become groups, see :func:`cfe_faiss.audit.groups.groupings`.
+    person
+        Where people have several rows: the attribute that tells whose a row is, or one value for each row. A person
+        then counts once, and is never compared with itself. A row without a value is a person, by default every row.
 
     Returns
     -------
@@ -166,7 +169,7 @@ def direction_test(
     """
     check_finder(finder)
     alpha = as_number("alpha", alpha, 0, 1)
-    people, carries, fields = question(finder, attribute, ("value", value), unfavourable, nodes, bins)
+    people, carries, fields = question(finder, attribute, ("value", value), unfavourable, nodes, bins, person)
     refused, granted, values = people.pairs
     chance, (test,) = people.test(carries, [people.evidence_contrast])
     fields |= asdict(test) | asdict(direct_test.pair_counts(refused, granted, carries, chance, alpha))
@@ -239,6 +242,7 @@ def situation_test(  # noqa: PLR0913
     threshold: float = 0.1,
     alpha: float = 0.05,
     bins: Bins = DEFAULT_BINS,
+    person: Any = None,
 ) -> SituationTest:
     """Test whether carriers are decided worse than their nearest neighbours, beyond what the vectors explain.
 
@@ -247,7 +251,7 @@ def situation_test(  # noqa: PLR0913
 
     Parameters
     ----------
-    finder, attribute, unfavourable, nodes, alpha, bins
+    finder, attribute, unfavourable, nodes, alpha, bins, person
         As in :func:`direction_test`.
     protected
         The value that makes the protected group, or a collection of values; everyone else with a value is the rest.
@@ -290,7 +294,7 @@ def situation_test(  # noqa: PLR0913
     check_finder(finder)
     k, alpha = as_count("k", k), as_number("alpha", alpha, 0, 1)
     threshold = as_number("threshold", threshold, 0, 1)
-    people, carries, fields = question(finder, attribute, ("protected", protected), unfavourable, nodes, bins)
+    people, carries, fields = question(finder, attribute, ("protected", protected), unfavourable, nodes, bins, person)
     chance, (test,) = people.test(carries, [people.situation_contrast(k)])
     table = _table(finder, people, carries, k, threshold)
     judged = table[people.unfavourable[carries] & table["difference"].notna().to_numpy()]
@@ -315,9 +319,9 @@ def _table(finder: EvidenceFinder, people: Sample, carries: Bools, k: int, thres
     rows, by_group = people.rows[carriers], people.index_by(carries)
     columns: dict[str, Any] = {"node": finder.names(rows), "label": finder.labels[rows]}
     shares, means = [], {}
-    for group, name in ((True, "protected"), (False, "rest")):
-        only = EvidenceParameters(labels=ANY_LABEL, targets=[int(group)])
-        D, I = drop_self(*by_group.search(people.vectors[carriers], k + 1, params=only), carriers)
+    sides: dict[str, Literal["own", "other"]] = {"protected": "own", "rest": "other"}
+    for name, side in sides.items():
+        D, I = people.others(by_group, carriers, k, side)
         found = I >= 0
         n = columns[f"n_{name}"] = found.sum(axis=1)
         bad = columns[f"unfavourable_{name}"] = (people.unfavourable[I] & found).sum(axis=1)
@@ -338,7 +342,7 @@ def _expected_share(people: Sample, chance: Floats, k: int, threshold: float) ->
     refused = np.flatnonzero(people.unfavourable)
     refused = np.sort(rng.choice(refused, min(_DRAWN_ROWS, len(refused)), replace=False))
     rarer = min(chance.mean(), 1 - chance.mean())
-    neighbours = people.neighbours(int(min(len(people) - 1, _DEPTH, 8 * k / rarer)), refused)
+    neighbours = people.neighbours(int(min(_DEPTH, 8 * k / rarer)), refused)
     shares = []
     for _ in range(_DRAWS):
         drawn = rng.random(len(people)) < chance
@@ -386,7 +390,7 @@ class DirectEffects(TableResult):
     unfavourable
         Names of the classes that count as unfavourable.
     n, unknown
-        People tested, and by attribute how many of them are left out because their value is missing.
+        People tested, and by attribute how many rows are left out because their value is missing.
     k, fdr
         As given.
     limits
@@ -446,6 +450,7 @@ def direct_effects(  # noqa: PLR0913
     k: int = 10,
     fdr: float = 0.05,
     others: Mapping[str, float] | None = None,
+    person: Any = None,
 ) -> DirectEffects:
     """Run the situation test and the direction test for every value of the sensitive attributes.
 
@@ -454,7 +459,7 @@ def direct_effects(  # noqa: PLR0913
 
     Parameters
     ----------
-    finder, unfavourable, nodes, bins
+    finder, unfavourable, nodes, bins, person
         As in :func:`direction_test`.
     sensitive
         Names of attributes; by default ``finder.sensitive``.
@@ -512,7 +517,8 @@ def direct_effects(  # noqa: PLR0913
     groups = groupings(attributes_of(finder), rows, names, bins, intersections, with_missing=False)
     if not groups:
         raise ValueError("sensitive must name attributes where finder.sensitive names none, got none")
-    samples = Samples(finder, rows, bad)
+    persons = persons_of(finder, person)
+    samples = Samples(finder, rows, bad, persons)
     lines: list[dict[str, Any]] = []
     tested: list[_Tested] = []
     for group in groups:
@@ -534,7 +540,7 @@ def direct_effects(  # noqa: PLR0913
         limits=LIMITS,
         others=dict(zip(further, q[len(lines) :].tolist(), strict=True)),
         unfavourable=tuple(finder.class_name(int(label)) for label in bad),
-        n=len(rows),
+        n=len(np.unique(persons[rows])),
         unknown={group.name: int((group.codes == UNKNOWN).sum()) for group in groups},
         k=k,
         fdr=fdr,
@@ -611,5 +617,5 @@ def _lines(people: Sample, k: int, carries: Bools, fdr: float) -> Iterator[dict[
     counts = asdict(direct_test.pair_counts(*people.pairs[:2], carries, chance, fdr))
     no_pairs = dict.fromkeys(("against", "in_favour", "expected", "gamma"), np.nan)
     for name, test, pairs in (("situation", tests[0], no_pairs), ("direction", tests[1], counts)):
-        numbers = {"test": name, "n_carriers": int(carries.sum()), "n_others": int((~carries).sum())}
+        numbers = {"test": name, "n_carriers": people.count(carries), "n_others": people.count(~carries)}
         yield numbers | {"p": test.p_value, "few": test.few} | asdict(test) | pairs

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.tables import Ints
 from cfe_faiss.base.checks import UNKNOWN, as_names
 from cfe_faiss.data.classes import check_in_common, in_words_of_decision
@@ -19,12 +19,6 @@ def check_finder(finder: Any) -> None:
     if not isinstance(finder, EvidenceFinder):
         hint = "; make one by EvidenceFinder.from_index(index, ...)" if hasattr(finder, "search_evidence") else ""
         raise TypeError(f"finder must be an EvidenceFinder, got {type(finder).__name__}{hint}")
-
-
-def drop_self(D: NDArray[np.float32], I: Ints, ids: Ints) -> tuple[NDArray[np.float32], Ints]:
-    """Return k of k + 1 results: without the query itself, or without the last where it is not found."""
-    order = np.argsort(ids[:, None] == I, axis=1, kind="stable")[:, :-1]
-    return np.take_along_axis(D, order, axis=1), np.take_along_axis(I, order, axis=1)
 
 
 def canonical_order(vectors: NDArray[np.float32], *keys: NDArray[Any]) -> Ints:
@@ -62,6 +56,36 @@ def with_truth(finder: EvidenceFinder, favourable: Sequence[int], truth_favourab
     wanted = finder.class_numbers("truth_favourable", truth_favourable)
     chosen = np.array(favourable, np.int32)
     return replace(finder, truth=in_words_of_decision(labels, truth, chosen, wanted, finder.class_count))
+
+
+def persons_of(finder: EvidenceFinder, person: Any) -> Ints:
+    """Return the number of the person of every row, (n,): equal for rows of one person.
+
+    ``person`` is the name of an attribute, or one value per row; None: every row is a person, and so is a row without a
+    value.
+
+    Raises
+    ------
+    ValueError
+        If there is no such attribute, or another number of values than rows.
+    """
+    rows = np.arange(len(finder.labels))
+    if isinstance(person, str):
+        attributes = attributes_of(finder)
+        name = attributes.known("person", person)
+        person = attributes.select([name]).to_frame()[name].reindex(rows)
+    return person_numbers(person, len(rows))
+
+
+def person_numbers(person: Any, n: int) -> Ints:
+    """Return a number for each distinct value of ``person``, (n,); rows without a value, or all for None, differ."""
+    rows = np.arange(n)
+    if person is None:
+        return rows
+    codes = as_attributes({"person": person}, "person")["person"].codes
+    if len(codes) != n:
+        raise ValueError(f"person must hold one value for each of {n:,} rows, got {len(codes):,}")
+    return np.where(codes == UNKNOWN, n + rows, codes)
 
 
 def attributes_of(finder: EvidenceFinder) -> Attributes:

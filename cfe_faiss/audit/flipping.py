@@ -21,7 +21,6 @@ from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, check_k
 from cfe_faiss.data.predict import column_names, is_estimator, predictions_of, predictions_of_rows, predictions_of_table
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import as_html
-from cfe_faiss.finder.table import check_column
 
 _LIMITS = (
     "Only the attribute's own features change. Others that depend on it, and the edges, stay as"
@@ -252,7 +251,8 @@ class _Run:
 
 def _table_run(finder: EvidenceFinder, name: str) -> _Run:
     """Return the run of a model of a table, in which one column is changed."""
-    frame, name = finder.data, check_column("name", name, finder.data)
+    frame = finder.data
+    check_known("name must name a column of frame", name, frame.columns)
     attribute = as_attributes(frame[[name]])[name]
     labels = attribute.values if attribute.numbers is None else [*map(float, attribute.values)]
     values, codes, first = _present(name, attribute.codes, labels)

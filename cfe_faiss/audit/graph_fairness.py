@@ -9,7 +9,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.audit.evidence import check_finder, drop_self
+from cfe_faiss.audit.evidence import check_finder
 from cfe_faiss.audit.intervals import bootstrap_mean, normal_quantile
 from cfe_faiss.audit.tables import Floats, Ints, TableResult, data_frame, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
@@ -413,8 +413,7 @@ def _nearest(finder: EvidenceFinder, k: int, progress: bool) -> _Csr:
     ids, n = finder.index.members().ids, len(finder.labels)
     index = IndexEvidenceIDMap2(finder.vectors.shape[1], metric=finder.metric)
     index.add_with_labels(finder.vectors[ids], np.zeros(len(ids), np.int32), ids=ids)
-    ones = np.ones(len(ids), np.int32)
-    D, I = drop_self(*index.search_evidence(finder.vectors[ids], ones, k + 1, progress=progress), ids)
+    D, I = index.search_stored(None, k, neighbors="any", progress=progress)
     row, column = np.nonzero(I >= 0)
     weight = _similarities(D[row, column], finder.metric)
     one_way = scipy.sparse.csr_array((weight, (ids[row], I[row, column])), shape=(n, n))

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.comparisons import compare_rates, largest_gap, rate_bounds, ratio_bounds
+from cfe_faiss.audit.evidence import person_numbers
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
-from cfe_faiss.audit.intervals import normal_quantile, share_columns
-from cfe_faiss.audit.tables import Frame, TableResult, data_frame, stack
+from cfe_faiss.audit.intervals import independent_share, normal_quantile, share_columns
+from cfe_faiss.audit.tables import Floats, Frame, Ints, TableResult, data_frame, stack
 from cfe_faiss.base.checks import UNKNOWN, check_known
 from cfe_faiss.data.classes import (
     as_predictions,
@@ -220,6 +221,7 @@ def group_metrics(  # noqa: PLR0913
     unknown: Collection[Any] | None = None,
     confidence: float = 0.95,
     reference: Mapping[str, Any] | None = None,
+    person: Any = None,
 ) -> GroupMetrics:
     """Return selection rates, impact ratios, error rates and equalised odds of groups and of their intersections.
 
@@ -232,11 +234,9 @@ def group_metrics(  # noqa: PLR0913
     y_pred
         Predictions, (n,): class numbers or class names; or probabilities, (n, C).
     sensitive_features
-        Attributes whose values are the groups: an array, list or Series (n,); a matrix (n, m), a mapping from names to
-        arrays, or a DataFrame.
+        Attributes whose values are the groups: an array (n,), a matrix (n, m), a mapping from names to arrays, a frame.
     favourable
-        The classes that count as selected, together, by number or name (where all names are whole numbers, a number is
-        a name); by default each class in turn, against the rest.
+        The classes that count as selected, together, by name or number; by default each in turn, against the rest.
     truth_favourable
         The true classes that agree with ``favourable``, where the truth has words of its own, such as "repaid".
     intersections
@@ -247,6 +247,9 @@ def group_metrics(  # noqa: PLR0913
         As in :meth:`cfe_faiss.EvidenceFinder.from_vectors`.
     reference
         By attribute (or "sex & race"): the group that the others are compared with. Default: the largest ranked one.
+    person
+        Whose each row is, (n,); by default, and without a value, a person of its own. Intervals, tests and verdicts count
+        people, and allow for rows of one person that are decided alike. Counts and rates are those of rows.
 
     Returns
     -------
@@ -260,12 +263,12 @@ def group_metrics(  # noqa: PLR0913
 
     Notes
     -----
-    Selection rate and impact ratio follow the Uniform Guidelines on Employee Selection Procedures (29 CFR
-    § 1607.4 D, the "four-fifths rule") and of New York City's Local Law 144. Equalised odds: Hardt, Price & Srebro,
-    NIPS 2016. Rates have Wilson's interval at the level confidence^(1/G) for G groups (Šidák). Ratios and differences
-    have the intervals of Koopman (Biometrics 40, 1984) and Newcombe (Statistics in Medicine 17, 1998), with Tukey's
-    studentized range in place of the normal quantile. Rates of many small groups near 0 or 1 are within their
-    intervals less often: of 20 groups, ten with 30 people, at a rate of 98 %, all in 77 % of samples.
+    Selection rate and impact ratio: Uniform Guidelines on Employee Selection Procedures (29 CFR § 1607.4 D, the
+    "four-fifths rule") and New York City's Local Law 144. Equalised odds: Hardt, Price & Srebro, NIPS 2016. Rates have
+    Wilson's interval at the level confidence^(1/G) for G groups (Šidák). Ratios and differences have the intervals of
+    Koopman (Biometrics 40, 1984) and Newcombe (Statistics in Medicine 17, 1998), with Tukey's studentized range in
+    place of the normal quantile. Rates of many small groups near 0 or 1 are within their intervals less often: at a
+    rate of 98 %, all of 20 groups, ten with 30 people, in 77 % of samples.
 
     Examples
     --------
@@ -282,7 +285,9 @@ def group_metrics(  # noqa: PLR0913
     normal_quantile(confidence)  # checks it
     attributes = sensitive_attributes(sensitive_features)
     _check_indexes(y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features)
-    classes = _classes(y_true, y_pred, class_names, unknown, len(attributes.ids))
+    n = len(attributes.ids)
+    classes = _classes(y_true, y_pred, class_names, unknown, n)
+    persons = person_numbers(_drop_index(person), n)
     blocks = _blocks(favourable, classes)
     if truth_favourable is None:
         check_in_common("y_true", classes.labels, classes.true, classes.class_names)
@@ -298,17 +303,18 @@ def group_metrics(  # noqa: PLR0913
     )
     groups = groups_of(attributes, crossed, bins)
     references = _references(reference, groups)
-    tables = [
-        _table(group, *block, classes, confidence, references.get(group.name))
+    rates = [
+        _table(group, *block, classes, persons, confidence, references.get(group.name))
         for block in blocks.items()
         for group in groups
     ]
-    summaries = [_summary(table, confidence) for table in tables if table["feature"].iloc[0] != "all"]
+    tables = [table for table, _ in rates]
+    summaries = [_summary(*parts, confidence) for parts in rates if parts[0]["feature"].iloc[0] != "all"]
     return GroupMetrics(
         table=stack(tables),
         limits=_LIMITS,
         names=tuple(names),
-        count=len(attributes.ids),
+        count=n,
         classes=tuple(blocks),
         confidence=confidence,
         summary=data_frame(summaries),
@@ -338,10 +344,14 @@ def _table(
     name: str,
     selected_classes: NDArray[np.int32],
     classes: _Classes,
+    persons: Ints,
     confidence: float,
     reference: str | None,
-) -> Frame:
-    """Return the rates of all groups of an attribute where the selected classes, together called ``name``, count."""
+) -> tuple[Frame, tuple[Floats, Floats]]:
+    """Return the rates of all groups of an attribute where the selected classes, together called ``name``, count.
+
+    Also the share of independent cases among the people of the class, and among all others, by line.
+    """
     g, whole = len(group.values), group.name == "all"
     places = np.where(group.codes == UNKNOWN, g, group.codes)
     positive, actual = np.isin(classes.labels, selected_classes), np.isin(classes.true, selected_classes)
@@ -352,6 +362,9 @@ def _table(
     masks = {"count": np.ones(len(places), bool), "selected": positive, "judged": judged}
     masks |= {key: judged & mask for key, mask in outcomes.items()}
     n = {key: np.bincount(places[mask], minlength=g + 1).astype(np.int64) for key, mask in masks.items()}
+    cases = {"count": masks["count"], "judged": judged, "selected": judged & positive}
+    cases |= {"true": judged & actual, "false": judged & ~actual}
+    parts = {key: independent_share(places[mask], persons[mask], g + 1) for key, mask in cases.items()}
     each = confidence ** (1 / max(int((n["count"][:g] > 0).sum()), 1))
     columns: dict[str, Any] = {
         "class": name,
@@ -361,13 +374,14 @@ def _table(
         "count": n["count"],
         "share": n["count"] / max(len(places), 1),
         "selected": n["selected"],
-        **share_columns("rate", n["selected"], n["count"], each),
+        **share_columns("rate", n["selected"], n["count"], each, parts["count"]),
     }
     # All people together are compared with nobody.
     known = np.where(whole, 0, n["selected"][:g]), np.where(whole, 0, n["count"][:g])
     spread = int(n["selected"][g]), int(n["count"][g])
     chosen = None if reference is None else group.values.index(reference)
-    compared = compare_rates(*known, confidence, chosen)
+    independent = parts["count"][:g]
+    compared = compare_rates(known[0] * independent, known[1] * independent, confidence, chosen)
     place = int(compared["reference"].argmax()) if g else 0
     possible = [*rate_bounds(*known, *spread), *ratio_bounds(*known, *spread, place)]
     compared |= dict(zip(("rate_least", "rate_most", "ratio_least", "ratio_most"), possible, strict=True))
@@ -375,16 +389,16 @@ def _table(
         nothing: Any = False if values.dtype == bool else "" if values.dtype == object else np.nan
         columns[key] = np.append(np.full_like(values, nothing) if whole else values, nothing)
     columns |= {key: n[key] for key in ("judged", "TP", "FP", "TN", "FN")}
-    columns |= share_columns("precision", n["TP"], n["TP"] + n["FP"], each)
+    columns |= share_columns("precision", n["TP"], n["TP"] + n["FP"], each, parts["selected"])
     counted = 0 if is_selective else 1  # errors of the other decision are unknown
-    columns |= share_columns("accuracy", n["right"], counted * n["judged"], each)
-    columns |= share_columns("fpr", n["FP"], counted * (n["FP"] + n["TN"]), each)
-    columns |= share_columns("fnr", n["FN"], counted * (n["FN"] + n["TP"]), each)
+    columns |= share_columns("accuracy", n["right"], counted * n["judged"], each, parts["judged"])
+    columns |= share_columns("fpr", n["FP"], counted * (n["FP"] + n["TN"]), each, parts["false"])
+    columns |= share_columns("fnr", n["FN"], counted * (n["FN"] + n["TP"]), each, parts["true"])
     table = data_frame(columns)
-    return table if n["count"][g] else table.iloc[:g]
+    return (table if n["count"][g] else table.iloc[:g]), (parts["true"], parts["false"])
 
 
-def _summary(table: Frame, confidence: float) -> dict[str, Any]:
+def _summary(table: Frame, independent: tuple[Floats, Floats], confidence: float) -> dict[str, Any]:
     """Return the line of an attribute: its verdict, the group with it, and equalised odds."""
     known = table[~table["unknown"] & (table["count"] > 0)]
     others = known[~known["reference"]]
@@ -409,9 +423,12 @@ def _summary(table: Frame, confidence: float) -> dict[str, Any]:
         line |= {"value": line["reference"], "reference": line["value"], "difference": -line["difference"]}
         line["count"] = known.loc[known["reference"], "count"].iloc[0]
         line |= {"ratio": 1 / line["ratio"], "ratio_low": 1 / line["ratio_high"], "ratio_high": 1 / line["ratio_low"]}
-    tp, fp, tn, fn = (known[name].to_numpy() for name in ("TP", "FP", "TN", "FN"))
+    of_true, of_false = (part[known.index] for part in independent)
     if table["accuracy"].isna().all():  # errors are unknown
-        tp, fp, tn, fn = (0 * counts for counts in (tp, fp, tn, fn))
+        of_true = np.zeros(len(known))
+        of_false = of_true
+    tp, fn = (known[name].to_numpy() * of_true for name in ("TP", "FN"))
+    fp, tn = (known[name].to_numpy() * of_false for name in ("FP", "TN"))
     tpr, fpr = (largest_gap(x, n, (1 + confidence) / 2) for x, n in ((tp, tp + fn), (fp, fp + tn)))
     for end in ("", "_low", "_high"):
         line |= {f"{name}_difference{end}": gap[f"difference{end}"] for name, gap in (("tpr", tpr), ("fpr", fpr))}

@@ -67,10 +67,26 @@ def wilson(successes: ArrayLike, cases: ArrayLike, confidence: float = 0.95) -> 
     return np.clip(np.minimum(centre - half, p), 0, 1), np.clip(np.maximum(centre + half, p), 0, 1)
 
 
-def share_columns(name: str, successes: ArrayLike, cases: ArrayLike, confidence: float) -> dict[str, Floats]:
-    """Return shares, or one share, and their Wilson intervals as columns: the name, with "_low" and with "_high"."""
-    low, high = wilson(successes, cases, confidence)
+def share_columns(
+    name: str, successes: ArrayLike, cases: ArrayLike, confidence: float, independent: ArrayLike = 1.0
+) -> dict[str, Floats]:
+    """Return shares, or one share, and their Wilson intervals as columns: the name, with "_low" and with "_high".
+
+    ``independent`` is the share of independent cases, see :func:`independent_share`.
+    """
+    low, high = wilson(np.multiply(successes, independent), np.multiply(cases, independent), confidence)
     return {name: share(successes, cases), f"{name}_low": low, f"{name}_high": high}
+
+
+def independent_share(groups: Ints, persons: Ints, count: int) -> Floats:
+    """Return the share of independent cases in each of ``count`` groups: 1 if every row is another person.
+
+    n / sum of n_p^2 for a group with n rows, n_p of them of person p: Kish's effective number of cases, if all rows of
+    a person have one outcome. If they have not, intervals of so many cases are too wide.
+    """
+    cells, rows = np.unique(np.stack([groups, persons]), axis=1, return_counts=True)
+    squares = np.bincount(cells[0], rows**2, count)
+    return np.bincount(groups, minlength=count) / np.maximum(squares, 1)
 
 
 def bootstrap_mean(

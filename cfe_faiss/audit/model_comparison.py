@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cfe_faiss.audit import direct_test
 from cfe_faiss.audit.direct_test import ScoreTest
 from cfe_faiss.audit.effects import adjusted_p_values
-from cfe_faiss.audit.evidence import attributes_of, check_finder, known_rows, sensitive_of, with_truth
+from cfe_faiss.audit.evidence import attributes_of, check_finder, known_rows, persons_of, sensitive_of, with_truth
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, paired_difference, share_columns
 from cfe_faiss.audit.sample import Sample, Samples
@@ -329,7 +329,9 @@ def compare_models(  # noqa: PLR0913
         if names or len(intersections):
             groups = groupings(attributes_of(finder), rows, names, bins, intersections, with_missing=False)
         lines += change_of_rates(models, rows, bad, [Grouping.of_all(len(rows)), *groups], confidence)
-        lines += change_of_effects(Samples(finder, rows, bad, list(models.values())[1:]), models, groups, k)
+        lines += change_of_effects(
+            Samples(finder, rows, bad, persons_of(finder, None), list(models.values())[1:]), models, groups, k
+        )
     for line, q in zip(lines, adjusted_p_values([line["p"] for line in lines]).tolist(), strict=True):
         direct_test.judge(line, q, fdr)
     if threshold is None:

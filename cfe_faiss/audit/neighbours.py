@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from cfe_faiss.audit.evidence import attributes_of, canonical_order, check_finder, drop_self, sensitive_of, with_truth
+from cfe_faiss.audit.evidence import attributes_of, canonical_order, check_finder, sensitive_of, with_truth
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
 from cfe_faiss.audit.intervals import clustered_wilson, expect_by_exchange, near_cells, share_columns, wilson
 from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame, share, stack
@@ -18,7 +18,7 @@ from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.rows.metric import flipped
 from cfe_faiss.rows.snapshot import Members
-from cfe_faiss.search.query import Effort, Query
+from cfe_faiss.search.query import Effort, Query, Rules
 
 _MOST_TIES = 16
 _COLUMNS = ("feature", "value", "sensitive", "score", "expected", "difference", "class_expected", "nodes", "evidence")
@@ -217,9 +217,11 @@ def consistency(  # noqa: PLR0913
     groups = [Grouping.of_all(len(members.ids))]
     if finder.attributes is not None or columns or intersections:
         groups += groupings(attributes_of(finder), members.ids, columns, bins, intersections)
-    same = _nearest_of_same_class(index, members, places, effort)
-    judged = (I[:, 0] >= 0) & ~np.isnan(same)
-    places, nearest, same = places[judged], flipped(D[judged, 0], index.metric), same[judged]
+    asked = None if nodes is None else members.ids[places]
+    own_D, own_I = index.answer(Query(1, ids=asked, rules=Rules(neighbors="own")), effort)
+    judged = (I[:, 0] >= 0) & (own_I[:, 0] >= 0)
+    places, nearest = places[judged], flipped(D[judged, 0], index.metric)
+    same = flipped(own_D[judged, 0], index.metric)
     closer = (nearest > same).astype(np.float64)
     row, neighbour = _nearest_of_all(index, members, places, np.maximum(nearest, same), effort)
     tied = np.bincount(row, minlength=len(places)) > 1
@@ -265,38 +267,17 @@ def _find_evidence(
     return members, places, *finder.index.answer(Query(k, ids=ids), effort, progress)
 
 
-def _nearest_of_same_class(index: EvidenceIndex, members: Members, places: Ints, effort: Effort) -> NDArray[np.float32]:
-    """Return the largest score of each node with others of its class, (n,); NaN without others.
-
-    Scores are similarities or minus squared distances.
-    """
-    nearest = np.full(len(places), np.nan, np.float32)
-    labels = members.labels[places]
-    for label in np.unique(labels[labels != UNKNOWN]).tolist():
-        rows = np.flatnonzero(labels == label)
-        ids = members.ids[places[rows]]
-        X, absent = index.reconstruct_batch(ids), np.full(len(ids), _absent(members), np.int32)
-        D, I = index.answer(Query(2, X=X, labels=absent, targets=[label]), effort)
-        D, I = drop_self(D, I, ids)
-        nearest[rows] = np.where(I[:, 0] >= 0, flipped(D[:, 0], index.metric), np.float32(np.nan))
-    return nearest
-
-
 def _nearest_of_all(
     index: EvidenceIndex, members: Members, places: Ints, nearest: NDArray[np.float32], effort: Effort
 ) -> tuple[Ints, Ints]:
     """Return pairs of a position in ``places`` and the position of a nearest member, up to 16 for each."""
     ids = members.ids[places]
-    X, absent = index.reconstruct_batch(ids), np.full(len(ids), _absent(members), np.int32)
+    absent = np.full(len(ids), members.labels.max(initial=0) + 1, np.int32)  # excludes no vector
+    X = index.reconstruct_batch(ids)
     D, I = index.answer(Query(_MOST_TIES + 1, X=X, labels=absent), effort)
     scores = flipped(D, index.metric)
     row, column = np.nonzero((nearest[:, None] <= scores) & (I >= 0) & (ids[:, None] != I))
     return row, np.searchsorted(members.ids, I[row, column])
-
-
-def _absent(members: Members) -> int:
-    """Return a class that no stored vector has: as a query's class it excludes no vector."""
-    return int(members.labels.max(initial=0)) + 1
 
 
 def error_rate_by_evidence(  # noqa: PLR0913

@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,19 +12,17 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.audit import direct_test
 from cfe_faiss.audit.direct_test import ScoreTest
-from cfe_faiss.audit.evidence import attributes_of, canonical_order, drop_self, known_rows
+from cfe_faiss.audit.evidence import attributes_of, canonical_order, known_rows, persons_of
 from cfe_faiss.audit.groups import Bins, Grouping, groupings
 from cfe_faiss.audit.tables import Bools, Floats, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_names, check_known
+from cfe_faiss.base.extras import extra
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceFlat
-from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.rows.metric import Metric, measured
 
 _SEED = 20
-ANY_LABEL = 2
-"""Label of queries that excludes no row: stored rows have label 0 or 1."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,9 @@ class Sample:
         Whether each person was decided unfavourably, (n,).
     metric
         Metric of the finder, by which people are compared.
+    persons
+        Person of each row, (n,), numbered from 0 by their first row. A person counts once, however many rows it has;
+        rows of one person are neither neighbours nor a pair.
     before
         Decisions of another model about the same people, (n,), whose logit joins the null model; or None.
     near
@@ -53,11 +54,21 @@ class Sample:
     vectors: NDArray[np.float32]
     unfavourable: Bools
     metric: Metric
+    persons: Ints
     before: Bools | None = None
     near: dict[int, Ints] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def count(self, rows: Bools) -> int:
+        """Return the number of different persons in some rows."""
+        return len(np.unique(self.persons[rows]))
+
+    @cached_property
+    def most_rows(self) -> int:
+        """Largest number of rows of one person."""
+        return int(np.bincount(self.persons).max(initial=1))
 
     def index_by(self, labels: Bools) -> IndexEvidenceFlat:
         """Return an exact index with these labels as classes and positions as ids."""
@@ -73,7 +84,7 @@ class Sample:
     @cached_property
     def basis(self) -> Floats:
         """Columns of the null model, see :func:`cfe_faiss.audit.direct_test.basis`."""
-        return direct_test.basis(self.vectors, *self._decisions)
+        return direct_test.basis(self.vectors, *self._decisions, persons=self.persons)
 
     @property
     def _decisions(self) -> list[Bools]:
@@ -85,23 +96,36 @@ class Sample:
 
         Positions of the unfavourable and of the other side, and the similarity or distance.
         """
-        found = global_evidence(self.index, max(1, len(self) // 5), where=Constraints(replace=False))
+        where = Constraints(replace=False, antiexact=["person"] if self.most_rows > 1 else [])
+        found = global_evidence(self.index, max(1, len(self) // 5), where=where, attributes={"person": self.persons})
         both = np.stack([found.source, found.target])
-        refused, granted = np.where(self.unfavourable[found.source], both, both[::-1])
-        return refused, granted, measured(found.similarity, self.metric)
+        is_first = _first_of_each(self.persons[both])
+        both = both[:, is_first]
+        refused, granted = np.where(self.unfavourable[both[0]], both, both[::-1])
+        return refused, granted, measured(found.similarity[is_first], self.metric)
 
     def neighbours(self, k: int, positions: Ints | None = None) -> Ints:
-        """Return the k nearest people of either group, (n, k), without the person."""
+        """Return the k nearest rows of other people of either group, (n, k); fewer if there are no k others."""
         positions = np.arange(len(self)) if positions is None else positions
-        found = self.index.search(self.vectors[positions], k + 1, params=EvidenceParameters(labels=ANY_LABEL))
-        return drop_self(*found, positions)[1]
+        k = max(1, min(k, len(self) - self.most_rows))
+        return self.others(self.index, positions, k, "any")[1]
+
+    def others(
+        self, index: IndexEvidenceFlat, positions: Ints, k: int, neighbors: Literal["own", "other", "any"]
+    ) -> tuple[NDArray[np.float32], Ints]:
+        """Return the k nearest rows of other people in an index of this sample; -1 where there are fewer."""
+        D, I = index.search_stored(positions, k + self.most_rows - 1, neighbors=neighbors)
+        I = np.where(self.persons[I] == self.persons[positions][:, None], -1, I)
+        order = np.argsort(I < 0, axis=1, kind="stable")[:, :k]
+        return np.take_along_axis(D, order, axis=1), np.take_along_axis(I, order, axis=1)
 
     def obstacle(self, carries: Bools) -> str:
         """Return why this value cannot be tested; empty if it can."""
-        n, carriers = len(self), int(carries.sum())
+        n = int(self.persons.max(initial=-1)) + 1
+        carriers, others = self.count(carries), self.count(~carries)
         least = direct_test.LEAST_GROUP
-        if min(carriers, n - carriers) < least:
-            return f"{carriers} carry the value and {n - carriers} do not, fewer than {least}"
+        if min(carriers, others) < least:
+            return f"{carriers} carry the value and {others} do not, fewer than {least}"
         if any(decisions.all() or not decisions.any() for decisions in self._decisions):
             return "all decisions are alike"
         varying = int((self.vectors != self.vectors[0]).any(axis=0).sum())
@@ -123,12 +147,12 @@ class Sample:
             return np.full(len(self), np.nan), [ScoreTest(reason=reason)] * len(contrasts)
         basis = np.column_stack([self.basis, *others])
         chance = direct_test.propensity(basis, carries)
-        return chance, direct_test.score_tests(basis, carries, chance, contrasts)
+        return chance, direct_test.score_tests(basis, carries, chance, contrasts, self.persons)
 
     def situation_contrast(self, k: int) -> Floats:
         """Return each decision minus the mean decision of the k nearest people, (n,)."""
         if k not in self.near:
-            self.near[k] = self.neighbours(min(k, len(self) - 1)) if len(self) > 1 else np.arange(len(self))[:, None]
+            self.near[k] = self.neighbours(k) if len(self) > 1 else np.arange(len(self))[:, None]
         contrast: Floats = self.unfavourable - self.unfavourable[self.near[k]].mean(axis=1)
         return contrast
 
@@ -154,6 +178,8 @@ class Samples:
         Row numbers in the finder, ascending, (n,) int64.
     unfavourable
         Numbers of the unfavourable classes.
+    persons
+        Person of each row of the finder, see :func:`cfe_faiss.audit.evidence.persons_of`.
     others
         Classes of all rows by other models.
     """
@@ -161,6 +187,7 @@ class Samples:
     finder: EvidenceFinder
     rows: Ints
     unfavourable: NDArray[np.int32]
+    persons: Ints
     others: Sequence[NDArray[np.int32]] = ()
     by_people: dict[bytes, Sample] = field(default_factory=dict)
 
@@ -179,6 +206,9 @@ class Samples:
         It depends on attributes only among people with equal vectors and decisions. There, the seed is drawn from all
         data, so that who comes first is no function of the attribute.
         """
+        with extra("audit"):
+            import pandas as pd
+
         vectors, labels, attributes = self.finder.vectors[rows], self.finder.labels, attributes_of(self.finder)
         unfavourable, places = np.isin(labels[rows], self.unfavourable), attributes.rows(rows)
         codes = (attribute.codes[places] for attribute in attributes.values())
@@ -188,7 +218,20 @@ class Samples:
         has_ties = (ordered[1:] == ordered[:-1]).all(axis=1).any()
         seed = _digest(ordered, *(key[order] for key in keys)) if has_ties else _SEED
         order = order[np.random.default_rng(seed).permutation(len(rows))]
-        return Sample(rows[order], vectors[order], unfavourable[order], self.finder.metric)
+        rows = rows[order]
+        persons = pd.factorize(self.persons[rows])[0]
+        return Sample(rows, vectors[order], unfavourable[order], self.finder.metric, persons)
+
+
+def _first_of_each(persons: Ints) -> Bools:
+    """Return which pairs, (2, m), hold no person of an earlier one that is kept."""
+    seen = set[int]()
+    is_first = np.zeros(persons.shape[1], bool)
+    for place, pair in enumerate(persons.T.tolist()):
+        is_first[place] = seen.isdisjoint(pair)
+        if is_first[place]:
+            seen.update(pair)
+    return is_first
 
 
 def _digest(*arrays: NDArray[Any]) -> int:
@@ -202,6 +245,7 @@ def question(
     unfavourable: Any,
     nodes: Any,
     bins: Bins,
+    person: Any,
 ) -> tuple[Sample, Bools, dict[str, Any]]:
     """Return the sample of a direct test, who of it carries the value, and the result's fields on both.
 
@@ -213,14 +257,14 @@ def question(
     single, crossed = (names, []) if len(names) == 1 else ([], [names])
     group = groupings(attributes_of(finder), rows, single, bins, crossed, with_missing=False)[0]
     given, wanted = codes_of(values[0], group, values[1])
-    people, codes = Samples(finder, rows, bad).of(group)
+    people, codes = Samples(finder, rows, bad, persons_of(finder, person)).of(group)
     carries = np.isin(codes, wanted)
     fields = {
         "attribute": group.name,
         "value": tuple(given),
         "unfavourable": tuple(finder.class_name(int(label)) for label in bad),
-        "n_carriers": int(carries.sum()),
-        "n_others": int((~carries).sum()),
+        "n_carriers": people.count(carries),
+        "n_others": people.count(~carries),
         "unknown": len(rows) - len(people),
     }
     return people, carries, fields

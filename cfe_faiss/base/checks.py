@@ -20,6 +20,10 @@ class InputWarning(UserWarning):
     """Input that is valid, but probably a mistake; the message names the remedy."""
 
 
+class InputNote(InputWarning):
+    """Fact about the input that may need no remedy."""
+
+
 def to_host(values: Any) -> Any:
     """Return a tensor in host memory, without its gradient; return other values unchanged."""
     if not hasattr(values, "detach"):

@@ -9,11 +9,10 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from cfe_faiss.base.checks import InputWarning
+from cfe_faiss.base.checks import InputNote, InputWarning
 from cfe_faiss.base.interrupts import LINE, STATUS, Interrupts, ignore_interrupts
 from cfe_faiss.cli.case import check_files
-from cfe_faiss.cli.parser import check_effects, parser
-from cfe_faiss.datasets.own.table import text_format
+from cfe_faiss.cli.parser import check_effects, parser, set_reading
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,6 +53,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     arguments.format = next((name for name in ("json", "csv") if getattr(arguments, name)), None)
     check_files(arguments)
     check_effects(arguments)
+    set_reading(arguments)
     return arguments
 
 
@@ -74,18 +74,19 @@ def _status_of(error: BaseException) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> Any:
-    """Run a command with the format of its text files; input warnings become lines on standard error."""
+    """Run a command; input warnings become lines on standard error."""
     module, _, function = arguments.run.rpartition(".")
     run = getattr(import_module(f"cfe_faiss.cli.{module}"), function)
-    shown = set()
+    shown: set[str] = set()  # a table is read again for another role, and the finder may find what files show
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        line = f"cfe-faiss: warning: {' '.join(str(message).split())}\n"
-        if line not in shown:  # files and the finder may find the same
+        kind = "note" if isinstance(message, InputNote) else "warning"
+        line = f"cfe-faiss: {kind}: {' '.join(str(message).split())}\n"
+        if line not in shown:
             sys.stderr.write(line)
         shown.add(line)
 
-    with warnings.catch_warnings(), text_format(arguments.encoding, arguments.decimal):
+    with warnings.catch_warnings():
         warnings.simplefilter("always", InputWarning)
         if getattr(arguments, "truth_favourable", None):
             warnings.filterwarnings("ignore", "class .* never among the others", InputWarning)

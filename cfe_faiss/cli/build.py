@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import as_count
-from cfe_faiss.base.tables import read_matrix
 from cfe_faiss.cli.case import make_finder, read_case, refuse
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.cli.parser import call
-from cfe_faiss.datasets.own import Ids
+from cfe_faiss.data.read import is_table, read_matrix
+from cfe_faiss.data.roles import Ids
 from cfe_faiss.datasets.own.classes import read_labels
 from cfe_faiss.datasets.own.graph import read_edges
-from cfe_faiss.datasets.own.table import is_table
 from cfe_faiss.files.format import write_index
 from cfe_faiss.finder import empty_index
 from cfe_faiss.finder.inputs import fill_index
@@ -44,7 +43,7 @@ def run_demo(arguments: argparse.Namespace) -> None:
 def run_build(arguments: argparse.Namespace) -> None:
     """Write an index file."""
     as_count("seed", arguments.seed, 0)
-    if arguments.vectors or (arguments.features and not is_table(arguments.features)):
+    if arguments.vectors or (arguments.features and not is_table(arguments.features, arguments.reading)):
         index = _from_matrix(arguments)
     else:
         index = _from_case(arguments)
@@ -56,7 +55,7 @@ def run_build(arguments: argparse.Namespace) -> None:
 def _from_case(arguments: argparse.Namespace) -> EvidenceIndex:
     """Return an index of a data set, or of a table of attributes."""
     case = read_case(arguments)
-    nodes = case.nodes(arguments.nodes)
+    nodes = case.nodes(arguments.nodes, arguments.reading)
     if arguments.dataset is None:
         _tell_classes(case.data.class_names)
     # The finder makes vectors; its index stays empty, since the seed of the clustering is an option here.
@@ -74,7 +73,7 @@ def _from_matrix(arguments: argparse.Namespace) -> EvidenceIndex:
     """Return an index of vectors, or of a matrix of features and their edges."""
     if arguments.predictions is None:
         raise ValueError(f"--{'vectors' if arguments.vectors else 'features'} needs --predictions")
-    x = read_matrix(arguments.vectors or arguments.features)
+    x = read_matrix(arguments.vectors or arguments.features, arguments.reading)
     if arguments.vectors and x.ndim != 2:
         raise ValueError(f"{arguments.vectors} must hold a matrix of shape (n, d), got {x.shape}")
     refuse(arguments, _OF_TABLES, f"with {arguments.features}, a matrix: a table has a header")

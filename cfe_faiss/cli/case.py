@@ -14,12 +14,14 @@ from cfe_faiss.base.checks import as_count, as_labels
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.cli.parser import call, flag
 from cfe_faiss.data.classes import class_numbers
+from cfe_faiss.data.dialect import DEFAULT, Reading
 from cfe_faiss.data.encode import encode
+from cfe_faiss.data.read import SUFFIXES, is_table
+from cfe_faiss.data.roles import Ids, Source
 from cfe_faiss.datasets import files_of, load
-from cfe_faiss.datasets.own import Ids, OwnFiles, Source, read_own
+from cfe_faiss.datasets.own import OwnFiles, read_own
 from cfe_faiss.datasets.own.classes import labels_of, read_classes, read_labels
 from cfe_faiss.datasets.own.graph import read_nodes, read_numbers
-from cfe_faiss.datasets.own.table import SUFFIXES, is_table
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.suspicious import check_table
@@ -39,6 +41,7 @@ class Names:
 
     ids: Ids | None
     classes: tuple[str, ...] = ()
+    reading: Reading = DEFAULT
 
     @classmethod
     def read(cls, arguments: argparse.Namespace, index: EvidenceIndex) -> "Names":
@@ -50,10 +53,10 @@ class Names:
             If the index holds another number of nodes or other classes than the files.
         """
         if arguments.features is None:
-            return cls(None)
+            return cls(None, (), arguments.reading)
         if arguments.id is None and arguments.predictions is None:
             raise ValueError("--features needs --id or --predictions: it names nodes or classes")
-        ids = Ids.of_column(Source(arguments.features).read()[0], arguments.id)
+        ids = Ids.of_column(Source(arguments.features, reading=arguments.reading).read()[0], arguments.id)
         members = index.members()
         if len(members.ids) and members.ids[-1] >= len(ids):
             raise ValueError(
@@ -61,7 +64,7 @@ class Names:
                 f"{members.ids[-1]} in the index"
             )
         if arguments.predictions is None:
-            return cls(ids)
+            return cls(ids, (), arguments.reading)
         found = read_classes(arguments.predictions, None, ids)
         other = int((found.labels[members.ids] != members.labels).sum())
         if other:
@@ -69,7 +72,7 @@ class Names:
                 f"--predictions must be what the index was built from, got another class for {other:,} of "
                 f"{len(members.ids):,} nodes"
             )
-        return cls(ids, found.names)
+        return cls(ids, found.names, arguments.reading)
 
     def nodes(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
         """Return the names of nodes, or their numbers."""
@@ -83,7 +86,7 @@ class Names:
         """Return the numbers of the nodes of --nodes, given one by one or in a file; None for all of the index."""
         if texts is None:
             return None
-        source = as_file(texts)
+        source = as_file(texts, self.reading)
         if source is not None and self.ids is None:
             return read_numbers(source, int(index.members().ids.max(initial=-1)) + 1)
         if self.ids is not None:
@@ -102,11 +105,11 @@ class Names:
             raise ValueError(f"--nodes must be node numbers or a file, got {' '.join(texts)}") from error
 
 
-def as_file(texts: Sequence[str]) -> Source | None:
+def as_file(texts: Sequence[str], reading: Reading = DEFAULT) -> Source | None:
     """Return the file that --nodes names, or None."""
     if len(texts) != 1:
         return None
-    source = Source.parse(texts[0])
+    source = replace(Source.parse(texts[0]), reading=reading)
     return source if source.path.name.lower().endswith((*SUFFIXES, ".npy")) else None
 
 
@@ -165,7 +168,7 @@ class Case:
         """The predicted classes, (n,)."""
         return as_labels("predictions", labels_of(self.predicted), len(self.ids), unknown=True)
 
-    def nodes(self, text: str | None) -> NDArray[np.int64]:
+    def nodes(self, text: str | None, reading: Reading) -> NDArray[np.int64]:
         """Return the nodes of --nodes: "test", "all", or a file; None: test if there are test nodes, else all."""
         mask = getattr(self.data, "test_mask", None)
         if text == "all" or (text is None and mask is None):
@@ -174,7 +177,7 @@ class Case:
             if mask is None:
                 raise ValueError("--nodes test needs --split, which says what the test nodes are")
             return np.flatnonzero(np.asarray(mask))
-        source = as_file([text])
+        source = as_file([text], reading)
         if source is None:
             raise ValueError(f"--nodes must be test, all or a file (.csv, .txt, .npy, .parquet), got {text}")
         return np.unique(read_nodes(source, self.ids))
@@ -227,7 +230,9 @@ def _of_files(arguments: argparse.Namespace, predict: bool) -> Case:
     arguments.scale = _weights(arguments)
     files: OwnFiles = call(OwnFiles, arguments)
     data = read_own(files)
-    if data.edge_index is not None and is_table(arguments.features):  # the finder checks a table without a graph
+    if data.edge_index is not None and is_table(
+        arguments.features, arguments.reading
+    ):  # the finder checks a table without a graph
         truth = None if data.y is None else data.y.astype(np.int32)
         sensitive = [data.attributes.known("--sensitive", name) for name in arguments.sensitive or ()]
         check_table(data.attributes, data.labels, truth, data.class_names, sensitive=sensitive, left_out=files.without)
@@ -255,7 +260,7 @@ def _make_table_finder(arguments: argparse.Namespace, case: Case, nodes: ArrayLi
     data, known = case.data, np.array([*case.data.class_names, None], object)
     scale = arguments.scale
     vectors: dict[str, Any] = {"scale": scale}
-    if arguments.as_is or not is_table(arguments.features):
+    if arguments.as_is or not is_table(arguments.features, arguments.reading):
         vectors = {"encoder": lambda frame: encode(as_attributes(frame), scale=scale, as_is=True).x}
     return EvidenceFinder.from_table(
         as_attributes(case.attributes),

@@ -4,6 +4,7 @@ import argparse
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from inspect import signature
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any, NoReturn
 
 from cfe_faiss import __version__
 from cfe_faiss.base.checks import did_you_mean
+from cfe_faiss.data.dialect import Reading
+from cfe_faiss.data.roles import Source
 from cfe_faiss.datasets import NAMES
-from cfe_faiss.datasets.own.table import Source
 
 MODELS = ("gcn", "gat", "gin", "mpnn", "sage")
 """``cfe_faiss.models.NAMES``, copied because importing the models loads PyTorch."""
@@ -22,10 +24,10 @@ _TYPES: dict[str, Any] = {
     **dict.fromkeys(("N", "K", "L"), int),
     **dict.fromkeys(("A", "C", "R", "RATE"), float),
     **dict.fromkeys(("DIR", "DIRECTORY", "FILE", "INDEX", "INDPTR", "OUT"), Path),
-    **dict.fromkeys(("FILE[:COLUMN]", "FILE[:A,B]"), Source.parse),
-    "[NAME=]FILE[:COLUMN]": Source.parse_named,
 }
 """Type of an option's value by the word for it; other words stand for texts."""
+_SOURCES = ("FILE[:COLUMN]", "FILE[:A,B]", "[NAME=]FILE[:COLUMN]")
+"""Words for a file and columns of it, which may also follow as values of their own."""
 _CHOICES: dict[str, dict[str, Any]] = {
     "DATASET": {"choices": NAMES, "metavar": "NAME"},
     "MODEL": {"choices": MODELS, "metavar": None},
@@ -44,7 +46,8 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"cfe-faiss {__version__}")
     # Values of options that some commands lack
-    absent = "encoding decimal features predictions threshold truth model sensitive without nodes json csv"
+    absent = "encoding separator header decimal thousands na keep_text categorical features predictions threshold "
+    absent += "truth model sensitive without nodes json csv"
     top.set_defaults(**dict.fromkeys(absent.split()), overwrite=False, seed=0)
     _add_commands(top, Path(__file__).with_name("commands.txt").read_text(encoding="utf-8"))
     return top
@@ -122,6 +125,10 @@ def _option(form: str, text: str, tags: dict[str, str]) -> tuple[str, dict[str, 
     name, *values = form.split(" ") if form.startswith("-") else (form.strip("[].").lower(), form)
     if not values:
         return name, {"help": text, "action": "store_true"}
+    if values[0] in _SOURCES:
+        default: list[Source] | None = [] if "repeat" in tags else None
+        source = {"metavar": (values[0], "COLUMN"), "nargs": "+", "action": SourceAction, "default": default}
+        return name, {"help": text, **source}
     several = "..." in values[0]
     words = [value.strip("[]").removesuffix("...") if several else value for value in values]
     convert = _TYPES.get(words[0], str)
@@ -159,6 +166,25 @@ def call(function: Callable[..., Any], arguments: argparse.Namespace, **others: 
 def flag(name: str) -> str:
     """Return an option in its written form."""
     return "--" + name.replace("_", "-")
+
+
+def set_reading(arguments: argparse.Namespace) -> None:
+    """Set how tables are read, by the options, also in every source."""
+    arguments.reading = reading = call(Reading, arguments, are_options=True)
+    for name, value in vars(arguments).items():
+        if isinstance(value, Source):
+            setattr(arguments, name, replace(value, reading=reading))
+    arguments.compare = [replace(source, reading=reading) for source in getattr(arguments, "compare", ())]
+
+
+class SourceAction(argparse.Action):
+    """Store a file and names of its columns; those of several options of one name in a list."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        """Store the values of an option."""
+        source = Source.of(values, named=self.metavar[0].startswith("[NAME") if self.metavar else False)
+        earlier = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, [*earlier, source] if isinstance(earlier, list) else source)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -87,7 +87,7 @@ def _finder(arguments: argparse.Namespace, case: Case) -> tuple[EvidenceFinder, 
     """Return the finder of a case, and the constraints of the options."""
     where = constraints(arguments, as_attributes(case.attributes), list(case.data.class_names))
     options = {} if case.data.edge_index is None else {"progress": True}
-    return make_finder(arguments, case, case.nodes(arguments.nodes), **options), where
+    return make_finder(arguments, case, case.nodes(arguments.nodes, arguments.reading), **options), where
 
 
 def _others(arguments: argparse.Namespace, case: Case) -> dict[str, NDArray[Any]]:

@@ -16,7 +16,7 @@ from cfe_faiss.cli.constraints import CONSTRAINTS, constraints
 from cfe_faiss.cli.output import Columns, describe, note, write
 from cfe_faiss.cli.parser import call
 from cfe_faiss.data.classes import class_numbers
-from cfe_faiss.datasets.own.graph import read_attributes
+from cfe_faiss.datasets.own.graph import OwnFiles, read_attributes
 from cfe_faiss.files.format import read_header, read_index
 from cfe_faiss.files.pictures import write_picture
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -84,7 +84,7 @@ def _conditions(arguments: argparse.Namespace, names: Names) -> dict[str, Any]:
     given = [getattr(arguments, name) for name in CONSTRAINTS]
     if all(value is None or value is False for value in given):
         return {}
-    attributes = read_attributes(arguments.features, arguments.id)
+    attributes = read_attributes(OwnFiles(arguments.features, arguments.id, reading=arguments.reading))
     where = constraints(arguments, attributes, list(names.classes))
     if where is not None and where.target is not None:
         where = replace(

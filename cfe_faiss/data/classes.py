@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.arrays import Array, Bools, Doubles, Int32s, Ints
+from cfe_faiss.base.arrays import Array, Bools, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, InputWarning, as_array, as_labels, check_distinct, did_you_mean
 from cfe_faiss.base.values import as_classes, as_ids, as_values, distinct
+from cfe_faiss.data.columns import Table
 
 TRUTH_VALUES = "False", "True"
 """Names of the classes of boolean predictions, whose numbers are 0 and 1."""
@@ -527,15 +528,11 @@ class Threshold:
     limit: str
 
     @classmethod
-    def parse(cls, text: str, columns: Collection[str], argument: str = "threshold") -> "Threshold":
-        """Return the threshold of a text such as "score>=5"; ValueError for another text or an unknown column."""
+    def parse(cls, text: str) -> "Threshold":
+        """Return the threshold of a text such as "score>=5"; ValueError for another text."""
         parts = _THRESHOLD.fullmatch(text)
         if parts is None:
-            raise ValueError(f"{argument} must be like 'score>=5', a column, >=, >, <= or <, a number; got {text!r}")
-        if parts[1] not in columns:
-            hint = did_you_mean(parts[1], columns)
-            some = ", ".join([*columns][:20])
-            raise ValueError(f"{argument} must name a column ({some}), got {parts[1]!r}{hint}")
+            raise ValueError(f"threshold must be like 'score>=5', a column, >=, >, <= or <, a number; got {text!r}")
         return cls(parts[1], parts[2], parts[3])
 
     @property
@@ -543,8 +540,18 @@ class Threshold:
         """Names of the unfavourable and the favourable class."""
         return self.column + _OPPOSITES[self.comparison] + self.limit, self.column + self.comparison + self.limit
 
-    def classes(self, scores: Doubles) -> Array:
-        """Return the class of each score, (n,), as objects; None for a missing score."""
+    def classes(self, table: Table) -> Array:
+        """Return the class of each row, (n,), as objects; None for a missing number.
+
+        Raises
+        ------
+        ValueError
+            If the table has no such column, or it does not hold numbers.
+        """
+        scores = table.numbers(table.known("threshold", self.column))
+        if scores is None:
+            argument = table.reading.shown("threshold")
+            raise ValueError(f"{argument} must be of a column of numbers, got {self.column!r}")
         is_favourable = _COMPARISONS[self.comparison](scores, float(self.limit))
         names = np.array([*self.names, None], object)
         classes: Array = names[np.where(np.isnan(scores), UNKNOWN, is_favourable)]

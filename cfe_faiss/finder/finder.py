@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,13 +27,16 @@ from cfe_faiss.data.classes import (
     note_unknown,
     true_classes,
 )
+from cfe_faiss.data.dialect import Reading, ReadingOptions
 from cfe_faiss.data.predict import is_model, predictions_of, predictions_of_rows
+from cfe_faiss.data.read import as_table
+from cfe_faiss.data.roles import Roles
 from cfe_faiss.finder import inputs
 from cfe_faiss.finder.case import Case, case_of
 from cfe_faiss.finder.changes import Changes, Source, update
 from cfe_faiss.finder.inputs import EXACT_UP_TO
 from cfe_faiss.finder.results import LocalEvidence, PairEvidence, as_html
-from cfe_faiss.finder.table import Roles, split_scores, split_threshold, table_fields
+from cfe_faiss.finder.table import split_scores, split_threshold, table_fields
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.edges import parts_for_the_model
 from cfe_faiss.graph.ks import ks_vectors
@@ -91,6 +94,8 @@ class EvidenceFinder:
         Features and settings of the KS vectors, for :meth:`update`.
     scores
         Score of every row, (n,) float64, in place of classes: then all labels are 0, and searches take ``min_gap``.
+    weights
+        Weight of every row, (n,) float64; None: equal weights.
     scale
         Weights of the columns of a table whose distance counts standard deviations; else None.
 
@@ -134,6 +139,7 @@ class EvidenceFinder:
     files: tuple[Path, ...] = ()
     source: Source = field(default_factory=Source)
     scores: Doubles | None = None
+    weights: Doubles | None = None
     scale: Mapping[str, float] | None = None
 
     def __repr__(self) -> str:
@@ -220,7 +226,7 @@ class EvidenceFinder:
         """Metric of the index: "cosine" for graphs, "l2" for tables."""
         return self.index.metric
 
-    def measure64(self, v: ArrayLike, u: ArrayLike) -> Doubles:
+    def measure64(self, v: ArrayLike, u: ArrayLike) -> Array:
         """Return the similarity or, with metric "l2", the Euclidean distance of pairs of rows in float64.
 
         See :func:`cfe_faiss.ks_similarity` for arguments and errors.
@@ -447,6 +453,8 @@ class EvidenceFinder:
         id: Any = None,  # noqa: A002
         sensitive: Sequence[str] = (),
         without: Sequence[str] = (),
+        ignore: Sequence[str] = (),
+        weights: str | None = None,
         probabilities: Any = None,
         scale: Mapping[str, float] | None = None,
         encoder: Any = None,
@@ -454,6 +462,7 @@ class EvidenceFinder:
         unknown: Collection[Any] | None = None,
         index: str | EvidenceIndex | None = None,
         nodes: Any = None,
+        **reading: Unpack[ReadingOptions],
     ) -> Self:
         """Index the rows of a table, people for example, and the classes that a model predicts for them.
 
@@ -463,24 +472,23 @@ class EvidenceFinder:
         Parameters
         ----------
         frame
-            A table of pandas, polars or PyArrow, or the path of a .csv, .csv.gz, .tsv, .parquet or .xlsx file.
+            A table of pandas, polars, PyArrow or another with their interface; a mapping of columns; or the path of a
+            text (.csv, .tsv, .txt, also .gz or .zip), .parquet or .xlsx file, read as pandas does, but ids as written.
+            A column of which 95 % are numbers is one of numbers, and its other cells are an error.
         model
-            Column of the predicted classes; or these classes, (n,); or a fitted estimator or another callable. It is
-            called with a frame of its columns (:func:`cfe_faiss.data.predict.column_names`), else of all but ``id``,
-            ``truth`` and ``probabilities``; a torch module with a float32 tensor of them.
-        scores
-            In place of a model: column of a number for each row, which stays out of the vectors.
-        threshold
-            In place of a model: a decision such as "score>=5" (or >, <=, <), with classes "score>=5" and "score<5".
-            The column stays out of the vectors.
+            Column of the predicted classes; these classes, (n,); or an estimator or another callable, called with a
+            frame of its columns, or of all without another role (:func:`cfe_faiss.data.predict.column_names`).
+        scores, threshold
+            In place of a model: column of a number for each row; a decision such as "score>=5" (or >, <=, <), with
+            classes "score>=5" and "score<5". The column stays out of the vectors.
         truth
             Column of the true classes, or these classes, (n,), in the words of the predicted ones or in others.
         id
             Column of the ids, or the ids, (n,), each once; default: the index of a pandas frame unless it is 0..n-1.
-        sensitive
-            Columns that audits use as sensitive. They stay out of the vectors, with their copies, see ``removed``.
-        without
-            Other columns that stay out of the vectors, with their copies, and remain attributes.
+        sensitive, without
+            Columns that stay out of the vectors, with their copies, and remain attributes; the first are for audits.
+        ignore, weights
+            Columns that are no attributes, either; column of the weight of each row, at least 0, kept as ``weights``.
         probabilities
             Probability of each class: columns, or an array (n, C) in the order of the class names; of two classes the
             second is enough. Default: ``predict_proba`` of the model.
@@ -490,6 +498,8 @@ class EvidenceFinder:
             Makes other vectors of the columns: a callable, or a scikit-learn transformer, fitted here unless it is.
         class_names, unknown, index, nodes
             As in :meth:`from_vectors`, but by default names in the order of ``classes_``; ``nodes`` are ids or a mask.
+        **reading
+            How to read the table: arguments of :class:`cfe_faiss.data.dialect.Reading`, such as ``decimal=","``.
 
         Raises
         ------
@@ -499,8 +509,8 @@ class EvidenceFinder:
         Warns
         -----
         InputWarning
-            If a column looks like an id or an outcome, holds decimal commas, or a class is written in two ways; a model
-            reads the truth; classes are unknown, or large and of the predicted or true ones only.
+            If a column looks like an id or an outcome, or a class is written in two ways; a model reads the truth;
+            classes are unknown, or large and of the predicted or true ones only.
 
         Examples
         --------
@@ -513,26 +523,25 @@ class EvidenceFinder:
         0    ann    ben           no          m
         """
         sensitive, without = as_names("sensitive", sensitive), as_names("without", without)
-        source = frame
         for name, value in (("model", model), ("scores", scores), ("class_names", class_names)):
             if threshold is not None and value is not None:
                 raise ValueError(f"{name} must be left out with threshold, got {value!r}")
+        table = as_table(frame, Reading(**reading))
         if threshold is not None:
-            frame, model, class_names, index_ids = split_threshold(frame, threshold, id)
-            id = index_ids if id is None else id  # noqa: A001
+            table, model, class_names = split_threshold(table, threshold)
         elif scores is not None:
-            frame, values, index_ids = split_scores(frame, scores, id)
+            table, values = split_scores(table, scores)
             model = _classes_for_scores(model, truth, class_names, len(values))
-            id = index_ids if id is None else id  # noqa: A001
         elif model is None:
             raise ValueError("model, scores or threshold must be given, got None")
-        roles = Roles(id, truth, sensitive, without, probabilities, class_names, unknown)
-        parts = table_fields(frame, model, roles, encoder, scale)
+        ignored = as_names("ignore", ignore)
+        roles = Roles(id, truth, sensitive, without, ignored, weights, probabilities, class_names, unknown)
+        parts = table_fields(table, model, roles, encoder, scale)
         n = len(parts["labels"])
         if scores is not None:
             parts |= {"scores": inputs.as_scores(values, n), "class_names": None}
         searched = as_nodes("nodes", nodes, n, parts["ids"])
-        files = (Path(source).resolve(),) if isinstance(source, str | Path) else ()
+        files = (Path(frame).resolve(),) if isinstance(frame, str | Path) else ()
         filled = inputs.fill_index(index, parts["vectors"], parts["labels"], searched, "l2")
         return cls(index=filled, files=files, **parts)
 

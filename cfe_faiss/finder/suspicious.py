@@ -17,7 +17,6 @@ _EXCEPTIONS = 0.02
 _KNOWN = 0.1
 _HARDLY_KNOWN = 0.01
 """Shares of rows of a class for which a column is known."""
-_COMMA = re.compile(r"[-+]?\d*,\d+")
 _ID_NAME = re.compile(r"(?:^|[_\W])(?:id|ids|uuid|key|index|nr|no|number)$|(?<=[a-z])(?:Id|ID)$", re.IGNORECASE)
 
 
@@ -90,9 +89,6 @@ def _sensitive(attribute: Attribute) -> Iterator[str]:
 
 def _column(attribute: Attribute) -> Iterator[str]:
     name = attribute.name
-    known = [str(value) for value in attribute.values] if attribute.numbers is None else []
-    if known and any("," in text for text in known) and all(_COMMA.fullmatch(t) or t.isdecimal() for t in known):
-        yield f"column {name!r} holds decimal commas and is read as texts: read it with decimal=',' (--decimal ,)"
     if len(attribute.codes) >= _FEWEST_ROWS and _are_ids(attribute):
         yield f"column {name!r} has another value in every row, as ids have: name it in id (--id {name})"
 

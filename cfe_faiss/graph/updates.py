@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +14,11 @@ from cfe_faiss.base import threads
 from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Ints
 from cfe_faiss.base.checks import as_array, as_count, as_dense, as_matrix, as_number, to_host
 from cfe_faiss.base.values import as_ids, as_nodes
-from cfe_faiss.graph import Graph, as_graph, native_graph
+from cfe_faiss.graph import Graph, as_graph
+from cfe_faiss.graph.changing import ChangingGraph, Write, grow
 from cfe_faiss.graph.edges import as_weights
 from cfe_faiss.graph.ks import normalise, relative_lengths
 
-_SPARE = 8  # matrices that must grow get room for this fraction of their rows more
 _FULL = 0.75  # share of the work of all rows above which all are computed
 
 
@@ -30,8 +30,8 @@ class _State:
     ----------
     n
         Number of nodes, removed ones included.
-    version
-        Version of the graph.
+    graph
+        Their neighbours.
     largest
         The largest norm of a feature row, by which all lengths are divided.
     norms, removed
@@ -41,18 +41,18 @@ class _State:
     vectors
         The KS vectors, (capacity, d).
     undo
-        Rows that an unfinished update has replaced: the array, the row numbers and the old values.
+        The old values of rows that an unfinished update has replaced.
     """
 
     n: int
-    version: int
+    graph: ChangingGraph
     largest: float
     norms: Doubles
     removed: Bools
     units: tuple[Floats, ...]
     lengths: tuple[Floats, ...]
     vectors: Floats
-    undo: tuple[tuple[Array, Ints, Array], ...] = ()
+    undo: list[Write] = field(default_factory=list)
 
 
 class _Change(NamedTuple):
@@ -146,7 +146,7 @@ class KSVectors:
         n, d = features.shape
         if n == 0:
             raise ValueError(f"x must have shape (n, d) with n, d >= 1, got {features.shape}")
-        self._set_graph(as_graph(edge_index, n, edge_weight=edge_weight, directed=directed))
+        graph = as_graph(edge_index, n, edge_weight=edge_weight, directed=directed)
         unit = features.copy()
         norms = normalise(unit)
         largest = float(norms.max())
@@ -154,19 +154,12 @@ class KSVectors:
         if vectors is not None and len(known) != n:
             raise ValueError(f"vectors must have shape ({n}, {d}), got {known.shape}")
         lengths = (relative_lengths(norms, largest),)
-        state = _State(n, 0, largest, norms, np.zeros(n, bool), (unit,), lengths, known)
+        state = _State(n, ChangingGraph.of(graph), largest, norms, np.zeros(n, bool), (unit,), lengths, known)
         self._state = self._compute_all(state) if vectors is None else state
 
-    def _set_graph(self, graph: Graph) -> None:
-        self._is_directed, self._is_weighted = graph.directed, graph.weights is not None
-        self._graph = _native.ChangingGraph(native_graph(graph), self._is_directed, self._is_weighted)
-
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_state": replace(self._settle(), version=0), "_graph": self.graph}
-
-    def __setstate__(self, values: dict[str, Any]) -> None:
-        vars(self).update(values)
-        self._set_graph(values["_graph"])
+        self._settle()
+        return vars(self)
 
     @property
     def vectors(self) -> Floats:
@@ -179,12 +172,7 @@ class KSVectors:
     @property
     def graph(self) -> Graph:
         """The current graph; removed nodes are in it, without edges. O(number of edges)."""
-        self._settle()
-        return self._current_graph()
-
-    def _current_graph(self) -> Graph:
-        indptr, indices, weights = self._graph.arrays()
-        return Graph(indptr.view(np.int64), indices, weights if self._is_weighted else None, self._is_directed)
+        return self._settle().graph.graph()
 
     @property
     def removed(self) -> Ints:
@@ -250,30 +238,29 @@ class KSVectors:
         state = self._settle()
         new, changed = self._compute(state, self._check(state, **changes))
         complete = self.__dict__.__setitem__, ("_state", new)
-        return PreparedUpdate(changed, new.vectors[: new.n], self._current_graph(), complete)
+        return PreparedUpdate(changed, new.vectors[: new.n], new.graph.graph(), complete)
 
     def _settle(self) -> _State:
         """Return the current state. Undo an update that was interrupted first; repeating this does no harm."""
         state = self._state
-        self._graph.roll_back(state.version)
-        if state.undo:
-            for array, rows, values in state.undo:
-                array[rows] = values
-            self._state = state = replace(state, undo=())
+        for array, rows, values in reversed(state.undo):
+            array[rows] = values
+        state.undo.clear()
         return state
 
     def _write(self, array: Array, rows: Ints, values: Array) -> None:
         """Replace rows of an array of the next state, so that :meth:`_settle` can undo it."""
-        state = self._state
-        self._state = replace(state, undo=(*state.undo, (array, rows, array[rows])))
+        self._state.undo.append((array, rows, array[rows]))
         array[rows] = values
 
     def _compute(self, state: _State, change: _Change) -> tuple[_State, Ints]:
         """Return the state after a change and the ids whose vectors differ. Until it is set, it can be undone."""
         n, removed_nodes, rows, unit, *_ = change
         norms = normalise(unit)
-        linked = self._graph.change(n, removed_nodes, change.removed, change.added, change.weights)
-        new = _next_state(state, self._graph.version, n, _largest(state, rows, norms))
+        graph, linked, writes = state.graph.changed(n, removed_nodes, change.removed, change.added, change.weights)
+        new = _next_state(state, graph, n, _largest(state, rows, norms))
+        for write in writes:
+            self._write(*write)
         self._write(new.norms, rows, norms)
         self._write(new.removed, removed_nodes, np.ones(len(removed_nodes), bool))
         self._write(new.units[0], rows, unit)
@@ -281,7 +268,7 @@ class KSVectors:
         is_complete = not self._stores_layers or len(state.units) >= self._num_layers
         if new.largest == state.largest and is_complete:
             self._write(new.lengths[0], rows, relative_lengths(norms, new.largest))
-            plan = self._plan(rows, linked)
+            plan = self._plan(graph, rows, linked)
         if plan is None:
             region, new = np.arange(n), self._compute_all(new)
             before, after = state.vectors, new.vectors
@@ -294,27 +281,24 @@ class KSVectors:
         differs[np.searchsorted(region, removed_nodes)] = False
         return new, region[differs].view(np.int64)  # NumPy has two 64-bit integer types; this one prints without dtype
 
-    def _plan(self, rows: Ints, linked: Ints) -> list[tuple[Ints, _native.CsrGraph]] | None:
+    def _plan(self, graph: ChangingGraph, rows: Ints, linked: Ints) -> list[tuple[Ints, _native.CsrGraph]] | None:
         """Return the rows that each layer is computed for, ascending, and their lists; None if all rows are better.
 
         ``rows`` have new features and ``linked`` new neighbours.
         """
-        graph, count = self._graph, self._num_layers
+        count = self._num_layers
         most = _FULL * graph.num_edges
-        if (reached := graph.reach(rows, linked, count, most, True)) is None:
+        if (reached := graph.reach(rows, linked, count, most, outgoing=True)) is None:
             return None
-        region, _ = reached
-        plan = [self._part(region)] * (count + 1)
+        region = reached[-1]
+        plan = [(region, graph.part(region))] * (count + 1)
         if not self._stores_layers:
-            if (reached := graph.reach(region, region[:0], count - 1, most, False)) is None:
+            if (reached := graph.reach(region, region[:0], count - 1, most, outgoing=False)) is None:
                 return None
-            read, hops = reached
-            plan = [self._part(read[hops <= count - max(layer, 1)]) for layer in range(count)] + plan[:1]
+            regions = [reached[count - max(layer, 1)] for layer in range(count)]
+            plan = [*((nodes, graph.part(nodes)) for nodes in regions), plan[-1]]
         work = sum(part.num_edges for _, part in plan[1:])
         return None if work > most * count else plan
-
-    def _part(self, rows: Ints) -> tuple[Ints, _native.CsrGraph]:
-        return rows, self._graph.part(rows, threads.num_threads(self._graph.num_edges))
 
     def _check(
         self,
@@ -341,8 +325,9 @@ class KSVectors:
         changed, given = _nodes("x", list(x or ()), gone[:before]), features_of_nodes(x or {}, d)
         added = _edges("add_edges", add_edges, gone)
         weights = None
-        if (edge_weight is not None) != (self._is_weighted and added.size > 0):
-            where = "without add_edges" if self._is_weighted else "for a graph without weights"
+        is_weighted = state.graph.is_weighted
+        if (edge_weight is not None) != (is_weighted and added.size > 0):
+            where = "without add_edges" if is_weighted else "for a graph without weights"
             needed = "given for add_edges of a graph with weights" if edge_weight is None else f"None {where}"
             raise ValueError(f"edge_weight must be {needed}, got {edge_weight!r}")
         if edge_weight is not None:
@@ -386,7 +371,7 @@ class KSVectors:
         unit, lengths = state.units[0][: state.n], relative_lengths(state.norms[: state.n], state.largest)
         units, all_lengths = [state.units[0]], [lengths]
         vectors = unit * lengths[:, None]
-        _, graph = self._part(np.arange(state.n))
+        graph = state.graph.part(np.arange(state.n))
         for layer in range(1, self._num_layers + 1):
             unit, lengths = self._step(graph, unit, lengths, vectors)
             if self._stores_layers and layer < self._num_layers:
@@ -396,20 +381,11 @@ class KSVectors:
         return replace(state, units=tuple(units), lengths=tuple(all_lengths), vectors=vectors)
 
 
-def _next_state(state: _State, version: int, n: int, largest: float) -> _State:
+def _next_state(state: _State, graph: ChangingGraph, n: int, largest: float) -> _State:
     """Return the state after a change, before its rows are written. Arrays that are long enough are shared."""
-    units, lengths = (tuple(_grow(array, n) for array in arrays) for arrays in (state.units, state.lengths))
-    norms, removed, vectors = (_grow(array, n) for array in (state.norms, state.removed, state.vectors))
-    return _State(n, version, largest, norms, removed, units, lengths, vectors)
-
-
-def _grow(array: Array, n: int) -> Array:
-    """Return an array of at least n rows, with the same first rows and zeros after them."""
-    if len(array) >= n:
-        return array
-    grown = np.zeros((n + n // _SPARE, *array.shape[1:]), array.dtype)
-    grown[: len(array)] = array
-    return grown
+    units, lengths = (tuple(grow(array, n) for array in arrays) for arrays in (state.units, state.lengths))
+    norms, removed, vectors = (grow(array, n) for array in (state.norms, state.removed, state.vectors))
+    return _State(n, graph, largest, norms, removed, units, lengths, vectors)
 
 
 def _largest(state: _State, rows: Ints, norms: Doubles) -> float:
@@ -450,6 +426,8 @@ def as_edges(name: str, edges: Any) -> Array:
 
 
 def _edges(name: str, edges: Any, removed: Bools) -> Ints:
-    """Return edges of nodes that exist, sources above targets, (2, m)."""
-    array = as_edges(name, None if edges is None else as_array(name, edges))
+    """Return edges of nodes that exist, sources above targets, (2, m); none for None."""
+    if edges is None:
+        return np.empty((2, 0), np.int64)
+    array = as_edges(name, as_array(name, edges))
     return _nodes(name, array.ravel(), removed).reshape(2, -1)

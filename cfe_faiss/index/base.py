@@ -76,9 +76,9 @@ class EvidenceMixin(SearchingMixin):
         raise NotImplementedError
 
     def _replace_rows(
-        self, lists: FaissLists, rows: Ints, X: Floats, labels: Int32s | None, ids: Ints, also: list[Step]
+        self, lists: FaissLists, rows: Ints, X: Floats, labels: Int32s, ids: Ints, also: list[Step]
     ) -> None:
-        """Remove distinct rows, (r,), and add unit vectors with checked ids; without labels, rows keep theirs."""
+        """Remove distinct rows, (r,), and add unit vectors with checked ids."""
         raise NotImplementedError
 
     def _emptying(self) -> list[Step]:

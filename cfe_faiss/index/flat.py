@@ -131,7 +131,8 @@ class ExactMixin(EvidenceMixin):
         return steps_of.adding(self._flat, self._row_ids, X)
 
     def _insert(self, lists: FaissLists, X: Floats, labels: Int32s, ids: Ints, also: list[Step]) -> None:
-        change = self._table.appending(labels)
+        no_rows, only_list = np.empty(0, np.int64), np.zeros(len(ids), np.int32)
+        change = self._table.replacement(no_rows, only_list, labels, sorted=False)
         new = (X.view(np.uint8), ids, None, None)
         undo = self._truncating(len(self._table))
         self._commit(change, lists, new, self._adding(X, ids), undo, [*self._lengthening(X), *also])
@@ -141,7 +142,7 @@ class ExactMixin(EvidenceMixin):
         self._commit(change, self._faiss_lists(), (None, None, None, None), before=[], undo=[], after=also)
 
     def _replace_rows(
-        self, lists: FaissLists, rows: Ints, X: Floats, labels: Int32s | None, ids: Ints, also: list[Step]
+        self, lists: FaissLists, rows: Ints, X: Floats, labels: Int32s, ids: Ints, also: list[Step]
     ) -> None:
         change = self._table.replacement(rows, np.zeros(len(ids), np.int32), labels, sorted=False)
         new = (X.view(np.uint8), ids, None, None)
@@ -262,7 +263,7 @@ class IndexEvidenceFlat(ExactMixin, faiss.IndexFlat):  # type: ignore[misc]
         return ids + first
 
     def _replace_rows(
-        self, lists: FaissLists, rows: Ints, X: Floats, labels: Int32s | None, ids: Ints, also: list[Step]
+        self, lists: FaissLists, rows: Ints, X: Floats, labels: Int32s, ids: Ints, also: list[Step]
     ) -> None:
         if len(ids):
             if not np.array_equal(ids, rows):

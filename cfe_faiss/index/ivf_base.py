@@ -414,7 +414,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         also: list[Step],
     ) -> None:
         """Add codes to their ``lists``, (partitions, n)."""
-        change = self._table.insertion(lists[0], labels)
+        change = self._table.replacement(np.empty(0, np.int64), lists[0], labels)
         also = [*([] if X is None else self._lengthening(X)), *also]
         self._check_lists(faiss_lists, change)
         before, undo, after = self._mapping_more(ids)
@@ -427,12 +427,12 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         return codes, ids, references, X if self._keeps_beside() else None
 
     def _replace_rows(
-        self, faiss_lists: FaissLists, rows: Ints, X: Floats, labels: Int32s | None, ids: Ints, also: list[Step]
+        self, faiss_lists: FaissLists, rows: Ints, X: Floats, labels: Int32s, ids: Ints, also: list[Step]
     ) -> None:
         lists = np.empty((self.partitions, 0), np.int32)
         if len(X):
             lists = assign(X, self._all_centroids(), self.metric)
-        change = self._table.replacement(rows, lists[0], labels, sorted=len(X) > 0)
+        change = self._table.replacement(rows, lists[0], labels)
         self._check_lists(faiss_lists, change)
         before: list[Step] = []
         undo: list[Step] = []

@@ -62,6 +62,8 @@ class Transaction:
         for some in (gone, ids):
             id_map.distinct_ids(some, len(some), 0)
         rows = self.snapshot.find(gone)
+        if labels is None:
+            labels = self.snapshot.labels[rows]
         if not np.array_equal(ids, gone):
             new = ids[~np.isin(ids, gone)]
             self.new_ids(new, len(new))

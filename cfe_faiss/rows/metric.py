@@ -104,25 +104,19 @@ def threshold_of(argument: str, value: Any, metric: Metric) -> float:
     return as_number(argument, value, -limit, limit)
 
 
-def measure_pairs(X: Any, v: Any, u: Any, metric: Metric) -> Doubles:
-    """Return the similarity or Euclidean distance of pairs of rows in float64.
+def measure_pairs(X: Any, v: Any, u: Any, metric: Metric) -> Array:
+    """Return the cosine or Euclidean distance of pairs of rows in float64, or the inner product in float32.
 
     Equal rows have distance 0; see :func:`cfe_faiss.ks_similarity` for the cosine, the arguments and errors.
     """
-    if metric == "cosine":
-        return ks_similarity(X, v, u, dtype=np.float64)
-    result: Doubles = compare_rows(X, v, u, _distances if metric == "l2" else _products)
-    return result
+    if metric == "l2":
+        return compare_rows(X, v, u, _distances)
+    return ks_similarity(X, v, u, dtype=np.float64 if metric == "cosine" else np.float32)
 
 
 def _distances(x: Floats, y: Floats) -> Doubles:
     distances: Doubles = np.sqrt(((x.astype(np.float64) - y) ** 2).sum(axis=1))
     return distances
-
-
-def _products(x: Floats, y: Floats) -> Doubles:
-    products: Doubles = (x.astype(np.float64) * y).sum(axis=1)
-    return products
 
 
 def score_at(threshold: float, metric: str) -> float:

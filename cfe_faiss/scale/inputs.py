@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import as_array
 from cfe_faiss.base.extras import extra
+from cfe_faiss.data.read import open_parquet
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.records import LARGEST, Record, integer, number, one_of, optional, text
-from cfe_faiss.files.regular import open_regular
 from cfe_faiss.scale.manifest import DONE, SPECIFICATION, digest_of, path_of_stage, size_fault
 
 _BLOCK = 1 << 24  # bytes in one write, about
@@ -230,7 +230,6 @@ def store_input(name: str, source: Source, folder: Path, new_files: list[Path]) 
     elif path.suffix == ".npy":
         return Input.of(path.resolve())
     elif path.suffix in (".parquet", ".pq"):
-        open_regular(path).close()
         _copy_parquet(name, path, new)
     else:
         raise ValueError(f"{name} must be an array, or a .npy or .parquet file, got {path}")
@@ -305,9 +304,7 @@ def _write(name: str, path: Path, shape: tuple[int, ...], blocks: Iterator[NDArr
 
 def _copy_parquet(name: str, path: Path, target: Path) -> None:
     """Write the columns of a Parquet file as one array: (rows,) for one column, else (rows, columns)."""
-    with extra("store"):
-        import pyarrow.parquet as pq
-    with pq.ParquetFile(path) as table:
+    with open_parquet(path) as table:
         blocks = (_columns(name, table.read_row_group(group)) for group in range(table.num_row_groups))
         first = next(blocks, None)
         if first is None:

@@ -17,7 +17,9 @@ def search_per_label(queries: Queries, effort: Effort, search: Callable[[Queries
     """
     snapshot, nq, k = queries.snapshot, len(queries), queries.k
     labels = snapshot.class_counts[0]
-    D, I = (flat.reshape(nq, len(labels), k) for flat in make_results(nq, len(labels) * k))
+    flat_D, flat_I = make_results(nq, len(labels) * k)
+    D = flat_D.reshape(nq, len(labels), k)
+    I = flat_I.reshape(nq, len(labels), k)
     rules = (queries.rules or Rules())._replace(neighbors="own", per_label=False)
     for place, label in enumerate(labels.tolist()):
         chosen = np.flatnonzero(queries.labels != label)

@@ -26,10 +26,10 @@ def test_the_score_test_equals_the_formula() -> None:
     people = simulated(3, 300)
     X, carries = people["X"].astype(np.float32), people["carries"]
     refused = people["labels"] == 0
-    B = direct_test.basis(X, refused)
+    B = direct_test.basis(X, refused, persons=np.arange(len(X)))
     s = situation_contrast(X, refused, 5)
     chance = direct_test.propensity(B, carries)
-    (test,) = direct_test.score_tests(B, carries, chance, [s])
+    (test,) = direct_test.score_tests(B, carries, chance, [s], np.arange(len(B)))
 
     columns = np.column_stack([np.ones(len(B)), B])
     penalty = np.r_[0.0, np.full(B.shape[1], RIDGE)]
@@ -55,22 +55,22 @@ def test_the_score_test_equals_the_formula() -> None:
 def test_the_basis_spans_components_products_and_decisions() -> None:
     people = simulated(4, 400)
     X = people["X"].astype(np.float32)
-    B = direct_test.basis(X, people["labels"] == 0)
-    assert 6 + 21 + 2 <= B.shape[1] <= 6 + 21 + 15, "hinges at equal quantiles are one column"
+    B = direct_test.basis(X, people["labels"] == 0, persons=np.arange(len(X)))
+    assert 6 + 21 + 2 <= B.shape[1] <= 6 + 6 + 21 + 15, "hinges at equal quantiles are one column"
     np.testing.assert_allclose(B.mean(axis=0), 0, atol=1e-9)
     np.testing.assert_allclose(B.std(axis=0), 1)
     constant = np.column_stack([np.full(400, 0.5, np.float32), X, X[:, :1]])
-    again = direct_test.basis(constant, people["labels"] == 0)
+    again = direct_test.basis(constant, people["labels"] == 0, persons=np.arange(len(X)))
     assert again.shape == B.shape, "constant and repeated columns add no component"
 
 
 def test_signs_do_not_depend_on_which_value_is_named() -> None:
     people = simulated(5, 500, harm=0.4)
     X, refused = people["X"].astype(np.float32), people["labels"] == 0
-    B, s = direct_test.basis(X, refused), situation_contrast(X, refused, 10)
+    B, s = direct_test.basis(X, refused, persons=np.arange(len(X))), situation_contrast(X, refused, 10)
     tests = []
     for carries in (people["carries"], ~people["carries"]):
-        tests += direct_test.score_tests(B, carries, direct_test.propensity(B, carries), [s])
+        tests += direct_test.score_tests(B, carries, direct_test.propensity(B, carries), [s], np.arange(len(B)))
     assert tests[0].statistic == pytest.approx(-tests[1].statistic, abs=1e-3)
     assert [direct_test.verdict(test.statistic, test.p_value, 0.05) for test in tests] == [
         "disadvantaged",
@@ -108,10 +108,48 @@ def test_attribute_in_the_vectors_leaves_nobody_decisive() -> None:
     people = simulated(6, 600)
     X = np.column_stack([people["X"], people["carries"]]).astype(np.float32)
     refused = people["labels"] == 0
-    B = direct_test.basis(X, refused)
+    B = direct_test.basis(X, refused, persons=np.arange(len(X)))
     chance = direct_test.propensity(B, people["carries"])
     s = situation_contrast(people["X"], refused, 10)
-    (test,) = direct_test.score_tests(B, people["carries"], chance, [s])
+    (test,) = direct_test.score_tests(B, people["carries"], chance, [s], np.arange(len(B)))
     assert test.n_effective < direct_test.LEAST_EFFECTIVE
     assert direct_test.verdict(test.statistic, test.p_value, 0.05) == "cannot tell"
     assert "decisive carriers" in test.reason
+
+
+def amounts_that_decide(seed: int, n: int = 1000) -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return amounts that are mostly 0 and lower for carriers, who was refused for them, and who carries the value."""
+    rng = np.random.default_rng(seed)
+    carries = rng.random(n) < 0.5
+    Z = rng.standard_normal((n, 3)) - 0.5 * carries[:, None]
+    X = np.where(Z > 0.5, np.exp(3 * Z), 0)
+    X[:, 0] = Z[:, 0]
+    score = Z[:, 0] + 1.5 * np.maximum(Z[:, 1:] - 0.5, 0).sum(axis=1)
+    return (X - X.mean(axis=0)) / X.std(axis=0), score < np.quantile(score, 0.4), carries
+
+
+def test_skewed_amounts_that_decide_are_no_direct_effect() -> None:
+    statistics = []
+    for seed in range(10):
+        X, refused, carries = amounts_that_decide(seed)
+        squares = (X**2).sum(axis=1)
+        distance = squares[:, None] + squares - 2 * X @ X.T
+        np.fill_diagonal(distance, np.inf)
+        near = np.argpartition(distance, 10, axis=1)[:, :10]
+        s = refused - refused[near].mean(axis=1)
+        persons = np.arange(len(X))
+        B = direct_test.basis(X.astype(np.float32), refused, persons=persons)
+        (test,) = direct_test.score_tests(B, carries, direct_test.propensity(B, carries), [s], persons)
+        statistics.append(test.statistic)
+    assert abs(np.mean(statistics)) < 1, "with amounts alone in the null model the mean is 2"
+
+
+def test_the_null_model_knows_amounts_and_normal_ranks() -> None:
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((1000, 9))
+    X = np.column_stack([np.exp(2 * Z[:, 0]), Z[:, 1:]]).astype(np.float32)
+    B = direct_test.basis(X, Z.sum(axis=1) > 0, persons=np.arange(1000))
+    for column in (X[:, 0], Z[:, 0]):
+        centred = column - column.mean()
+        residual = centred - B @ np.linalg.lstsq(B, centred, rcond=None)[0]
+        assert residual.std() < 0.1 * column.std()

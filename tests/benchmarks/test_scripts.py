@@ -440,9 +440,10 @@ def test_cells_of_calibration_are_what_they_say(script: Any) -> None:
         if cell.n > 1500 or cell.rule == "boosting":
             continue
         people = cells.people(name, cell, 7)
-        assert people.X.shape[0] == len(people.carries) == len(people.decisions) == cell.n
-        assert people.carries.mean() == pytest.approx(cell.share, abs=0.06)
-        if cell.rule == "threshold":
+        assert people.X.shape[0] == len(people.carries) == len(people.decisions)
+        assert len(people.X) == cell.n or people.persons is not None
+        assert people.carries.mean() == pytest.approx(cell.share, abs=0.06 if people.persons is None else 0.1)
+        if cell.rule == "threshold" and people.persons is None:
             assert (people.decisions == 0).mean() == pytest.approx(cell.refused, abs=0.07 if cell.harm else 1e-3)
         again = cells.people(name, cell, 7)
         np.testing.assert_array_equal(again.decisions, people.decisions)

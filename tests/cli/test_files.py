@@ -9,12 +9,23 @@ from pathlib import Path
 import pytest
 
 from cfe_faiss.cli import main
-from cfe_faiss.cli.parser import parser
-from cfe_faiss.datasets.own import Source
+from cfe_faiss.cli.parser import SourceAction, parser
 
 # Options that name files or folders to read. A new one is either put here or made an output by `add_overwrite`.
 READ = {
-    *("csr", "data_root", "edge_weight", "edges", "features", "index", "labels", "predictions", "split", "truth"),
+    *(
+        "compare",
+        "csr",
+        "data_root",
+        "edge_weight",
+        "edges",
+        "features",
+        "index",
+        "labels",
+        "predictions",
+        "split",
+        "truth",
+    ),
     "vectors",
 }
 JOB_THAT_EXISTS = {("scale", "resume"), ("scale", "status")}
@@ -36,7 +47,7 @@ def named(command: argparse.ArgumentParser) -> list[argparse.Action]:
     return [
         action
         for action in command._actions
-        if action.type in (Path, Source.parse) or (action.dest == "nodes" and not action.choices)
+        if action.type is Path or isinstance(action, SourceAction) or (action.dest == "nodes" and not action.choices)
     ]
 
 

@@ -12,7 +12,8 @@ from numpy.testing import assert_array_equal
 
 import cfe_faiss as cfe
 from cfe_faiss.cli import main
-from cfe_faiss.datasets.own import OwnFiles, Source, read_own
+from cfe_faiss.data.roles import Source
+from cfe_faiss.datasets.own import OwnFiles, read_own
 
 
 @pytest.fixture
@@ -158,7 +159,6 @@ HOSTILE = {
     "twice.csv": "patient,age,y\na,1,x\nb,2,y\na,3,x\n",
     "nameless.csv": "patient,age,y\na,1,x\n,2,y\nc,3,x\n",
     "gap.csv": "patient,age,y\na,1,x\nb,,y\nc,3,x\n",
-    "index.csv": ",patient,age\n0,a,1\n1,b,2\n",
     "short.csv": "patient,age,y\na,1,x\nb,2\n",
     "edges.csv": "from,to\na,b\nb,c\n",
     "strange.csv": "from,to\na,b\nb,zz\n",
@@ -195,25 +195,24 @@ def test_byte_order_mark_and_carriage_returns(hostile: Path, output) -> None:
     [
         ("--features twice.csv", "twice.csv, line 4: patient 'a' again, as in line 2"),
         ("--features nameless.csv", "nameless.csv, line 3: no patient"),
+        ("--features gap.csv --missing error", "gap.csv, line 3: column 'age' lacks a value .*--missing keep"),
+        ("--features short.csv", "short.csv: most lines have 3 fields, but line 3 has 2"),
+        ("--features latin.csv", "latin.csv must be UTF-8, got byte 0xe9 in line 3.*--encoding latin-1"),
         (
-            "--features gap.csv",
-            "gap.csv, line 3: column 'age' lacks a value here and in 0 other of 3 rows; missing=keep",
+            "--features semicolons.csv --truth semicolons.csv:z",
+            r"2 problems: .*a column of semicolons.csv .*, got 'z'.*'1,5'",
         ),
-        ("--features index.csv", "index.csv: column 1 has no name"),
-        ("--features short.csv", "short.csv, line 3: 2 fields, where line 1 has 3"),
-        ("--features latin.csv", "latin.csv must be UTF-8, got byte 0xe9 in line 3"),
-        ("--features semicolons.csv --truth semicolons.csv:z", r"one of semicolons.csv \(patient, age.*\), got 'z'"),
         ("--edges strange.csv", "strange.csv, line 3: to must be the patient of a node, got 'zz'"),
         ("--edges headless.csv", "headless.csv must begin with a header, .* got node 'a' there"),
         ("--predictions partly.csv", "must hold every node, got no row for 1 of 3, such as patient .b."),
         ("--predictions bom.csv", "bom.csv has several columns .*: name that of the classes, as in bom.csv:y"),
-        ("--id name", r"one of bom.csv \(patient, age, y\), got 'name'"),
+        ("--id name", r"a column of bom.csv \(patient, age, y\), got 'name'"),
         ("--nodes test", "--nodes test needs --split"),
         ("--nodes a", "--nodes must be test, all or a file"),
         ("--data-root .", "--data-root has no effect without --dataset"),
         ("--neighbours 3", "edges and neighbours exclude each other"),
-        ("--without z", "without must name columns of bom.csv"),
-        ("--categorical z", "categorical must name columns of bom.csv"),
+        ("--without z", "--without must name a column of bom.csv"),
+        ("--categorical z", "--categorical must name a column of bom.csv"),
     ],
 )
 def test_one_wrong_option_of_build(hostile: Path, error, wrong: str, expected: str) -> None:
@@ -234,7 +233,6 @@ NAMES = "--features bom.csv --id patient"
         ("local good --features bom.csv", "--features needs --id or --predictions"),
         ("local good --id patient", "--id has no effect without --features"),
         (f"local good {NAMES} --nodes zz", "--nodes must be the id or the number of a node, got 'zz'"),
-        ("local good --features index.csv --id patient", "index.csv: column 1 has no name"),
         (f"local good {NAMES} --predictions other.csv", "got another class for 2 of 3 nodes"),
         (f"local some {NAMES} --nodes b", "which holds 2 of 3 nodes; got 'b', which is not"),
         (f"plot good {GOOD} --out picture.xyz", "Format 'xyz' is not supported"),

@@ -117,7 +117,7 @@ OWN = "--features people.csv --id patient --edges edges.csv --predictions pred.c
         (f"{OWN} --strict", "--strict has no effect without --require"),
         (f"{OWN} --min-cases 5", "--min-cases has no effect without --require"),
         (f"{OWN} --sensitive race", "race"),
-        (f"{OWN} --without race", "without must name columns of people.csv"),
+        (f"{OWN} --without race", "--without must name a column of people.csv"),
         (f"{OWN} --favourable good", r"--favourable must be among the classes \(malignant, sure, benign\), got 'good'"),
         (f"{OWN} --target good", "--target must be among the classes"),
         (f"{OWN} --caliper sex", "--caliper must be like NAME=VALUE, with a name of mean radius"),

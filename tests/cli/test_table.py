@@ -63,18 +63,40 @@ def test_an_index_and_its_evidence_in_the_users_ids(people: pd.DataFrame, output
     assert [row["source"] for row in rows] == finder.top_pairs(5, where=where).to_frame()["source"].tolist()
 
 
+def test_columns_of_any_name_and_problems_in_the_words_of_options(
+    people: pd.DataFrame, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = people.rename(columns={"loan": "loan, 2024: result"}).assign(note=people["person"], age="30")
+    table.loc[4, "age"] = "?"
+    table.to_csv("t.csv")
+    source = ["--features", "t.csv", "--id", "person", "--predictions", "t.csv", "loan, 2024: result"]
+    assert main(["build", "a.index", *source, "--without", "jobs"]) == 2
+    (error,) = [line for line in capsys.readouterr().err.splitlines() if "note:" not in line]
+    for part in ("--without must name a column", "did you mean 'job'", "--na '?'", "--without note"):
+        assert part in error
+    assert main(["build", "a.index", *source, "--na", "?", "--ignore", "note"]) == 0
+    notes = capsys.readouterr().err
+    assert "age '?' 1" in notes
+    assert "age 1 of 300 rows" in notes
+    assert "Unnamed: 0" in notes
+
+
 def test_suspicious_input_is_a_line_on_standard_error(people: pd.DataFrame, capsys: pytest.CaptureFixture[str]) -> None:
     table = people.drop(columns="person").assign(nr=np.arange(1, 301), rate="1,5")
     table.loc[::2, "rate"] = "2,5"
     table.to_csv("german.csv", index=False, sep=";", encoding="latin-1")
     source = ["--features", "german.csv", "--predictions", "german.csv:loan"]
-    assert main(["build", "a.index", *source]) == 0
+    assert main(["build", "a.index", *source]) == 2
+    assert re.search(r"'rate' .*'1,5'.* --decimal ,", capsys.readouterr().err)
+    assert main(["build", "a.index", *source, "--decimal", ","]) == 0
     lines = capsys.readouterr().err.splitlines()
-    warnings = [line for line in lines if line.startswith("cfe-faiss: warning: ")]
-    assert ["'rate'" in line or "'nr'" in line for line in warnings] == [True, True]
+    (warning,) = [line for line in lines if line.startswith("cfe-faiss: warning: ")]
+    assert "'nr'" in warning
     assert main(["build", "b.index", *source, "--decimal", ",", "--encoding", "latin-1", "--id", "nr"]) == 0
     assert "warning" not in capsys.readouterr().err
-    table.assign(truth=people["loan"].map({"granted": "yes", "refused": "no"})).to_csv("t.csv", index=False)
+    table.drop(columns="rate").assign(truth=people["loan"].map({"granted": "yes", "refused": "no"})).to_csv(
+        "t.csv", index=False
+    )
     source = ["--features", "t.csv", "--predictions", "t.csv:loan", "--truth", "t.csv:truth", "--id", "nr"]
     assert main(["audit", *source]) == 2
     assert "predictions and truth must have a class in common" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from numpy.testing import assert_array_equal
 import cfe_faiss as cfe
 from cfe_faiss import audit
 from cfe_faiss.cli.case import make_finder, read_case
-from cfe_faiss.cli.parser import parser
+from cfe_faiss.cli.parser import parser, set_reading
 from cfe_faiss.data.classes import Predictions, as_predictions, check_names, class_names_of, node_count
 
 CLASSES = [2, 0, 1, 2]
@@ -243,6 +243,7 @@ def from_files(decisions: Any, truth: Any, tmp_path: Path, unknown: Any = None) 
     words = ["audit", "--features", str(path), "--predictions", f"{path}:d", "--truth", f"{path}:t"]
     arguments = parser().parse_args([*words, *(("--unknown", *map(str, unknown)) if unknown is not None else ())])
     arguments.argv = words
+    set_reading(arguments)
     return make_finder(arguments, read_case(arguments), np.arange(N))
 
 

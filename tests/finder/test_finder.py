@@ -17,7 +17,8 @@ from torch_geometric.transforms import ToSparseTensor
 
 import cfe_faiss as cfe
 import cfe_faiss.models
-from cfe_faiss.datasets.own import OwnFiles, Source, read_own
+from cfe_faiss.data.roles import Source
+from cfe_faiss.datasets.own import OwnFiles, read_own
 from cfe_faiss.finder import PairEvidence
 from cfe_faiss.graph import as_graph
 

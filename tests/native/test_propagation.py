@@ -184,8 +184,10 @@ def test_some_nodes_take_the_step_of_all(d, weighted):
     all_rows = step(graph, unit, lengths)
     nodes = np.array([3, 4, 17, 39])
     indptr, indices, weights = graph
-    whole = _native.ChangingGraph(_native.CsrGraph(indptr, indices, 1, weights), True, weighted)
-    some = whole.part(nodes, 1)
+    entries = np.concatenate([np.arange(indptr[v], indptr[v + 1]) for v in nodes])
+    offsets = np.cumsum([0, *np.diff(indptr)[nodes]])
+    some_weights = weights[entries] if weighted else None
+    some = _native.CsrGraph(offsets, indices[entries], 1, some_weights, nodes=nodes, num_nodes=40)
     aggregate, new_unit, new_lengths = (
         np.ones((4, d), np.float32),
         np.empty((4, d), np.float32),
@@ -198,7 +200,25 @@ def test_some_nodes_take_the_step_of_all(d, weighted):
         _native.Propagation(some, 0.5, 1000, 1).step(unit, lengths, aggregate, new_unit, new_lengths)
 
 
-def test_some_nodes_of_a_graph_must_exist():
-    graph = _native.CsrGraph(np.array([0, 1, 1, 1]), np.array([2], np.int32), 1)
-    with pytest.raises(ValueError, match="nodes must exist"):
-        _native.ChangingGraph(graph, True, False).part(np.array([3]), 1)
+@pytest.mark.parametrize("nodes", [[3], [-1], [0, 1]])
+def test_some_nodes_of_a_graph_must_exist(nodes):
+    with pytest.raises(ValueError, match=r"nodes must lie in 0\.\.2"):
+        _native.CsrGraph(np.array([0, 1]), np.array([2], np.int32), 1, nodes=np.array(nodes), num_nodes=3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"nodes": np.array([2])}, "nodes must exist"),
+        ({"sizes": np.array([1, 4])}, "lists must lie in indices"),
+        ({"starts": np.array([-1, 0])}, "lists must lie in indices"),
+        ({"weights": np.ones(2, np.float32)}, "weights must have length 3, got 2"),
+    ],
+)
+def test_lists_that_do_not_exist_are_not_gathered(change, message):
+    starts, sizes, indices = np.array([2, 0]), np.array([1, 2]), np.array([5, 6, 7], np.int32)
+    arguments = {"starts": starts, "sizes": sizes, "indices": indices, "weights": None, "nodes": np.array([0, 1])}
+    indptr, neighbors, weights = _native.gather_lists(**arguments)
+    assert (indptr.tolist(), neighbors.tolist(), len(weights)) == ([0, 1, 3], [7, 5, 6], 0)
+    with pytest.raises(ValueError, match=message):
+        _native.gather_lists(**{**arguments, **change})

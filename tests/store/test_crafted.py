@@ -216,7 +216,7 @@ def test_threads_of_arrow_read_no_file_object_of_python(folder: Path, monkeypatc
     """Such readers end the process now and then."""
     import threading
 
-    from cfe_faiss.datasets.own.table import read_table
+    from cfe_faiss.data.read import read_table
 
     readers = set()
     opened = Path.open

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.data.classes import Predictions, as_predictions, note_classes, true_classes
-from cfe_faiss.datasets.own.table import Column, Ids, Source, Table, as_numbers, as_texts
+from cfe_faiss.data.columns import Table
+from cfe_faiss.data.roles import Ids, Source
 
 _ROUNDING = 0.01
 _Probabilities: TypeAlias = tuple[tuple[str, ...], NDArray[np.float64]]
@@ -140,24 +141,21 @@ def _predictions(values: list[Any] | _Probabilities, n: int, names: Any, path: s
 def _read(source: Source, ids: Ids | None, *, complete: bool = False) -> list[Any] | _Probabilities:
     table, names = source.read(None if ids is None else ids.column)
     ids = Ids.of_rows(len(table)) if ids is None else ids
-    columns = [table.column(name) for name in names]
-    if not columns:
+    if not names:
         raise ValueError(f"{source.path} must hold a column of classes, got {ids.column} only")
-    if len(columns) > 1:
-        return _probabilities(table, names, columns, ids)
-    values = _values(table, names[0], columns[0])
-    aligned: list[Any] = [None] * len(ids)
-    nodes = ids.all_rows(table) if complete else ids.rows(table)
-    for node, value in zip(nodes.tolist(), values, strict=True):
-        aligned[node] = value
-    return aligned
+    if len(names) > 1:
+        return _probabilities(table, names, ids)
+    aligned = np.full(len(ids), None, object)
+    aligned[ids.all_rows(table) if complete else ids.rows(table)] = _values(table, names[0])
+    return aligned.tolist()
 
 
-def _values(table: Table, name: str, column: Column) -> list[Any]:
+def _values(table: Table, name: str) -> list[Any]:
     """Return classes as texts, or as integers if all are whole numbers, however they are written ("1", "1.0")."""
-    numbers = as_numbers(column)
+    texts = table.texts(name)
+    numbers = table.numbers(name, strict=False)
     if numbers is None:
-        return list(as_texts(column))
+        return list(texts)
     table.check(
         np.isinf(numbers) | (~np.isnan(numbers) & (numbers != np.floor(numbers))),
         lambda row: (
@@ -165,24 +163,24 @@ def _values(table: Table, name: str, column: Column) -> list[Any]:
             "(probabilities need a column for each class)"
         ),
     )
-    texts = as_texts(column)
-    return [None if missing else _whole(text) for missing, text in zip(np.isnan(numbers), texts, strict=True)]
+    missing = np.isnan(numbers)
+    return [None if missing[row] else _whole(text, numbers[row]) for row, text in enumerate(texts)]
 
 
-def _whole(text: str) -> int:
+def _whole(text: str, number: float) -> int:
     try:
         return int(text)  # exact: a float holds 53 bits
     except ValueError:
-        return int(float(text))
+        return int(number)
 
 
-def _probabilities(table: Table, names: tuple[str, ...], columns: list[Column], ids: Ids) -> _Probabilities:
-    parsed = [as_numbers(column) for column in columns]
+def _probabilities(table: Table, names: tuple[str, ...], ids: Ids) -> _Probabilities:
+    parsed = [table.numbers(name, strict=False) for name in names]
     texts = [name for name, column in zip(names, parsed, strict=True) if column is None]
     if texts:
         raise ValueError(
-            f"{table.path} has several columns ({', '.join(names[:20])}): name that of the classes, as in "
-            f"{table.path}:{texts[0]}, or those of the probabilities"
+            f"{table.name} has several columns ({', '.join(names[:20])}): name that of the classes, as in "
+            f"{table.name}:{texts[0]}, or those of the probabilities"
         )
     values = np.column_stack([column for column in parsed if column is not None])
     table.check(
@@ -190,7 +188,7 @@ def _probabilities(table: Table, names: tuple[str, ...], columns: list[Column], 
         lambda row: (
             "probabilities must lie in [0, 1] and sum to 1, got "
             + ", ".join(f"{name} {value:g}" for name, value in zip(names[:8], values[row], strict=False))
-            + f" (for classes in one column: {table.path}:COLUMN)"
+            + f" (for classes in one column: {table.name}:COLUMN)"
         ),
     )
     ordered = np.empty_like(values)

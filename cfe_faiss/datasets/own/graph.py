@@ -9,15 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
-from cfe_faiss.base.checks import as_count, check_known
+from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.extras import extra
-from cfe_faiss.base.tables import read_graph
 from cfe_faiss.data.classes import Predictions, Threshold, as_predictions
-from cfe_faiss.data.encode import MOST_VALUES, Encoding, can_be_encoded, encode
+from cfe_faiss.data.columns import Table
+from cfe_faiss.data.dialect import DEFAULT, Reading
+from cfe_faiss.data.encode import Encoding, can_be_encoded, encode
+from cfe_faiss.data.read import read_graph, read_table
+from cfe_faiss.data.roles import Ids, Roles, Source, check_categories
 from cfe_faiss.datasets.own.classes import labels_of, read_classes
-from cfe_faiss.datasets.own.table import Ids, Source, Table, as_numbers, as_texts
 
 if TYPE_CHECKING:
+    import pandas as pd
     from torch_geometric.data import Data
 
 _YES, _NO = frozenset(("1", "true", "yes")), frozenset(("0", "false", "no"))
@@ -37,7 +40,7 @@ class OwnFiles:
         Column of the nodes' ids, in every file with a header. None: nodes go by their number, 0..n-1, and row i of
         every file is node i.
     edges
-        Two columns of ids; where ``id`` is None, everything that :func:`cfe_faiss.base.tables.read_graph` reads.
+        Two columns of ids; where ``id`` is None, everything that :func:`cfe_faiss.data.read.read_graph` reads.
     neighbours
         In place of edges: number of nearest nodes by ``x`` that each node is joined to.
     threshold
@@ -50,7 +53,7 @@ class OwnFiles:
     categorical
         Columns of numbers that are codes of categories, such as postal codes.
     missing
-        "error": refuse missing values. "keep": mark them, see :func:`cfe_faiss.data.encode.encode`.
+        "keep": mark missing values, see :func:`cfe_faiss.data.encode.encode`. "error": refuse them.
     as_is
         Whether to keep numbers in ``x`` unscaled.
     scale
@@ -58,8 +61,12 @@ class OwnFiles:
     without
         Attributes that the choice of neighbours ignores. A column of more than 100 texts is left out of ``x``, too;
         :meth:`cfe_faiss.EvidenceFinder.from_data` leaves the others out of the vectors.
+    ignore
+        Columns that are neither features nor attributes.
     compare
         Predictions of other models, which are not read here: their columns are no features, either.
+    reading
+        How to read the features; each other file says it itself.
     """
 
     features: Path
@@ -70,13 +77,15 @@ class OwnFiles:
     truth: Source | None = None
     split: Source | None = None
     categorical: Sequence[str] = ()
-    missing: str = "error"
+    missing: str = "keep"
     as_is: bool = False
     scale: Mapping[str, float] | None = None
     without: Sequence[str] = ()
+    ignore: Sequence[str] = ()
     compare: Sequence[Source] = ()
     threshold: str | None = None
     unknown: Sequence[str] | None = None
+    reading: Reading = DEFAULT
 
 
 @dataclass(frozen=True, repr=False)
@@ -213,15 +222,24 @@ def read_own(files: OwnFiles) -> OwnGraph:
     ImportError
         If PyArrow is missing, for Parquet; or openpyxl, for Excel.
     """
-    if files.missing not in ("error", "keep"):
-        raise ValueError(f"missing must be error or keep, got {files.missing!r}")
-    whole, _ = Source(files.features).read()
-    table = _features(files, whole)
-    ids = Ids.of_column(table, files.id)
-    attributes = _attributes(files, table)
+    if files.missing not in ("keep", "error"):
+        raise ValueError(f"missing must be keep or error, got {files.missing!r}")
+    table, roles = _features(files)
+    ids = Ids.of_rows(len(table))
+    with table.problems.collect():
+        ids = Ids.of_column(table, files.id)
+    columns = table.frame(roles.attributes(table))
+    check_categories(table, columns, [str(name) for name in columns], files.without)
+    decisions = None
+    if files.threshold is not None:
+        with table.problems.collect():
+            decisions = _decisions(table, Threshold.parse(files.threshold))
+    attributes = _attributes(files, table, columns)
+    encoded = [name for name, attribute in attributes.items() if can_be_encoded(attribute)]
+    if not encoded:
+        raise ValueError(f"{table.name} must hold features that vectors are made from, got none")
     as_is = files.as_is or not table.has_header
-    encoding = _encoding(files, table, attributes, as_is)
-    decisions = None if files.threshold is None else _decisions(whole, files.threshold)
+    encoding = encode(attributes.select(encoded), scale=files.scale, as_is=as_is)
     classes = read_classes(files.predictions, files.truth, ids, files.unknown, decisions)
     masks = (None, None, None) if files.split is None else read_split(files.split, ids)
     return OwnGraph(
@@ -240,7 +258,7 @@ def read_own(files: OwnFiles) -> OwnGraph:
     )
 
 
-def read_attributes(features: Path, column: str | None) -> Attributes:
+def read_attributes(files: OwnFiles) -> Attributes:
     """Read attributes only: any number of texts, and missing values.
 
     Raises
@@ -250,92 +268,65 @@ def read_attributes(features: Path, column: str | None) -> Attributes:
     ValueError
         If it holds no table, or a matrix holds texts.
     """
-    files = OwnFiles(features, id=column, missing="keep")
-    return _attributes(files, _features(files, Source(features).read()[0]))
+    table, roles = _features(files)
+    return _attributes(files, table, table.frame(roles.attributes(table)))
 
 
-def _decisions(table: Table, text: str) -> Predictions:
+def _decisions(table: Table, threshold: Threshold) -> Predictions:
     """Return the decisions by a threshold of a column."""
-    threshold = Threshold.parse(text, table.columns)
-    scores = as_numbers(table.column(threshold.column))
-    if scores is None:
-        raise ValueError(f"threshold must be of a column of numbers, got {threshold.column!r}")
-    classes, names = threshold.classes(scores), threshold.names
-    return as_predictions(classes, len(table), names, "threshold", complete=False)
+    return as_predictions(threshold.classes(table), len(table), threshold.names, "threshold", complete=False)
 
 
-def _features(files: OwnFiles, table: Table) -> Table:
-    """Return the table of the features, without the columns of classes and split."""
+def _features(files: OwnFiles) -> tuple[Table, Roles]:
+    """Return the table of the features, and the roles of its columns: those of classes and split are ignored."""
     path = files.features
+    reading = replace(files.reading, categorical=(*files.reading.categorical, *files.categorical))
+    table = read_table(path, reading)
     if not table.has_header:
         if files.id is not None:
             raise ValueError(f"{path} must have a header that names the column {files.id!r} of the ids")
-        return replace(table, columns={f"feature {j}": column for j, column in enumerate(table.columns.values())})
+        cells = table.cells.set_axis([f"feature {j}" for j in range(table.cells.shape[1])], axis=1)
+        table = replace(table, cells=cells)
+    for name in reading.categorical:
+        with table.problems.collect():
+            table.known("categorical", name)
     given = files.predictions, files.truth, files.split, *files.compare
-    others = (source for source in given if source is not None)
-    taken = {name for source in others if source.path.resolve() == path.resolve() for name in source.columns}
+    others = [source for source in given if source is not None and source.path.resolve() == path.resolve()]
+    taken = []
+    for name in (name for source in others for name in source.names(table)):
+        with table.problems.collect():
+            taken.append(table.known("FILE:COLUMN", name))
     if files.threshold is not None:
-        taken.add(Threshold.parse(files.threshold, table.columns).column)
-    return replace(table, columns={name: column for name, column in table.columns.items() if name not in taken})
+        taken.append(table.known("threshold", Threshold.parse(files.threshold).column))
+    return table, Roles(files.id, without=tuple(files.without), ignore=(*files.ignore, *taken))
 
 
-def _attributes(files: OwnFiles, table: Table) -> Attributes:
-    names = [name for name in table.columns if not table.has_header or name != files.id]
-    if not names:
-        raise ValueError(f"{table.path} must hold features, got {', '.join(table.columns)} only")
-    for argument, given in (("categorical", files.categorical), ("without", files.without)):
-        for name in given:
-            check_known(f"{argument} must name columns of {table.path}", name, names)
-    columns = {name: _column(files, table, name) for name in names}
-    return Attributes(columns, np.arange(len(table)))
+def _attributes(files: OwnFiles, table: Table, columns: "pd.DataFrame") -> Attributes:
+    """Return the attributes in columns; ValueError with all problems of the table."""
+    if columns.empty and not table.problems.texts:
+        raise ValueError(f"{table.name} must hold features, got {', '.join(table.columns)} only")
+    attributes = as_attributes(columns)
+    for attribute in attributes.values():
+        with table.problems.collect():
+            _check_values(files, table, attribute)
+    table.problems.check()
+    return attributes
 
 
-def _column(files: OwnFiles, table: Table, name: str) -> NDArray[np.float64] | Attribute:
-    """Return the numbers of a column, NaN where missing; or its texts."""
-    column = table.columns[name]
-    numbers = None if name in files.categorical else as_numbers(column)
-    if numbers is not None:
-        table.check(np.isinf(numbers), lambda _: f"{name} must be finite")
-        _check_missing(files, table, name, np.isnan(numbers))
-        return numbers
-    texts = as_texts(column)
-    if not table.has_header:
-        wrong = [as_numbers([text]) is None for text in texts]
-        table.check(wrong, lambda _: f"{name} must be a number, as there is no header")
-    attribute = as_attributes({name: [text or None for text in texts]})[name]
-    _check_missing(files, table, name, attribute.missing)
-    return attribute
-
-
-def _number_hint(values: Sequence[str]) -> str:
-    """Return a likely reason why a column of numbers is read as texts."""
-    if as_numbers([value.replace(",", ".") for value in values]) is not None:
-        return " (numbers need a decimal point, not a comma)"
-    wrong = [value for value in values if as_numbers([value]) is None]
-    return f" (not a number: {wrong[0][:40]!r})" if len(wrong) < len(values) / 2 else ""
-
-
-def _check_missing(files: OwnFiles, table: Table, name: str, missing: NDArray[np.bool_]) -> None:
-    others = f"{missing.sum() - 1:,} other of {len(missing):,} rows; missing=keep makes it a value of its own"
+def _check_values(files: OwnFiles, table: Table, attribute: Attribute) -> None:
+    name, missing = attribute.name, attribute.missing
+    if attribute.numbers is not None:
+        table.check(np.isinf(attribute.numbers), lambda _: f"{name} must be finite")
+    elif not table.has_header:
+        remedy = table.reading.remedy("header", "none")
+        raise ValueError(
+            f"{table.name}: {name} must hold numbers, as there is no header ({remedy} reads a table without one), got "
+            f"{attribute.values[-1:]}"
+        )
     if files.missing == "error":
-        table.check(missing, lambda _: f"column {name!r} lacks a value here and in {others}")
-
-
-def _encoding(files: OwnFiles, table: Table, attributes: Attributes, as_is: bool) -> Encoding:
-    encoded = []
-    for name, attribute in attributes.items():
-        if can_be_encoded(attribute):
-            encoded.append(name)
-        elif name not in files.without:
-            values = attribute.values
-            raise ValueError(
-                f"{table.path}: column {name!r} has {len(values):,} different texts, more than {MOST_VALUES}, which is "
-                f"no category{_number_hint(values)}; without={name} keeps it out of the vectors"
-                + (f", id={name} takes it for the ids" if len(values) == len(attribute) else "")
-            )
-    if not encoded:
-        raise ValueError(f"{table.path} must hold features that vectors are made from, got none")
-    return encode(attributes.select(encoded), scale=files.scale, as_is=as_is)
+        others = f"{missing.sum() - 1:,} other of {len(missing):,} rows"
+        remedy = table.reading.remedy("missing", "keep")
+        table.check(missing, lambda _: f"column {name!r} lacks a value here and in {others}; {remedy} makes it a value")
 
 
 def _edges(files: OwnFiles, ids: Ids, encoding: Encoding) -> Any:
@@ -356,7 +347,7 @@ def read_edges(source: Source, ids: Ids) -> Any:
 
     With ids: two columns of ids, of ``.csv`` or ``.parquet`` with a header or ``.txt`` without one; the source names
     them if there are more. If nodes go by their number, also everything that
-    :func:`cfe_faiss.base.tables.read_graph` reads.
+    :func:`cfe_faiss.data.read.read_graph` reads.
 
     Returns
     -------
@@ -374,7 +365,7 @@ def read_edges(source: Source, ids: Ids) -> Any:
     if path.suffix in (".npy", ".npz") and not plain:
         raise ValueError(f"{path} must be .csv, .parquet or .txt where nodes have ids or columns are named")
     if path.suffix in (".npy", ".npz") or (path.suffix == ".txt" and plain):
-        return read_graph(path)
+        return read_graph(path, source.reading)
     table, names = source.read(empty=True)
     if len(names) != 2:
         raise ValueError(
@@ -431,12 +422,12 @@ def read_nodes(source: Source, ids: Ids) -> NDArray[np.int64]:
     if not names or (not table.has_header and not _is_mask(table, names[0], len(ids))):
         nodes = ids.nodes_of(table, names[0] if names else str(ids.column))
     else:
-        texts = [text.lower() for text in as_texts(table.column(names[0]))]
+        texts = [text.lower() for text in table.texts(names[0])]
         wrong = [text not in _YES | _NO for text in texts]
         table.check(wrong, lambda row: f"{names[0]} must be 0 or 1, got {texts[row]!r}")
         nodes = np.sort(ids.all_rows(table)[[text in _YES for text in texts]])
     if not len(nodes):
-        raise ValueError(f"{table.path} must hold at least one node, got none")
+        raise ValueError(f"{table.name} must hold at least one node, got none")
     return nodes
 
 
@@ -453,7 +444,7 @@ def read_numbers(source: Source, n: int) -> NDArray[np.int64]:
     table, names = _one_column(source, None)
     if len(table) >= n and _is_mask(table, names[0], len(table)):
         return read_nodes(source, Ids.of_rows(len(table)))
-    texts = as_texts(table.column(names[0]))
+    texts = table.texts(names[0])
     wrong = [not (text.isdecimal() and len(text) < 19) for text in texts]
     table.check(wrong, lambda row: f"{names[0]} must be a node number, got {texts[row]!r}")
     return np.array([int(text) for text in texts], np.int64)
@@ -476,23 +467,23 @@ def read_split(source: Source, ids: Ids) -> tuple[NDArray[np.bool_], NDArray[np.
     """
     table, names = source.read(ids.column)
     if len(names) != 1:
-        raise ValueError(f"{table.path} must hold one column of train, val and test, got {', '.join(names) or 'none'}")
-    texts = as_texts(table.column(names[0]))
+        raise ValueError(f"{table.name} must hold one column of train, val and test, got {', '.join(names) or 'none'}")
+    texts = table.texts(names[0])
     wrong = [bool(text) and text.lower() not in _PARTS for text in texts]
     table.check(wrong, lambda row: f"{names[0]} must be train, val or test, got {texts[row]!r}")
     part = np.array([_PARTS.get(text.lower(), -1) for text in ids.align(table, texts)])
     for number, name in enumerate(("train", "val", "test")):
         if not (part == number).any():
-            raise ValueError(f"{table.path} must hold nodes for train, val and test, got none for {name}")
+            raise ValueError(f"{table.name} must hold nodes for train, val and test, got none for {name}")
     return part == 0, part == 1, part == 2
 
 
 def _one_column(source: Source, id_column: str | None) -> tuple[Table, tuple[str, ...]]:
     table, names = source.read(id_column)
     if len(names) > 1:
-        raise ValueError(f"{table.path} has several columns ({', '.join(names[:20])}): name one, {table.path}:COLUMN")
+        raise ValueError(f"{table.name} has several columns ({', '.join(names[:20])}): name one, {table.name}:COLUMN")
     return table, names
 
 
 def _is_mask(table: Table, column: str, n: int) -> bool:
-    return len(table) == n and {text.lower() for text in as_texts(table.column(column))} <= _YES | _NO
+    return len(table) == n and {text.lower() for text in table.texts(column)} <= _YES | _NO

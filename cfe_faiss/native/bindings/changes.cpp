@@ -188,13 +188,13 @@ const std::byte* checked(const char* name, const Matrix<Number>& array, std::siz
 
 // Applies a change as a whole. Everything that can fail comes first and leaves the index unchanged. An array of new
 // rows that the change does not need is None.
-void commit(Table& table, Change& change, const FaissLists& lists, Matrix<const std::uint8_t> codes, Ints ids,
+void commit(Table& table, const Change& change, const FaissLists& lists, Matrix<const std::uint8_t> codes, Ints ids,
             Matrix<const std::int32_t> homes, Vectors vectors, const nb::list& before, const nb::list& undo,
             const nb::list& after, int threads) {
-  const Fresh fresh{checked("codes", codes, change.fresh, table.code_size()),
-                    checked("ids", Lists{ids.data(), 1, ids.size()}, change.fresh, sizeof(std::int64_t)),
-                    checked("homes", homes, change.fresh, table.further() * sizeof(std::int32_t)),
-                    checked("vectors", vectors, change.fresh, table.vector_size())};
+  const NewRows rows{checked("codes", codes, change.added, table.code_size()),
+                     checked("ids", Lists{ids.data(), 1, ids.size()}, change.added, sizeof(std::int64_t)),
+                     checked("homes", homes, change.added, table.further() * sizeof(std::int32_t)),
+                     checked("vectors", vectors, change.added, table.vector_size())};
   const Steps first = as_steps(before), back = as_steps(undo), last = as_steps(after);
   Steps grow, shrink, shrink_again;
   for (const ListChange& one : change.lists) {
@@ -222,7 +222,7 @@ void commit(Table& table, Change& change, const FaissLists& lists, Matrix<const 
   }
   {
     const nb::gil_scoped_release released;
-    table.apply(change, fresh);
+    table.apply(change, rows);
   }
   std::exception_ptr error = call_each(shrink);
   const std::exception_ptr later = call_each(last);
@@ -239,12 +239,6 @@ void call_steps(const nb::list& steps, const nb::list& undo) {
     call_each(back);
     throw;
   }
-}
-
-Change insertion(const Table& table, Labels lists, Labels labels) {
-  check_length("labels", labels.size(), lists.size());
-  require(all_below(lists, table.nlist()), "lists must be in the table");
-  return table.insertion(lists, labels);
 }
 
 nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>> lists_of(const Change& change) {
@@ -280,33 +274,21 @@ bool is_as_left(const Table& table, const FaissLists& lists, const Change* chang
   return !table.is_located() || (change != nullptr ? table.is_as_left(lists, *change) : table.is_as_left(lists));
 }
 
-// Raises ValueError unless rows are distinct rows of the table in ascending order.
-void check_rows(const Table& table, std::span<const std::int64_t> rows) {
-  const bool ascend = std::adjacent_find(rows.begin(), rows.end(), std::greater_equal<>()) == rows.end();
-  require(ascend && all_below(rows, table.size()), "rows must be distinct rows in ascending order");
-}
-
-auto removal(const Table& table, Ints rows) {
-  check_rows(table, rows);
-  return table.removal(rows);
-}
-
-auto relabelling(const Table& table, Ints rows, Labels labels, bool sorted) {
+Change relabelling(const Table& table, Ints rows, Labels labels, bool sorted) {
   check_length("labels", labels.size(), rows.size());
-  check_rows(table, rows);
+  const bool ascend = std::ranges::adjacent_find(rows, std::greater_equal<>()) == rows.end();
+  require(ascend && all_below(rows, table.size()), "rows must be distinct rows in ascending order");
   return table.relabelling(rows, labels, sorted);
 }
 
-// Without labels, rows keep theirs.
-auto replacement(const Table& table, Ints rows, Labels lists, Labels labels, bool sorted) {
-  if (labels.data() == nullptr)
-    check_length("lists", lists.size(), rows.size());
-  else
-    check_length("labels", labels.size(), lists.size());
+Change replacement(const Table& table, Ints rows, Labels lists, Labels labels, bool sorted) {
+  check_length("labels", labels.size(), lists.size());
   std::vector<std::int64_t> ascending(rows.begin(), rows.end());
   std::ranges::sort(ascending);
-  check_rows(table, ascending);
+  const bool distinct = std::ranges::adjacent_find(ascending) == ascending.end();
+  require(distinct && all_below(rows, table.size()), "rows must be distinct rows");
   require(all_below(lists, table.nlist()), "lists must be in the table");
+  require(sorted || table.nlist() == 1, "only the rows of a single list may be in any order");
   return table.replacement(rows, lists, labels, sorted);
 }
 
@@ -316,10 +298,7 @@ void bind_changes(nb::module_& module) {
   nb::class_<FaissLists>(module, "FaissLists")
       .def(nb::init<const nb::tuple&, const nb::tuple&, const nb::tuple&, const std::optional<nb::tuple>&, bool>(),
            "size"_a, "codes"_a, "ids"_a, "resize"_a.none(), "numbered"_a);
-  nb::class_<Change>(module, "Change")
-      .def_ro("fresh", &Change::fresh)
-      .def_ro("removed", &Change::removed)
-      .def("lists", lists_of);
+  nb::class_<Change>(module, "Change").def("lists", lists_of);
   nb::class_<Table>(module, "Table")
       .def("__init__", make_table, "sizes"_a, "further"_a, "d"_a, "code_size"_a, as_is("labels").none(),
            as_is("vectors").none(), "references"_a.none())
@@ -330,11 +309,8 @@ void bind_changes(nb::module_& module) {
       .def("is_as_left", is_as_left, "lists"_a, "change"_a = nb::none())
       .def("greatest_id", greatest_id, "lists"_a)
       .def("first_stored", first_stored, "lists"_a, "ids"_a)
-      .def("insertion", insertion, "lists"_a, "labels"_a, without_gil)
-      .def("appending", &Table::appending, "labels"_a, without_gil)
       .def("rows_of", rows_of, "lists"_a, "ids"_a)
-      .def("removal", removal, "rows"_a, without_gil)
-      .def("replacement", replacement, "rows"_a, "lists"_a, "labels"_a.none(), "sorted"_a = true, without_gil)
+      .def("replacement", replacement, "rows"_a, "lists"_a, "labels"_a, "sorted"_a = true, without_gil)
       .def("relabelling", relabelling, "rows"_a, "labels"_a, "sorted"_a = true, without_gil);
   module.def("commit", commit, "table"_a, "change"_a, "lists"_a, "codes"_a.none(), "ids"_a.none(), "homes"_a.none(),
              "vectors"_a.none(), "before"_a, "undo"_a, "after"_a, "threads"_a);

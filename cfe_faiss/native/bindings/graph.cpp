@@ -2,7 +2,6 @@
 #include <nanobind/stl/shared_ptr.h>
 
 #include "bindings/bindings.h"
-#include "core/changing_graph.h"
 #include "core/kernels.h"
 #include "core/propagation.h"
 
@@ -14,10 +13,12 @@ void check_weights(Floats weights, Labels indices) {
   check_length("weights", weights.size(), weights.data() == nullptr ? 0 : indices.size());
 }
 
-void make_graph(CsrGraph* graph, Ints indptr, Labels indices, int threads, Floats weights, const nb::object& release) {
+void make_graph(CsrGraph* graph, Ints indptr, Labels indices, int threads, Floats weights, const nb::object& release,
+                Ints nodes, std::optional<std::size_t> num_nodes) {
   check_weights(weights, indices);
   const LongCall call(nb::none(), release);
-  new (graph) CsrGraph(indptr, indices, weights, threads, call.watch);
+  new (graph)
+      CsrGraph(indptr, indices, weights, {0, num_nodes.value_or(indptr.size() - 1), nodes}, threads, call.watch);
 }
 
 nb::tuple as_tuple(GraphBuilder::Csr csr) {
@@ -34,33 +35,25 @@ nb::tuple finish_graph(GraphBuilder& builder, int threads) {
   return as_tuple(std::move(csr));
 }
 
-nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>> change_graph(ChangingGraph& graph, std::size_t num_nodes,
-                                                               Ints removed_nodes, Lists removed, Lists added,
-                                                               Floats weights) {
-  for (const Lists& edges : {removed, added}) check_length("edges", edges.rows, 2);
-  if (!weights.empty()) check_length("weights", weights.size(), added.columns);
-  std::vector<std::int64_t> changed;
+// Copies the lists of some nodes, one after the other. A list has sizes[v] entries from starts[v] on.
+nb::tuple gather_lists(Ints starts, Ints sizes, Labels indices, Floats weights, Ints nodes) {
+  require(starts.size() == sizes.size() && all_below(nodes, sizes.size()), "nodes must exist");
+  check_weights(weights, indices);
+  GraphBuilder::Csr csr{{0}, {}, {}};
   {
     const nb::gil_scoped_release released;
-    changed = graph.change(num_nodes, removed_nodes, removed, added, weights);
+    for (const std::int64_t v : nodes) csr.indptr.push_back(csr.indptr.back() + sizes[v]);
+    csr.indices.reserve(static_cast<std::size_t>(csr.indptr.back()));
+    if (!weights.empty()) csr.weights.reserve(csr.indices.capacity());
+    for (const std::int64_t v : nodes) {
+      const auto first = static_cast<std::size_t>(starts[v]), size = static_cast<std::size_t>(sizes[v]);
+      require(first <= indices.size() && size <= indices.size() - first, "lists must lie in indices");
+      csr.indices.insert(csr.indices.end(), indices.begin() + first, indices.begin() + first + size);
+      if (!weights.empty())
+        csr.weights.insert(csr.weights.end(), weights.begin() + first, weights.begin() + first + size);
+    }
   }
-  return as_array(std::move(changed));
-}
-
-nb::object reach(const ChangingGraph& graph, Ints first, Ints later, int hops, double most, bool outgoing) {
-  const auto found = [&] {
-    const nb::gil_scoped_release released;
-    return graph.reach(first, later, hops, most, outgoing);
-  };
-  auto reached = found();
-  if (!reached) return nb::none();
-  return nb::make_tuple(as_array(std::move(reached->first)), as_array(std::move(reached->second)));
-}
-
-std::shared_ptr<CsrGraph> part_of_graph(const ChangingGraph& graph, Ints nodes, int threads) {
-  require(all_below(nodes, graph.incoming().size()), "nodes must exist");
-  const LongCall call;
-  return std::make_shared<CsrGraph>(graph.incoming().some(nodes), threads, call.watch);
+  return as_tuple(std::move(csr));
 }
 
 void take_step(const Propagation& propagation, Vectors unit, Floats lengths, Matrix<float> aggregate,
@@ -74,7 +67,7 @@ void take_step(const Propagation& propagation, Vectors unit, Floats lengths, Mat
 struct KeptBlockStep {
   KeptBlockStep(Ints indptr, Labels indices, std::size_t first, Vectors own, std::size_t all, int several,
                 Floats weights, const Watch& watch)
-      : graph(indptr, indices, weights, first, all, several, watch),
+      : graph(indptr, indices, weights, {first, all, {}}, several, watch),
         step(graph.nodes(), own.columns, {own.data, own.data + own.size()}),
         d(own.columns),
         num_nodes(all),
@@ -133,7 +126,8 @@ void divide_by_norms(Matrix<float> rows, std::span<double> norms, int threads, c
 void bind_graph(nb::module_& module) {
   nb::class_<CsrGraph>(module, "CsrGraph")
       .def("__init__", make_graph, "indptr"_a, "indices"_a, "threads"_a, "weights"_a = nb::none(),
-           "release"_a = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>())
+           "release"_a = nb::none(), "nodes"_a = nb::none(), "num_nodes"_a = nb::none(), nb::keep_alive<1, 2>(),
+           nb::keep_alive<1, 3>(), nb::keep_alive<1, 5>(), nb::keep_alive<1, 7>())
       .def_prop_ro("num_edges", &CsrGraph::num_edges);
   nb::class_<GraphBuilder>(module, "GraphBuilder")
       .def(nb::init<std::size_t, bool, bool>(), "num_nodes"_a, "directed"_a, "weighted"_a = false, without_gil)
@@ -141,15 +135,6 @@ void bind_graph(nb::module_& module) {
       .def("count", &GraphBuilder::count, "edges"_a, without_gil)
       .def("place", &GraphBuilder::place, "edges"_a, "weights"_a = nb::none(), without_gil)
       .def("finish", finish_graph, "threads"_a);
-  nb::class_<ChangingGraph>(module, "ChangingGraph")
-      .def(nb::init<const CsrGraph&, bool, bool>(), "graph"_a, "directed"_a, "weighted"_a, without_gil)
-      .def_prop_ro("version", &ChangingGraph::version)
-      .def_prop_ro("num_edges", [](const ChangingGraph& graph) { return graph.incoming().num_edges(); })
-      .def("change", change_graph, "num_nodes"_a, "removed_nodes"_a, "removed"_a, "added"_a, "weights"_a = nb::none())
-      .def("roll_back", &ChangingGraph::roll_back, "version"_a)
-      .def("reach", reach, "first"_a, "later"_a, "hops"_a, "most"_a, "outgoing"_a)
-      .def("part", part_of_graph, "nodes"_a, "threads"_a)
-      .def("arrays", [](const ChangingGraph& graph) { return as_tuple(graph.incoming().all()); });
   nb::class_<Propagation>(module, "Propagation")
       .def(nb::init<std::shared_ptr<const CsrGraph>, double, std::size_t, int>(), "graph"_a, "alpha"_a, "memory"_a,
            "threads"_a)
@@ -160,6 +145,7 @@ void bind_graph(nb::module_& module) {
            "weights"_a = nb::none(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 8>())
       .def("gather", gather, "rows"_a, "low"_a, "lengths"_a)
       .def("finish", finish_step, "alpha"_a, "lengths"_a, "aggregate"_a, "new_unit"_a, "new_lengths"_a);
+  module.def("gather_lists", gather_lists, "starts"_a, "sizes"_a, "indices"_a, "weights"_a.none(), "nodes"_a);
   module.def("first_not_finite", kernels().first_not_finite, "X"_a, without_gil);
   module.def("compare_rows", compare_rows, "X"_a, "Y"_a, "differs"_a, without_gil);
   module.def("unit_rows", unit_rows, "X"_a, "unit"_a, without_gil);

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <map>
 #include <numeric>
+#include <ranges>
 #include <thread>
 
 namespace cfe {
@@ -20,134 +20,84 @@ Shared new_memory(std::size_t size) { return Shared(new std::byte[size], std::de
 // Memory that has not been shared yet.
 std::byte* writable(const Shared& memory) { return const_cast<std::byte*>(memory.get()); }
 
-void copy_bytes(const std::byte* from, std::byte* to, std::size_t size) {
-  if (size > 0) std::memcpy(to, from, size);
-}
-
 template <class Number>
 std::span<const Number> numbers(const std::byte* data, std::size_t count) {
   return {reinterpret_cast<const Number*>(data), count};
 }
 
-// The order that sorts keys; equal keys keep their order.
-template <class Key>
-std::vector<std::size_t> stable_order(std::span<const Key> keys) {
-  std::vector<std::size_t> order(keys.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [keys](std::size_t a, std::size_t b) { return keys[a] < keys[b]; });
-  return order;
+// Puts rows behind those that a change of a list has placed so far.
+void place_rows(ListChange& change, std::size_t source, std::size_t count, bool is_new) {
+  const std::size_t place = std::exchange(change.after, change.after + count);
+  if (count == 0 || (!is_new && source == place)) return;
+  if (!change.moves.empty()) {
+    Move& last = change.moves.back();
+    if (last.is_new == is_new && last.source + last.count == source && last.place + last.count == place) {
+      last.count += count;
+      return;
+    }
+  }
+  change.moves.push_back({source, place, count, is_new});
 }
 
-void add_run(std::vector<Run>& runs, std::size_t source, std::size_t place, std::size_t count, bool fresh) {
-  if (count == 0) return;
-  if (!runs.empty() && runs.back().fresh == fresh && runs.back().source + runs.back().count == source) {
-    runs.back().count += count;
+// A new row of a list, and the index of the stored row before which it is inserted.
+struct Arrival {
+  std::size_t list, place;
+  std::int32_t label;  // 0 if the list is not sorted by label
+  std::size_t row;
+  auto operator<=>(const Arrival&) const = default;
+};
+
+// Removes rows of a list, and inserts others.
+ListChange change_of_list(std::size_t list, std::span<const std::int32_t> stored, std::vector<std::size_t> removed,
+                          std::span<const Arrival> arrivals, std::span<const std::int32_t> labels) {
+  ListChange change(list, stored.size());
+  std::size_t next = 0;
+  const auto keep_until = [&](std::size_t stop) {
+    if (next != change.after || !change.labels.empty())
+      change.labels.insert(change.labels.end(), stored.begin() + next, stored.begin() + stop);
+    place_rows(change, next, stop - next, false);
+    next = stop;
+  };
+  auto hole = removed.begin();
+  const auto keep_before = [&](std::size_t stop) {
+    for (; hole != removed.end() && *hole < stop; ++hole, ++next) keep_until(*hole);
+    keep_until(stop);
+  };
+  for (const Arrival& arrival : arrivals) {
+    keep_before(arrival.place);
+    place_rows(change, arrival.row, 1, true);
+    change.labels.push_back(labels[arrival.row]);
+  }
+  keep_before(stored.size());
+  change.removed = std::move(removed);
+  return change;
+}
+
+bool moves_up(const Move& move) { return !move.is_new && move.source < move.place; }
+bool moves_down(const Move& move) { return !move.is_new && move.source > move.place; }
+bool moves_both_ways(const ListChange& change) {
+  return std::ranges::any_of(change.moves, moves_up) && std::ranges::any_of(change.moves, moves_down);
+}
+
+// Moves the items of a list and copies new ones. No item is overwritten before it has moved: items that move down go
+// first to last, items that move up last to first, and if there are both, all are copied to `buffer`
+// first.
+void move_items(const ListChange& change, std::byte* items, const std::byte* new_items, std::size_t size,
+                std::byte* buffer) {
+  const std::byte* stored = items;
+  const auto take = [&](const Move& move) {
+    const std::byte* from = (move.is_new ? new_items : stored) + move.source * size;
+    std::memmove(items + move.place * size, from, move.count * size);
+  };
+  const bool any_up = std::ranges::any_of(change.moves, moves_up);
+  if (any_up && std::ranges::any_of(change.moves, moves_down)) {
+    std::copy_n(items, change.before * size, buffer);
+    stored = buffer;
+  } else if (any_up) {
+    std::ranges::for_each(std::views::reverse(change.moves), take);
     return;
   }
-  runs.push_back({source, place, count, fresh});
-}
-
-void move_run(const Run& run, std::byte* items, const std::byte* fresh, std::size_t item_size) {
-  if (run.fresh)
-    copy_bytes(fresh + run.source * item_size, items + run.place * item_size, run.count * item_size);
-  else if (run.source != run.place)
-    std::memmove(items + run.place * item_size, items + run.source * item_size, run.count * item_size);
-}
-
-// Moves the items of a list to their new indices. An insertion moves items backwards, so the last one moves first; a
-// removal moves the first one first.
-void move_items(const ListChange& change, std::byte* items, const std::byte* fresh, std::size_t item_size) {
-  if (change.after >= change.before) {
-    for (auto run = change.runs.rbegin(); run != change.runs.rend(); ++run) move_run(*run, items, fresh, item_size);
-  } else {
-    for (const Run& run : change.runs) move_run(run, items, fresh, item_size);
-  }
-}
-
-// Puts items in order, along the cycles of the permutation.
-void reorder(const std::vector<std::size_t>& order, std::byte* items, std::size_t item_size, std::vector<bool>& moved,
-             std::byte* one_item) {
-  std::fill_n(moved.begin(), order.size(), false);
-  for (std::size_t first = 0; first < order.size(); ++first) {
-    if (moved[first] || order[first] == first) continue;
-    copy_bytes(items + first * item_size, one_item, item_size);
-    std::size_t place = first;
-    for (; order[place] != first; place = order[place]) {
-      copy_bytes(items + order[place] * item_size, items + place * item_size, item_size);
-      moved[place] = true;
-    }
-    copy_bytes(one_item, items + place * item_size, item_size);
-    moved[place] = true;
-  }
-}
-
-ListChange insertion_into(std::size_t list, std::span<const std::int32_t> stored, std::span<const std::int32_t> labels,
-                          std::span<const std::size_t> rows) {
-  ListChange change{list, stored.size(), stored.size() + rows.size(), {}, {}, {}};
-  change.labels.reserve(change.after);
-  std::size_t kept = 0;
-  for (const std::size_t row : rows) {
-    const auto after =
-        static_cast<std::size_t>(std::upper_bound(stored.begin() + kept, stored.end(), labels[row]) - stored.begin());
-    add_run(change.runs, kept, change.labels.size(), after - kept, false);
-    change.labels.insert(change.labels.end(), stored.begin() + kept, stored.begin() + after);
-    add_run(change.runs, row, change.labels.size(), 1, true);
-    change.labels.push_back(labels[row]);
-    kept = after;
-  }
-  add_run(change.runs, kept, change.labels.size(), stored.size() - kept, false);
-  change.labels.insert(change.labels.end(), stored.begin() + kept, stored.end());
-  return change;
-}
-
-constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
-
-// A removed row of a list, and the new row that takes its place, or kNone.
-struct Hole {
-  std::size_t place, fresh;
-};
-
-// Changes of a list by a replacement: removed rows, ascending, and new rows from other lists.
-struct Touched {
-  std::vector<Hole> holes;
-  std::vector<std::size_t> incoming;
-};
-
-void set_order(ListChange& change, std::span<const std::int32_t> labels) {
-  change.order = stable_order(labels);
-  change.labels.clear();
-  for (const std::size_t place : change.order) change.labels.push_back(labels[place]);
-  if (std::is_sorted(change.order.begin(), change.order.end())) change.order.clear();
-}
-
-// New rows fill the holes of a list. The others are appended, or the other holes closed.
-ListChange replacement_in(std::size_t list, std::span<const std::int32_t> stored, const Touched& touched,
-                          std::span<const std::int32_t> labels, bool sorted) {
-  ListChange change{list, stored.size(), 0, {}, {}, {}};
-  std::vector<std::int32_t>& own = change.labels;
-  own.reserve(stored.size() + touched.incoming.size());
-  std::size_t kept = 0, next = 0;
-  const auto keep_until = [&](std::size_t stop) {
-    add_run(change.runs, kept, own.size(), stop - kept, false);
-    own.insert(own.end(), stored.begin() + kept, stored.begin() + stop);
-  };
-  const auto put = [&](std::size_t row) {
-    add_run(change.runs, row, own.size(), 1, true);
-    own.push_back(labels[row]);
-  };
-  for (const Hole& hole : touched.holes) {
-    keep_until(hole.place);
-    kept = hole.place + 1;
-    if (hole.fresh != kNone)
-      put(hole.fresh);
-    else if (next < touched.incoming.size())
-      put(touched.incoming[next++]);
-  }
-  keep_until(stored.size());
-  while (next < touched.incoming.size()) put(touched.incoming[next++]);
-  change.after = own.size();
-  if (sorted) set_order(change, std::vector<std::int32_t>(own));
-  return change;
+  std::ranges::for_each(change.moves, take);
 }
 
 }  // namespace
@@ -155,17 +105,14 @@ ListChange replacement_in(std::size_t list, std::span<const std::int32_t> stored
 // --- columns ---
 
 const std::byte* Column::data(std::size_t list) const {
-  return lists_[list].shared != nullptr ? lists_[list].shared : lists_[list].own.data();
+  return lists_[list].shared != nullptr ? lists_[list].shared.get() : lists_[list].memory.data();
 }
 
 void Column::rest_on(Shared base, std::span<const std::size_t> sizes) noexcept {
   base_ = std::move(base);
-  flat_ = true;
-  resting_ = base_ ? lists_.size() : 0;
   const std::byte* place = base_.get();
   for (std::size_t list = 0; list < lists_.size(); ++list) {
-    lists_[list].shared = place;
-    lists_[list].own = {};
+    lists_[list] = {Shared(base_, place), {}};
     place += sizes[list] * item_size_;
   }
 }
@@ -173,33 +120,26 @@ void Column::rest_on(Shared base, std::span<const std::size_t> sizes) noexcept {
 Shared Column::copied(std::span<const std::size_t> sizes) const {
   Shared base = new_memory(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}) * item_size_);
   std::byte* place = writable(base);
-  for (std::size_t list = 0; list < lists_.size(); ++list) {
-    copy_bytes(data(list), place, sizes[list] * item_size_);
-    place += sizes[list] * item_size_;
-  }
+  for (std::size_t list = 0; list < lists_.size(); ++list)
+    place = std::copy_n(data(list), sizes[list] * item_size_, place);
   return base;
 }
 
-void Column::flatten(std::span<const std::size_t> sizes) {
-  if (!flat_) rest_on(copied(sizes), sizes);
-}
-
 void Column::make_room(std::size_t list, std::size_t count, std::size_t wanted) {
-  List& kept = lists_[list];
-  if (kept.shared == nullptr && kept.own.capacity() >= wanted * item_size_) return;
-  std::vector<std::byte> own;
-  own.reserve((wanted > count ? std::max(wanted, count + count / 2) : wanted) * item_size_);
-  own.insert(own.end(), data(list), data(list) + count * item_size_);
-  kept.own.swap(own);
-  if (kept.shared != nullptr && --resting_ == 0) base_.reset();
-  kept.shared = nullptr;
-  flat_ = false;
+  auto& [shared, memory] = lists_[list];
+  if (shared == nullptr && memory.capacity() >= wanted * item_size_) return;
+  std::vector<std::byte> larger;
+  larger.reserve((wanted > count ? std::max(wanted, count + count / 2) : wanted) * item_size_);
+  larger.insert(larger.end(), data(list), data(list) + count * item_size_);
+  memory.swap(larger);
+  shared.reset();
+  base_.reset();
 }
 
 std::byte* Column::resize(std::size_t list, std::size_t count) noexcept {
-  assert(lists_[list].shared == nullptr && lists_[list].own.capacity() >= count * item_size_);
-  lists_[list].own.resize(count * item_size_);
-  return lists_[list].own.data();
+  assert(lists_[list].shared == nullptr && lists_[list].memory.capacity() >= count * item_size_);
+  lists_[list].memory.resize(count * item_size_);
+  return lists_[list].memory.data();
 }
 
 // --- the table ---
@@ -262,18 +202,17 @@ Rows Table::rows(const RowsFormat& format, bool sorted) {
   assert(located_);
   require(sorted || nlist() == 1, "only the rows of a single list may be in any order");
   const bool coded = vector_size() > 0;
-  if (labels_.is_scattered()) labels_.flatten(sizes_);
   RowsMemory memory{.starts = {0}, .codes = {}, .ids = {}, .labels = {}, .pq_codes = {}, .sorted = sorted};
+  memory.labels.reserve(n_);
   for (std::size_t list = 0; list < nlist(); ++list) {
     const auto* codes = reinterpret_cast<const std::uint8_t*>(places_[list].codes);
     memory.starts.push_back(memory.starts.back() + static_cast<std::int64_t>(sizes_[list]));
     memory.codes.push_back(coded ? reinterpret_cast<const std::uint8_t*>(vectors_.data(list)) : codes);
     if (coded) memory.pq_codes.push_back(codes);
     memory.ids.push_back(ids_of(list).data());
-    memory.labels.push_back(labels_of(list).data());
+    memory.labels.insert(memory.labels.end(), labels_of(list).begin(), labels_of(list).end());
   }
   if (coded) memory.pq_code_size = code_size_;
-  if (labels_.is_flat()) memory.all_labels = {numbers<std::int32_t>(labels_.base().get(), n_), labels_.base()};
   Rows result(format, std::move(memory));
   require(result.row_size() == (coded ? vector_size() : code_size_), "the rows must have the size of their codec");
   if (!checked_) result.check_labels();  // later changes keep them in order
@@ -289,8 +228,7 @@ std::optional<References> Table::references() {
 
 Shared Table::vectors() {
   const std::lock_guard<std::mutex> guard(mutex_);
-  if (vectors_.is_flat()) return vectors_.base();
-  return vectors_.copied(sizes_);  // readers may hold addresses of the vectors
+  return vectors_.base() != nullptr ? vectors_.base() : vectors_.copied(sizes_);
 }
 
 void Table::references_from_homes() {
@@ -352,25 +290,6 @@ std::int64_t Table::greatest_id() {
   return *greatest_id_;
 }
 
-// Calls take(id) for each removed row, before rows move.
-template <class Take>
-void Table::for_each_removed(const Change& change, const Take& take) const {
-  for (const ListChange& one : change.lists) {
-    if (change.removed == 0) break;
-    const auto stored = ids_of(one.list);
-    std::size_t kept = 0;  // stored ids before this one are in runs, or were removed
-    const auto remove_until = [&](std::size_t stop) {
-      for (; kept < stop; ++kept) take(stored[kept]);
-    };
-    for (const Run& run : one.runs) {
-      if (run.fresh) continue;
-      remove_until(run.source);
-      kept = run.source + run.count;
-    }
-    remove_until(one.before);
-  }
-}
-
 std::ptrdiff_t Table::first_stored(std::span<const std::int64_t> ids) {
   const std::lock_guard<std::mutex> guard(mutex_);
   assert(located_);
@@ -428,170 +347,146 @@ std::vector<std::int64_t> Table::rows_of(std::span<const std::int64_t> ids) {
 
 // --- changes ---
 
-Change Table::insertion(std::span<const std::int32_t> lists, std::span<const std::int32_t> labels) const {
+Change Table::replacement(std::span<const std::int64_t> rows, std::span<const std::int32_t> lists,
+                          std::span<const std::int32_t> labels, bool sorted) const {
+  assert(labels.size() == lists.size() && (sorted || nlist() == 1));
+  std::vector<Arrival> arrivals;
+  arrivals.reserve(lists.size());
+  for (std::size_t row = 0; row < lists.size(); ++row) {
+    const auto list = static_cast<std::size_t>(lists[row]);
+    const auto stored = labels_of(list);
+    if (sorted)
+      arrivals.push_back({list,
+                          static_cast<std::size_t>(std::ranges::upper_bound(stored, labels[row]) - stored.begin()),
+                          labels[row], row});
+    else
+      arrivals.push_back({list, row < rows.size() ? static_cast<std::size_t>(rows[row]) : n_, 0, row});
+  }
+  std::ranges::sort(arrivals);
+  std::vector<std::int64_t> removed_rows(rows.begin(), rows.end());
+  std::ranges::sort(removed_rows);
   Change change;
-  change.fresh = lists.size();
-  std::vector<std::size_t> order = stable_order(labels);
-  std::stable_sort(order.begin(), order.end(), [lists](std::size_t a, std::size_t b) { return lists[a] < lists[b]; });
-  for (std::size_t first = 0; first < order.size();) {
-    const auto list = static_cast<std::size_t>(lists[order[first]]);
-    std::size_t last = first;
-    while (last < order.size() && lists[order[last]] == lists[order[first]]) ++last;
-    change.lists.push_back(insertion_into(list, numbers<std::int32_t>(labels_.data(list), sizes_[list]), labels,
-                                          std::span(order).subspan(first, last - first)));
-    first = last;
+  change.added = lists.size();
+  change.removed = rows.size();
+  std::size_t start = 0, next_row = 0, next_arrival = 0;
+  for (std::size_t list = 0; list < nlist(); start += sizes_[list++]) {
+    std::vector<std::size_t> removed;
+    for (; next_row < rows.size() && static_cast<std::size_t>(removed_rows[next_row]) < start + sizes_[list];
+         ++next_row)
+      removed.push_back(static_cast<std::size_t>(removed_rows[next_row]) - start);
+    const std::size_t first = next_arrival;
+    while (next_arrival < arrivals.size() && arrivals[next_arrival].list == list) ++next_arrival;
+    if (removed.empty() && first == next_arrival) continue;
+    change.lists.push_back(change_of_list(list, labels_of(list), std::move(removed),
+                                          std::span(arrivals).subspan(first, next_arrival - first), labels));
   }
   return change;
-}
-
-Change Table::appending(std::span<const std::int32_t> labels) const {
-  assert(nlist() == 1);
-  Change change;
-  change.fresh = labels.size();
-  change.lists.push_back(
-      {0, n_, n_ + labels.size(), {{0, n_, labels.size(), true}}, {}, {labels.begin(), labels.end()}});
-  return change;
-}
-
-// Calls take(list, first, last, start) for each list that holds rows[first] to rows[last - 1] and begins at row
-// `start`.
-template <class Take>
-void Table::for_each_touched(std::span<const std::int64_t> rows, const Take& take) const {
-  std::int64_t start = 0;
-  for (std::size_t list = 0, first = 0; first < rows.size(); start += static_cast<std::int64_t>(sizes_[list++])) {
-    std::size_t last = first;
-    while (last < rows.size() && rows[last] < start + static_cast<std::int64_t>(sizes_[list])) ++last;
-    if (first < last) take(list, first, last, start);
-    first = last;
-  }
 }
 
 Change Table::relabelling(std::span<const std::int64_t> rows, std::span<const std::int32_t> labels, bool sorted) const {
   assert(rows.size() == labels.size());
   Change change;
-  for_each_touched(rows, [&](std::size_t list, std::size_t first, std::size_t last, std::int64_t start) {
-    const auto before = labels_of(list);
-    std::vector<std::int32_t> own(before.begin(), before.end());
-    for (std::size_t r = first; r < last; ++r) own[static_cast<std::size_t>(rows[r] - start)] = labels[r];
-    if (std::equal(own.begin(), own.end(), before.begin())) return;
-    ListChange one{list, own.size(), own.size(), {}, {}, {}};
-    if (sorted)
-      set_order(one, own);
-    else
-      one.labels = std::move(own);
-    change.lists.push_back(std::move(one));
-  });
-  return change;
-}
-
-Change Table::replacement(std::span<const std::int64_t> rows, std::span<const std::int32_t> lists,
-                          std::span<const std::int32_t> labels, bool sorted) const {
-  assert(labels.size() == lists.size() || (labels.empty() && rows.size() == lists.size()));
-  Change change;
-  change.fresh = lists.size();
-  change.removed = rows.size();
-  const std::vector<std::size_t> order = stable_order(rows);
-  std::vector<std::int64_t> ascending(rows.begin(), rows.end());
-  std::ranges::sort(ascending);
-  std::vector<std::int32_t> new_labels(labels.begin(), labels.end());
-  if (labels.empty()) new_labels.resize(lists.size());
-  std::vector<bool> placed(lists.size(), false);
-  std::map<std::size_t, Touched> touched;
-  for_each_touched(ascending, [&](std::size_t list, std::size_t first, std::size_t last, std::int64_t start) {
-    Touched& own = touched[list];
-    for (std::size_t r = first; r < last; ++r) {
-      const std::size_t number = order[r], place = static_cast<std::size_t>(ascending[r] - start);
-      if (labels.empty() && number < lists.size()) new_labels[number] = labels_of(list)[place];
-      const bool stays = number < lists.size() && static_cast<std::size_t>(lists[number]) == list;
-      if (stays) placed[number] = true;
-      own.holes.push_back({place, stays ? number : kNone});
+  std::size_t start = 0, next_row = 0;
+  for (std::size_t list = 0; list < nlist() && next_row < rows.size(); start += sizes_[list++]) {
+    if (static_cast<std::size_t>(rows[next_row]) >= start + sizes_[list]) continue;
+    const auto stored = labels_of(list);
+    std::vector<std::int32_t> new_labels(stored.begin(), stored.end());
+    for (; next_row < rows.size() && static_cast<std::size_t>(rows[next_row]) < start + sizes_[list]; ++next_row)
+      new_labels[static_cast<std::size_t>(rows[next_row]) - start] = labels[next_row];
+    if (std::ranges::equal(new_labels, stored)) continue;
+    ListChange& one = change.lists.emplace_back(list, stored.size());
+    if (!sorted) {
+      one.after = one.before;
+      one.labels = std::move(new_labels);
+      continue;
     }
-  });
-  for (std::size_t number = 0; number < lists.size(); ++number)
-    if (!placed[number]) touched[static_cast<std::size_t>(lists[number])].incoming.push_back(number);
-  for (const auto& [list, own] : touched)
-    change.lists.push_back(replacement_in(list, labels_of(list), own, new_labels, sorted));
+    std::vector<std::size_t> order(stored.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, {}, [&](std::size_t row) { return new_labels[row]; });
+    one.moves.reserve(order.size());
+    one.labels.reserve(order.size());
+    for (const std::size_t row : order) {
+      place_rows(one, row, 1, false);
+      one.labels.push_back(new_labels[row]);
+    }
+  }
   return change;
 }
 
 void Table::make_room(const Change& change, int threads) {
-  std::size_t longest = 0, rows = 0;
+  std::size_t longest = 0, rows = 0;  // numbers of rows: of those that a buffer must hold, and of all in the lists
   homes_by_row();
   for (const ListChange& one : change.lists) {
     labels_.make_room(one.list, one.before, one.after);
     homes_.make_room(one.list, one.before, one.after);
     vectors_.make_room(one.list, one.before, one.after);
-    longest = std::max(longest, one.order.size());
     rows += std::max(one.before, one.after);
+    if (moves_both_ways(one)) longest = std::max(longest, one.before);
   }
   const std::size_t useful = std::min(change.lists.size(), rows * (code_size_ + vectors_.item_size()) / kBytesOfThread);
-  scratch_.resize(std::clamp<std::size_t>(useful, 1, static_cast<std::size_t>(std::max(threads, 1))));
-  for (Scratch& scratch : scratch_) {
-    scratch.moved.resize(longest);
-    scratch.one_item.resize(std::max({code_size_, sizeof(std::int64_t), homes_.item_size(), vectors_.item_size()}));
-  }
-  if (ids_) ids_->make_room(change.fresh);
+  buffers_.resize(std::clamp<std::size_t>(useful, 1, static_cast<std::size_t>(std::max(threads, 1))));
+  const std::size_t item_size = std::max({code_size_, sizeof(std::int64_t), homes_.item_size(), vectors_.item_size()});
+  for (auto& buffer : buffers_) buffer.resize(longest * item_size);
+  if (ids_) ids_->make_room(change.added);
 }
 
 // Notes the ids that lists lose and gain, before their rows move. An id may leave one list and enter another.
-void Table::follow_ids(IdMap& map, const Change& change, const Fresh& fresh) noexcept {
-  for_each_removed(change, [&](std::int64_t id) { map.remove(id); });
+void Table::follow_ids(const Change& change, std::span<const std::int64_t> new_ids) noexcept {
+  bool removes_greatest = false;
   for (const ListChange& one : change.lists)
-    for (const Run& run : one.runs)
-      for (std::size_t row = run.source; run.fresh && row < run.source + run.count; ++row)
-        map.add(numbers<std::int64_t>(fresh.ids, change.fresh)[row], static_cast<std::int32_t>(one.list));
+    for (const std::size_t place : one.removed) {
+      const std::int64_t id = ids_of(one.list)[place];
+      removes_greatest |= greatest_id_ == id;
+      if (ids_) ids_->remove(id);
+    }
+  const std::int64_t greatest = new_ids.empty() ? -1 : std::ranges::max(new_ids);
+  if (removes_greatest && greatest < greatest_id_) greatest_id_.reset();
+  if (greatest_id_) greatest_id_ = std::max(*greatest_id_, greatest);
+  if (!ids_) return;
+  for (const ListChange& one : change.lists)
+    for (const Move& move : one.moves)
+      for (std::size_t row = move.source; move.is_new && row < move.source + move.count; ++row)
+        ids_->add(new_ids[row], static_cast<std::int32_t>(one.list));
 }
 
-void Table::apply_to_list(const ListChange& one, const Fresh& fresh, Scratch& scratch) noexcept {
-  const auto follow = [&](std::byte* items, const std::byte* new_items, std::size_t size) {
-    move_items(one, items, new_items, size);
-    if (!one.order.empty()) reorder(one.order, items, size, scratch.moved, scratch.one_item.data());
-  };
-  const auto follow_in = [&](Column& column, const std::byte* new_items) {
+void Table::apply_to_list(const ListChange& change, const NewRows& rows, std::byte* buffer) noexcept {
+  const auto move_in = [&](Column& column, const std::byte* new_items) {
     if (column.item_size() == 0) return;
-    follow(column.resize(one.list, std::max(one.before, one.after)), new_items, column.item_size());
-    column.resize(one.list, one.after);
+    std::byte* items = column.resize(change.list, std::max(change.before, change.after));
+    move_items(change, items, new_items, column.item_size(), buffer);
+    column.resize(change.list, change.after);
   };
-  const Place place = places_[one.list];
-  follow(place.codes, fresh.codes, code_size_);
-  follow(place.ids, fresh.ids, sizeof(std::int64_t));
-  follow_in(homes_, fresh.homes);
-  follow_in(vectors_, fresh.vectors);
-  // For rows appended to an unsorted list, these are only the new labels.
-  std::byte* labels = labels_.resize(one.list, one.after);
-  const std::size_t kept = one.after - one.labels.size();
-  copy_bytes(reinterpret_cast<const std::byte*>(one.labels.data()), labels + kept * sizeof(std::int32_t),
-             one.labels.size() * sizeof(std::int32_t));
-  sizes_[one.list] = one.after;
-  if (one.after == 0) places_[one.list] = {};
+  move_items(change, places_[change.list].codes, rows.codes, code_size_, buffer);
+  move_items(change, places_[change.list].ids, rows.ids, sizeof(std::int64_t), buffer);
+  move_in(homes_, rows.homes);
+  move_in(vectors_, rows.vectors);
+  auto* labels = reinterpret_cast<std::int32_t*>(labels_.resize(change.list, change.after));
+  std::ranges::copy(change.labels, labels + (change.after - change.labels.size()));
+  sizes_[change.list] = change.after;
+  if (change.after == 0) places_[change.list] = {};
 }
 
-void Table::apply(Change& change, const Fresh& fresh) noexcept {
-  const auto new_ids = numbers<std::int64_t>(fresh.ids, change.fresh);
-  const std::int64_t greatest = new_ids.empty() ? -1 : *std::max_element(new_ids.begin(), new_ids.end());
-  bool gone = false;  // the greatest id
-  if (greatest_id_ && greatest < *greatest_id_)
-    for_each_removed(change, [&](std::int64_t id) { gone |= id == *greatest_id_; });
-  if (gone) greatest_id_.reset();
-  if (ids_) follow_ids(*ids_, change, fresh);
+void Table::apply(const Change& change, const NewRows& rows) noexcept {
+  follow_ids(change, numbers<std::int64_t>(rows.ids, change.added));
   std::atomic<std::size_t> next{0};
-  const auto take_lists = [&](Scratch& scratch) {
-    for (std::size_t i = next++; i < change.lists.size(); i = next++) apply_to_list(change.lists[i], fresh, scratch);
+  const auto take_lists = [&](std::vector<std::byte>& buffer) {
+    for (std::size_t i = next++; i < change.lists.size(); i = next++)
+      apply_to_list(change.lists[i], rows, buffer.data());
   };
   std::vector<std::thread> helpers;
-  const auto start_helper = [&](Scratch& scratch) {
+  const auto start_helper = [&](std::vector<std::byte>& buffer) {
     try {
-      helpers.emplace_back(take_lists, std::ref(scratch));
+      helpers.emplace_back(take_lists, std::ref(buffer));
       return true;
     } catch (const std::exception&) {
       return false;  // fewer helpers do
     }
   };
-  for (std::size_t t = 1; t < scratch_.size() && start_helper(scratch_[t]); ++t) continue;
-  take_lists(scratch_[0]);
+  for (std::size_t t = 1; t < buffers_.size() && start_helper(buffers_[t]); ++t) continue;
+  take_lists(buffers_[0]);
   for (std::thread& helper : helpers) helper.join();
-  n_ = n_ + change.fresh - change.removed;
-  if (greatest_id_) greatest_id_ = std::max(*greatest_id_, greatest);
+  for (auto& buffer : buffers_) buffer = {};
+  n_ = n_ + change.added - change.removed;
 }
 
 }  // namespace cfe

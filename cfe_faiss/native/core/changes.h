@@ -21,19 +21,13 @@ class Column {
 
   std::size_t item_size() const { return item_size_; }
   const std::byte* data(std::size_t list) const;
-  // Whether all lists are consecutive in `base()`.
-  bool is_flat() const { return flat_; }
+  // All lists, consecutively; null after a change.
   const Shared& base() const { return base_; }
-
-  // Whether more than 1 of 8 lists have memory of their own.
-  bool is_scattered() const { return 8 * (lists_.size() - resting_) > lists_.size(); }
 
   // Places all lists in `base`, consecutively.
   void rest_on(Shared base, std::span<const std::size_t> sizes) noexcept;
   // Returns a copy of all lists, consecutively.
   Shared copied(std::span<const std::size_t> sizes) const;
-  // Moves all lists into one shared allocation.
-  void flatten(std::span<const std::size_t> sizes);
   // Moves a list of `count` items to its own memory with room for `wanted`. Its items stay the same, also if this
   // throws.
   void make_room(std::size_t list, std::size_t count, std::size_t wanted);
@@ -42,38 +36,37 @@ class Column {
 
  private:
   struct List {
-    const std::byte* shared = nullptr;
-    std::vector<std::byte> own;
+    Shared shared;
+    std::vector<std::byte> memory;
   };
 
   std::size_t item_size_;
   std::vector<List> lists_;
   Shared base_;
-  std::size_t resting_ = 0;  // lists in `base_`
-  bool flat_ = false;
 };
 
-// Consecutive rows, before and after a change.
-struct Run {
-  std::size_t source;  // first index in the list, or first new row
-  std::size_t place;   // first index after the change
-  std::size_t count;
-  bool fresh;
+// Consecutive rows that a change puts at index `place` of a list: stored rows from index `source` on, or new rows.
+struct Move {
+  std::size_t source, place, count;
+  bool is_new;
 };
 
-// Change of one list: rows are inserted, removed or replaced by `runs`, then all are reordered.
+// Change of one list. Rows without a move stay where they are, unless they are removed.
 struct ListChange {
-  std::size_t list, before, after;
-  std::vector<Run> runs;
-  std::vector<std::size_t> order;    // old index of each row; empty if rows stay in order
-  std::vector<std::int32_t> labels;  // after the change
+  ListChange(std::size_t number, std::size_t size) : list(number), before(size) {}
+
+  std::size_t list, before;
+  std::size_t after = 0;
+  std::vector<Move> moves;           // by place
+  std::vector<std::size_t> removed;  // indices before the change, ascending
+  std::vector<std::int32_t> labels;  // of the last rows after the change; the others keep theirs
 };
 
 // A change of an index. New rows are numbered in the order of their vectors.
 struct Change {
   std::vector<ListChange> lists;
-  std::size_t fresh = 0;    // new rows
-  std::size_t removed = 0;  // removed rows
+  std::size_t added = 0;    // number of new rows
+  std::size_t removed = 0;  // number of removed rows
 };
 
 // FAISS's lists, which hold the codes and ids of the rows. A list that shrinks does not move. All methods may throw.
@@ -92,7 +85,7 @@ struct Place {
 };
 
 // Data of new rows; null for data that an index does not keep.
-struct Fresh {
+struct NewRows {
   const std::byte* codes = nullptr;
   const std::byte* ids = nullptr;
   const std::byte* homes = nullptr;
@@ -150,17 +143,13 @@ class Table {
 
   // --- changes: the caller has exclusive access ---
 
-  Change insertion(std::span<const std::int32_t> lists, std::span<const std::int32_t> labels) const;
-  // Appends rows to the only list.
-  Change appending(std::span<const std::int32_t> labels) const;
-  // `rows` ascend strictly in both. `sorted`: the rows of each list are then sorted by label; else they stay where they
-  // are.
-  Change removal(std::span<const std::int64_t> rows) const { return replacement(rows, {}, {}, false); }
-  Change relabelling(std::span<const std::int64_t> rows, std::span<const std::int32_t> labels, bool sorted) const;
-  // Removes distinct rows, in any order, and inserts new rows with their lists. New row i takes the place of rows[i] if
-  // it stays in its list; with `labels` empty it also keeps the label, and there is one new row for each removed one.
+  // Removes distinct rows, in any order, and inserts new rows into their lists: behind all rows of the same label if
+  // the rows of each list are `sorted` by label. Else there is only one list; new row i takes the place of rows[i], and
+  // further new rows follow the last row.
   Change replacement(std::span<const std::int64_t> rows, std::span<const std::int32_t> lists,
                      std::span<const std::int32_t> labels, bool sorted) const;
+  // `rows` ascend strictly. `sorted`: the rows of each list are then sorted by label; else they stay where they are.
+  Change relabelling(std::span<const std::int64_t> rows, std::span<const std::int32_t> labels, bool sorted) const;
 
   // Allocates the memory of a change, to be applied by up to `threads` threads. Rows stay the same, also if this
   // throws.
@@ -170,24 +159,14 @@ class Table {
   // Records the new addresses of lists that change and have room for all rows.
   void locate(const InvertedLists& lists, const Change& change);
   // Moves rows in FAISS's lists and in this table. Works alone if there is no memory to start threads.
-  void apply(Change& change, const Fresh& fresh) noexcept;
+  void apply(const Change& change, const NewRows& rows) noexcept;
 
  private:
-  // Memory to reorder a list.
-  struct Scratch {
-    std::vector<bool> moved;
-    std::vector<std::byte> one_item;
-  };
-
   std::span<const std::int32_t> labels_of(std::size_t list) const;
   std::span<const std::int64_t> ids_of(std::size_t list) const;
-  template <class Take>
-  void for_each_removed(const Change& change, const Take& take) const;
   IdMap& map_ids();
-  template <class Take>
-  void for_each_touched(std::span<const std::int64_t> rows, const Take& take) const;
-  void follow_ids(IdMap& map, const Change& change, const Fresh& fresh) noexcept;
-  void apply_to_list(const ListChange& change, const Fresh& fresh, Scratch& scratch) noexcept;
+  void follow_ids(const Change& change, std::span<const std::int64_t> new_ids) noexcept;
+  void apply_to_list(const ListChange& change, const NewRows& rows, std::byte* buffer) noexcept;
   void homes_by_row();
   void references_from_homes();
 
@@ -199,9 +178,9 @@ class Table {
   std::atomic<bool> located_ = false;
   bool checked_ = false;  // the initial labels
   std::optional<std::int64_t> greatest_id_;
-  std::optional<IdMap> ids_;      // made when first needed
-  std::vector<Scratch> scratch_;  // of each thread
-  std::mutex mutex_;              // guards data that readers derive
+  std::optional<IdMap> ids_;                     // made when first needed
+  std::vector<std::vector<std::byte>> buffers_;  // of each thread, for rows that move in both directions
+  std::mutex mutex_;                             // guards data that readers derive
 };
 
 }  // namespace cfe

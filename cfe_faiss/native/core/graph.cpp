@@ -38,12 +38,37 @@ void check_offsets(std::span<const std::int64_t> indptr, std::size_t entries) {
   refuse("indices must ascend within each node, without the node itself, got [", some.str(), "] for node ", v);
 }
 
+// A neighbour with the positive weight of an edge. Numbers sort by neighbour, then edges to the node first, then by
+// weight.
+std::uint64_t packed(std::size_t neighbor, bool outgoing, float weight) {
+  return static_cast<std::uint64_t>(neighbor) << 33 | static_cast<std::uint64_t>(outgoing) << 32 |
+         std::bit_cast<std::uint32_t>(weight);
+}
+std::int32_t neighbor_of(std::uint64_t edge) { return static_cast<std::int32_t>(edge >> 33); }
+float weight_of(std::uint64_t edge) { return std::bit_cast<float>(static_cast<std::uint32_t>(edge)); }
+bool is_weight(float weight) { return weight > 0 && std::isfinite(weight); }
+
 std::int32_t neighbor_of(std::int32_t edge) { return edge; }
 bool is_outgoing(std::uint64_t edge) { return (edge >> 32 & 1) != 0; }
 
 std::int64_t merge_edges(std::span<std::int32_t> edges) {
   std::ranges::sort(edges);
   return std::ranges::unique(edges).begin() - edges.begin();
+}
+
+// Sorts the edges of a node and moves one per neighbour to the front; returns their number.
+std::int64_t merge_edges(std::span<std::uint64_t> edges) {
+  std::ranges::sort(edges);
+  std::int64_t merged = 0;
+  for (std::size_t first = 0; first < edges.size();) {
+    const std::int32_t neighbor = neighbor_of(edges[first]);
+    std::array<double, 2> sums{};
+    for (; first < edges.size() && neighbor_of(edges[first]) == neighbor; ++first)
+      sums[is_outgoing(edges[first])] += static_cast<double>(weight_of(edges[first]));
+    const double sum = sums[0] + sums[1], weight = sums[0] > 0 && sums[1] > 0 ? sum / 2 : sum;
+    edges[merged++] = packed(static_cast<std::size_t>(neighbor), false, static_cast<float>(weight));
+  }
+  return merged;
 }
 
 void check_number(std::span<const float> weights, std::size_t edges) {
@@ -64,28 +89,6 @@ void for_each_edge(const Matrix<const std::int64_t>& edges, std::size_t num_node
 }
 
 }  // namespace
-
-std::uint64_t packed(std::size_t neighbor, bool outgoing, float weight) {
-  return static_cast<std::uint64_t>(neighbor) << 33 | static_cast<std::uint64_t>(outgoing) << 32 |
-         std::bit_cast<std::uint32_t>(weight);
-}
-std::int32_t neighbor_of(std::uint64_t edge) { return static_cast<std::int32_t>(edge >> 33); }
-float weight_of(std::uint64_t edge) { return std::bit_cast<float>(static_cast<std::uint32_t>(edge)); }
-bool is_weight(float weight) { return weight > 0 && std::isfinite(weight); }
-
-std::int64_t merge_edges(std::span<std::uint64_t> edges) {
-  std::ranges::sort(edges);
-  std::int64_t merged = 0;
-  for (std::size_t first = 0; first < edges.size();) {
-    const std::int32_t neighbor = neighbor_of(edges[first]);
-    std::array<double, 2> sums{};
-    for (; first < edges.size() && neighbor_of(edges[first]) == neighbor; ++first)
-      sums[is_outgoing(edges[first])] += static_cast<double>(weight_of(edges[first]));
-    const double sum = sums[0] + sums[1], weight = sums[0] > 0 && sums[1] > 0 ? sum / 2 : sum;
-    edges[merged++] = packed(static_cast<std::size_t>(neighbor), false, static_cast<float>(weight));
-  }
-  return merged;
-}
 
 std::vector<Range> balanced_ranges(std::span<const std::int64_t> indptr) {
   const std::size_t n = indptr.size() - 1;
@@ -110,27 +113,14 @@ std::vector<std::int64_t> offsets(std::span<const std::int64_t> counts) {
 }
 
 CsrGraph::CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices,
-                   std::span<const float> weights, std::size_t first, std::size_t all_nodes, int threads,
-                   const Watch& watch)
-    : all_nodes_(all_nodes), nodes_{indptr, indices, weights, {}, {}, {}, {}} {
+                   std::span<const float> weights, const Place& place, int threads, const Watch& watch)
+    : all_nodes_(place.all_nodes), nodes_{indptr, indices, weights, {}, {}, place.numbers} {
   check_offsets(indptr, indices.size());
-  if (first > all_nodes || num_nodes() > all_nodes - first) refuse("nodes must lie in 0..", all_nodes - 1);
+  const auto& [first, all_nodes, numbers] = place;
+  const bool exist = numbers.empty() ? first <= all_nodes && num_nodes() <= all_nodes - first
+                                     : numbers.size() == num_nodes() && all_below(numbers, all_nodes);
+  if (!exist) refuse("nodes must lie in 0..", all_nodes - 1);
   check(first, threads, watch);
-}
-
-CsrGraph::CsrGraph(SomeLists lists, int threads, const Watch& watch)
-    : lists_(std::move(lists)), all_nodes_(lists_.all_nodes) {
-  nodes_ = {lists_.indptr, lists_.entries->indices, lists_.entries->weights, {}, {}, lists_.numbers, lists_.shifts};
-  if (nodes_.weights.empty()) return;
-  make_sums();
-  for_each_node(
-      nodes_.indptr, threads, [this](std::size_t v) { sum_weights(v); }, watch);
-}
-
-void CsrGraph::make_sums() {
-  largest_.resize(num_nodes());
-  totals_.resize(num_nodes());
-  nodes_.largest = largest_, nodes_.totals = totals_;
 }
 
 // Checks the neighbours of all nodes and sums their weights.
@@ -138,17 +128,19 @@ void CsrGraph::check(std::size_t first, int threads, const Watch& watch) {
   const std::size_t count = num_nodes();
   if (!nodes_.weights.empty()) {
     check_number(nodes_.weights, num_edges());
-    make_sums();
+    largest_.resize(count);
+    totals_.resize(count);
+    nodes_.largest = largest_, nodes_.totals = totals_;
   }
   std::atomic<std::size_t> wrong{count};  // the first node that is wrong
   const auto check_node = [&](std::size_t v) {
-    if (v > wrong.load(std::memory_order_relaxed) || (is_right(v, first + v) && sum_weights(v))) return;
+    if (v > wrong.load(std::memory_order_relaxed) || (is_right(v, first + nodes_.number(v)) && sum_weights(v))) return;
     for (std::size_t before = wrong; v < before && !wrong.compare_exchange_weak(before, v);) {
     }
   };
   for_each_node(nodes_.indptr, threads, check_node, watch);
   if (wrong == count) return;
-  const std::size_t number = first + wrong;
+  const std::size_t number = first + nodes_.number(wrong);
   if (!is_right(wrong, number)) refuse_neighbors(number, neighbors(wrong), all_nodes_);
   refuse("weights must be positive and finite, which those for node ", number, " are not");
 }

@@ -32,39 +32,21 @@ void for_each_node(std::span<const std::int64_t> indptr, int threads, const Task
 struct Nodes {
   std::span<const std::int64_t> indptr;
   std::span<const std::int32_t> indices;
-  std::span<const float> weights;  // of each neighbour
-  std::span<const float> largest;  // of each node, the largest weight
-  std::span<const double> totals;  // of each node, the sum of all weights divided by the largest
-  // For chosen nodes only, whose lists lie in any order: the number of each node in its graph, and the distance of its
-  // list from the place in `indptr`.
-  std::span<const std::int64_t> numbers, shifts;
+  std::span<const float> weights;         // of each neighbour
+  std::span<const float> largest;         // of each node, the largest weight
+  std::span<const double> totals;         // of each node, the sum of all weights divided by the largest
+  std::span<const std::int64_t> numbers;  // of chosen nodes only, in their graph
 
   std::size_t size() const { return indptr.size() - 1; }
-  CFE_INLINE std::size_t shifted(std::size_t v, std::int64_t place) const {
-    return static_cast<std::size_t>(place + (shifts.empty() ? 0 : shifts[v]));
-  }
-  CFE_INLINE std::size_t first(std::size_t v) const { return shifted(v, indptr[v]); }
-  CFE_INLINE std::size_t stop(std::size_t v) const { return shifted(v, indptr[v + 1]); }
+  CFE_INLINE std::size_t first(std::size_t v) const { return static_cast<std::size_t>(indptr[v]); }
+  CFE_INLINE std::size_t stop(std::size_t v) const { return static_cast<std::size_t>(indptr[v + 1]); }
   CFE_INLINE std::size_t number(std::size_t v) const {
     return numbers.empty() ? v : static_cast<std::size_t>(numbers[v]);
   }
   Nodes part(std::size_t begin, std::size_t end) const {
     const auto cut = [&](auto values) { return values.empty() ? values : values.subspan(begin, end - begin); };
-    return {indptr.subspan(begin, end - begin + 1), indices, weights, cut(largest), cut(totals), {}, {}};
+    return {indptr.subspan(begin, end - begin + 1), indices, weights, cut(largest), cut(totals), {}};
   }
-};
-
-// Neighbours and weights, or no weights.
-struct Entries {
-  std::vector<std::int32_t> indices;
-  std::vector<float> weights;
-};
-
-// Checked lists of some nodes of a graph with `all_nodes`; see `Nodes`.
-struct SomeLists {
-  std::vector<std::int64_t> numbers, indptr, shifts;
-  std::shared_ptr<const Entries> entries;
-  std::size_t all_nodes;
 };
 
 // The checked arrays of a graph, or of some of its nodes: neighbours ascend, without the node itself, all below the
@@ -72,14 +54,18 @@ struct SomeLists {
 // unchanged.
 class CsrGraph : Fixed {
  public:
+  // The nodes of a graph with `all_nodes`: `numbers`, or if there are none first, first + 1, ...
+  struct Place {
+    std::size_t first, all_nodes;
+    std::span<const std::int64_t> numbers;
+  };
+
   // Throws std::invalid_argument if the arrays do not describe a graph.
   CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices, std::span<const float> weights,
            int threads, const Watch& watch)
-      : CsrGraph(indptr, indices, weights, 0, indptr.size() - 1, threads, watch) {}
-  // Nodes first, first + 1, ... of a graph with `all_nodes`.
+      : CsrGraph(indptr, indices, weights, {0, indptr.size() - 1, {}}, threads, watch) {}
   CsrGraph(std::span<const std::int64_t> indptr, std::span<const std::int32_t> indices, std::span<const float> weights,
-           std::size_t first, std::size_t all_nodes, int threads, const Watch& watch);
-  CsrGraph(SomeLists lists, int threads, const Watch& watch);
+           const Place& place, int threads, const Watch& watch);
 
   const Nodes& nodes() const { return nodes_; }
   std::size_t num_nodes() const { return nodes_.size(); }
@@ -90,26 +76,15 @@ class CsrGraph : Fixed {
   }
 
  private:
-  void make_sums();
   void check(std::size_t first, int threads, const Watch& watch);
   bool is_right(std::size_t v, std::size_t number) const;
   bool sum_weights(std::size_t v);  // false if a weight is not positive and finite
 
-  SomeLists lists_;  // if they are the graph's own
   std::vector<float> largest_;
   std::vector<double> totals_;
   std::size_t all_nodes_;
   Nodes nodes_;
 };
-
-// A neighbour with the positive weight of an edge. Numbers sort by neighbour, then edges to the node first, then by
-// weight.
-std::uint64_t packed(std::size_t neighbor, bool outgoing, float weight);
-std::int32_t neighbor_of(std::uint64_t edge);
-float weight_of(std::uint64_t edge);
-bool is_weight(float weight);  // positive and finite
-// Sorts the edges of a node and moves one per neighbour to the front; returns their number.
-std::int64_t merge_edges(std::span<std::uint64_t> edges);
 
 // Makes a graph from blocks of edges: all are counted, then placed, then sorted and merged. Weights of repeated edges
 // are summed. An edge given in both directions gets the mean of the two sums in both, unless the graph is directed. The

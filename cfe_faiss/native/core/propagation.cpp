@@ -74,7 +74,7 @@ void Propagation::check(const Matrix<const float>& unit, const StepRows& rows) c
           "unit and both lengths must have a row for each node");
   require(rows.aggregate.rows == n && rows.aggregate.columns == d, "aggregate must have the shape of unit");
   require(rows.new_unit.rows == n && rows.new_unit.columns == d, "new_unit must have the shape of unit");
-  require(memory_ == 0 || (n == all && graph_->nodes().shifts.empty()), "some nodes take a step in memory only");
+  require(memory_ == 0 || (n == all && graph_->nodes().numbers.empty()), "some nodes take a step in memory only");
   require(n == 0 || rows.new_unit.data != unit.data, "new_unit must not be unit");
 }
 

@@ -36,6 +36,7 @@ void Rows::check() const {
   const bool untrained = size() == 0 && levels_.empty();
   require(untrained || levels_.size() == (codec_ == Codec::kSq8 ? 2 * d_ : 0),
           "levels must hold 2 * d numbers for 8-bit codes, else 0");
+  require(labels().size() == size(), "each row must have a label");
   for (std::size_t list = 0; list < nlist(); ++list) {
     const bool has_codes = memory_.codes[list] != nullptr && (!memory_.pq_code_size || memory_.pq_codes[list]);
     require(size_of(list) == 0 || (has_codes && memory_.ids[list] != nullptr), "a list with rows must have memory");
@@ -48,20 +49,6 @@ void Rows::check_labels() const {
     require(own.empty() || own.front() >= kUnknown, "labels must be at least -1");
     require(!memory_.sorted || std::is_sorted(own.begin(), own.end()), "labels must ascend in each list");
   }
-}
-
-std::span<const std::int32_t> Rows::labels() const {
-  if (memory_.all_labels.owner != nullptr) return memory_.all_labels.labels;
-  const std::vector<std::int32_t>* copied = copied_->labels.load();
-  if (copied != nullptr) return *copied;
-  auto own = std::make_unique<std::vector<std::int32_t>>();
-  own->reserve(size());
-  for (std::size_t list = 0; list < nlist(); ++list) {
-    const auto labels = labels_of(list);
-    own->insert(own->end(), labels.begin(), labels.end());
-  }
-  if (copied_->labels.compare_exchange_strong(copied, own.get())) copied = own.release();
-  return *copied;
 }
 
 void Rows::check_by(std::vector<std::shared_ptr<const ListChecks>> parts, std::span<const std::int64_t> owners) {

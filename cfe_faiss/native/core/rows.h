@@ -2,8 +2,6 @@
 // sorted by label.
 #pragma once
 
-#include <atomic>
-
 #include "core/list_checks.h"
 #include "core/rows_view.h"
 
@@ -17,30 +15,23 @@ struct RowsFormat {
   Metric metric = Metric::kCosine;
 };
 
-// Immutable labels and their owner, or none.
-struct SharedLabels {
-  std::span<const std::int32_t> labels;
-  std::shared_ptr<const void> owner;
-};
-
-// Offsets of the lists, and the addresses of each list's codes, ids and labels, and of its product-quantizer codes, of
-// `pq_code_size` bytes each, or none.
+// Offsets of the lists, the addresses of each list's codes and ids, and of its product-quantizer codes, of
+// `pq_code_size` bytes each, or none, and the labels of all rows.
 struct RowsMemory {
   std::vector<std::int64_t> starts;
   std::vector<const std::uint8_t*> codes;
   std::vector<const std::int64_t*> ids;
-  std::vector<const std::int32_t*> labels;
+  std::vector<std::int32_t> labels;
   std::vector<const std::uint8_t*> pq_codes;
   std::size_t pq_code_size = 0;
-  bool sorted = true;            // whether labels ascend within each list
-  SharedLabels all_labels = {};  // of all rows, if they are consecutive
+  bool sorted = true;  // whether labels ascend within each list
 };
 
 // Row r is item r - starts[j] of the list j with starts[j] <= r < starts[j + 1]. FAISS owns codes and ids: they are
 // valid while the index lives and until it changes.
 class Rows {
  public:
-  // Throws std::invalid_argument if the arguments do not fit each other. Labels are valid like the codes.
+  // Throws std::invalid_argument if the arguments do not fit each other.
   Rows(const RowsFormat& format, RowsMemory memory);
 
   std::size_t d() const { return d_; }
@@ -50,11 +41,12 @@ class Rows {
   Metric metric() const { return metric_; }
   std::size_t row_size() const { return row_size_; }  // bytes of a vector
   std::span<const std::int64_t> starts() const { return memory_.starts; }
-  // Labels of all rows. They are copied on the first call if the lists are separate, and stay valid with this object.
-  std::span<const std::int32_t> labels() const;
+  std::span<const std::int32_t> labels() const { return memory_.labels; }  // of all rows
   // Throws std::invalid_argument unless labels are valid and ascend in each list.
   void check_labels() const;
-  std::span<const std::int32_t> labels_of(std::size_t list) const { return {memory_.labels[list], size_of(list)}; }
+  std::span<const std::int32_t> labels_of(std::size_t list) const {
+    return labels().subspan(starts()[list], size_of(list));
+  }
   std::span<const std::int64_t> ids_of(std::size_t list) const { return {memory_.ids[list], size_of(list)}; }
   const std::uint8_t* codes_of(std::size_t list) const { return memory_.codes[list]; }
 
@@ -85,11 +77,6 @@ class Rows {
   }
 
  private:
-  struct CopiedLabels : Fixed {
-    ~CopiedLabels() { delete labels.load(); }
-    std::atomic<const std::vector<std::int32_t>*> labels{nullptr};  // by the first of several threads
-  };
-
   void check() const;
   void check_both(std::size_t list) const;
   std::size_t size_of(std::size_t list) const { return static_cast<std::size_t>(starts()[list + 1] - starts()[list]); }
@@ -109,7 +96,6 @@ class Rows {
   Metric metric_;
   std::vector<float> levels_;
   RowsMemory memory_;
-  std::shared_ptr<CopiedLabels> copied_ = std::make_shared<CopiedLabels>();
   std::vector<std::shared_ptr<const ListChecks>> parts_;
   std::vector<std::size_t> owners_;
 };

@@ -21,10 +21,11 @@ struct RowsView {
   const std::uint8_t* const* codes;     // of each list
   const std::int64_t* const* ids;       // of each list
   const std::uint8_t* const* pq_codes;  // of each list; null for rows without product-quantizer codes
-  const std::int32_t* const* labels;    // of each list
+  const std::int32_t* labels;           // of all rows
   bool sorted = true;                   // whether labels ascend within a list
   Metric metric = Metric::kCosine;
 
+  CFE_INLINE const std::int32_t* labels_of(std::size_t list) const { return labels + starts[list]; }
   // The list of a row: the last non-empty list that starts at or before it.
   CFE_INLINE std::size_t list_of(std::int64_t row) const {
     std::size_t low_list = 0, high = nlist;

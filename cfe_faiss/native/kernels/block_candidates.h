@@ -80,11 +80,7 @@ CFE_INLINE std::size_t candidate_number(const Scan& scan, std::int32_t lane) {
 }
 
 CFE_INLINE std::int32_t candidate_label(const Scan& scan, std::int32_t lane) {
-  const RowsView& rows = scan.blocks.rows;
-  if (scan.blocks.labels != nullptr) return scan.blocks.labels[lane];
-  const std::int64_t row = scan.first_row + lane;
-  const std::size_t list = rows.list_of(row);
-  return rows.labels[list][row - rows.starts[list]];
+  return scan.blocks.labels != nullptr ? scan.blocks.labels[lane] : scan.blocks.rows.labels[scan.first_row + lane];
 }
 
 CFE_INLINE float score_row(const BlocksView& blocks, const double* wide, const std::uint8_t* code, float* x) {

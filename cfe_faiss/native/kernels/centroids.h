@@ -80,7 +80,7 @@ void list_centroids_of(const ListCentroids& of, float* x) {
     if (!unit) to[d] += square;
   };
   for_each_member(of.lists, of.list, [&](std::size_t home, std::size_t place) CFE_LAMBDA {
-    const std::int32_t label = rows.labels[home][place];
+    const std::int32_t label = rows.labels_of(home)[place];
     if (label == kUnknown && of.policy != Policy::kAny) return;
     decode_row<codec>(rows, rows.codes[home] + rows.row_size * place, x);
     for (std::size_t i = 0; !unit && i < d; ++i) x[i] -= of.center[i];

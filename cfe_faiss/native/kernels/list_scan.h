@@ -22,7 +22,7 @@ CFE_INLINE void for_each_run(const ListsView& lists, const ListQuery& query, con
     if (list < rows.nlist) {
       const auto start = static_cast<std::size_t>(rows.starts[list]);
       const std::size_t size = static_cast<std::size_t>(rows.starts[list + 1]) - start;
-      const EligiblePlaces places = eligible_places(rows.labels[list], size, query.label, query.filter.policy);
+      const EligiblePlaces places = eligible_places(rows.labels_of(list), size, query.label, query.filter.policy);
       for (int side = 0; side < 2; ++side)
         for (std::size_t first = places.first[side], stop; first < places.stop[side]; first = stop + 1) {
           stop = places.stop[side];
@@ -33,7 +33,7 @@ CFE_INLINE void for_each_run(const ListsView& lists, const ListQuery& query, con
       continue;
     }
     for_each_member(lists, list, [&](std::size_t home, std::size_t place) CFE_LAMBDA {
-      const std::int32_t label = rows.labels[home][place];
+      const std::int32_t label = rows.labels_of(home)[place];
       const std::size_t row = static_cast<std::size_t>(rows.starts[home]) + place;
       if (query.filter.admits(query.label, label) && query.filter.allows(row)) take(home, place, place + 1);
     });
@@ -90,7 +90,7 @@ struct RowScan {
       std::int32_t lane = number(static_cast<std::int64_t>(first));
       const std::size_t stop = std::min(n, first + kTested);
       for (std::size_t row = first; row < stop; ++row, ++lane) {
-        const std::int32_t label = rows.labels[0][row];
+        const std::int32_t label = rows.labels[row];
         codes[gathered] = rows.codes[0] + rows.row_size * row, lanes[gathered] = lane;
         gathered += (static_cast<std::uint32_t>(label - least) <= more) & (label != skipped) & query.filter.allows(row);
       }
@@ -264,7 +264,7 @@ void scan_codes(const ListsView& lists, const PqView& pq, const ListQuery& query
     }
     if (along != along) along = distance ? 0 : similarity(query.x, centroid, rows.d);
     for (std::size_t place = first; place < stop; ++place) {
-      if (query.filter.tests && (query.filter.excludes_label(0, rows.labels[list][place]) ||
+      if (query.filter.tests && (query.filter.excludes_label(0, rows.labels_of(list)[place]) ||
                                  query.filter.excludes_id(0, rows.ids[list][place])))
         continue;
       near.add(along + looked_up(table, rows.pq_codes[list] + place * pq.parts, pq.parts), rows.ids[list][place],

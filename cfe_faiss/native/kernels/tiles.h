@@ -42,14 +42,12 @@ struct SideRows {
   std::int64_t starts[2];
   const std::uint8_t* codes;
   const std::int64_t* ids;
-  const std::int32_t* labels;
   BlocksView blocks{};
 
   SideRows(const TileSide& side, const Tile& tile)
       : starts{0, static_cast<std::int64_t>(side.size())},
         codes(reinterpret_cast<const std::uint8_t*>(side.X)),
-        ids(side.ids),
-        labels(side.labels.data()) {
+        ids(side.ids) {
     blocks.rows = {.d = tile.d,
                    .row_size = 4 * tile.d,
                    .nlist = 1,
@@ -60,7 +58,7 @@ struct SideRows {
                    .codes = &codes,
                    .ids = &ids,
                    .pq_codes = nullptr,
-                   .labels = &labels,
+                   .labels = side.labels.data(),
                    .metric = tile.metric};
   }
 };

@@ -164,11 +164,10 @@ struct Sample {
   // The rows, with codes of any codec in place of the vectors.
   template <class Code>
   Rows rows_in(const RowsFormat& format, const std::vector<std::vector<Code>>& codes) const {
-    RowsMemory memory{.starts = starts, .codes = {}, .ids = {}, .labels = {}, .pq_codes = {}};
+    RowsMemory memory{.starts = starts, .codes = {}, .ids = {}, .labels = labels, .pq_codes = {}};
     for (std::size_t list = 0; list < nlist(); ++list) {
       memory.codes.push_back(reinterpret_cast<const std::uint8_t*>(codes[list].data()));
       memory.ids.push_back(own_ids[list].data());
-      memory.labels.push_back(labels.data() + starts[list]);
     }
     return {format, std::move(memory)};
   }

@@ -70,14 +70,14 @@ class StoredLists : public InvertedLists {
 };
 
 // New rows and their arrays.
-struct NewRows {
+struct NewSample {
   std::vector<Row> rows;
   std::vector<std::byte> codes;
   std::vector<std::int64_t> ids;
   std::vector<std::int32_t> homes, lists, labels;
   std::vector<float> vectors;
 
-  NewRows(const Shape& shape, std::vector<Row> own, const std::vector<std::int32_t>& own_lists)
+  NewSample(const Shape& shape, std::vector<Row> own, const std::vector<std::int32_t>& own_lists)
       : rows(std::move(own)), lists(own_lists) {
     for (const auto& [id, label] : rows) {
       const auto code = code_of(id);
@@ -88,7 +88,7 @@ struct NewRows {
       for (std::size_t i = 0; i < shape.d; ++i) vectors.push_back(number_of(id, i));
     }
   }
-  Fresh fresh() const {
+  NewRows fresh() const {
     return {codes.data(), reinterpret_cast<const std::byte*>(ids.data()),
             reinterpret_cast<const std::byte*>(homes.data()), reinterpret_cast<const std::byte*>(vectors.data())};
   }
@@ -115,7 +115,7 @@ struct Index {
   // Ids from both ends.
   std::int64_t new_id() { return ++next_id % 3 == 0 ? kGreatestId - next_id : next_id; }
   std::int32_t new_label() { return static_cast<std::int32_t>(random(4)) - 1; }
-  NewRows new_rows(std::size_t number) {
+  NewSample new_rows(std::size_t number) {
     std::vector<Row> rows;
     std::vector<std::int32_t> to;
     for (std::size_t r = 0; r < number; ++r) {
@@ -126,7 +126,7 @@ struct Index {
   }
 
   // Like the extension: steps that may fail come first, and the others do not allocate.
-  void commit(Change& change, const Fresh& fresh) {
+  void commit(Change& change, const NewRows& fresh) {
     table.make_room(change, 2);
     table.forget_places();
     for (const ListChange& one : change.lists)
@@ -140,7 +140,7 @@ struct Index {
       if (one.after < one.before) lists.resize(one.list, one.after);
   }
 
-  void expect_insertion(const NewRows& fresh) {
+  void expect_insertion(const NewSample& fresh) {
     for (std::size_t r = 0; r < fresh.rows.size(); ++r) {
       auto& own = expected[static_cast<std::size_t>(fresh.lists[r])];
       own.insert(std::upper_bound(own.begin(), own.end(), fresh.rows[r],
@@ -164,33 +164,13 @@ struct Index {
       std::stable_sort(own.begin(), own.end(), [](const Row& a, const Row& b) { return a.label < b.label; });
     }
   }
-  // New row i takes the place of rows[i] if it stays in its list; the others fill holes in order, or are appended.
-  void expect_replacement(const std::vector<std::int64_t>& rows, const NewRows& fresh) {
-    constexpr Row kHole{-1, -1};
-    std::vector<bool> placed(fresh.rows.size(), false);
-    std::int64_t row = 0;
-    for (std::size_t list = 0; list < shape.nlist; ++list)
-      for (Row& one : expected[list]) {
-        const auto found = std::find(rows.begin(), rows.end(), row++);
-        if (found == rows.end()) continue;
-        const auto number = static_cast<std::size_t>(found - rows.begin());
-        const bool stays = number < placed.size() && static_cast<std::size_t>(fresh.lists[number]) == list;
-        if (stays) placed[number] = true;
-        one = stays ? fresh.rows[number] : kHole;
-      }
-    for (std::size_t number = 0; number < placed.size(); ++number) {
-      auto& own = expected[static_cast<std::size_t>(fresh.lists[number])];
-      if (placed[number]) continue;
-      const auto hole = std::find(own.begin(), own.end(), kHole);
-      if (hole == own.end())
-        own.push_back(fresh.rows[number]);
-      else
-        *hole = fresh.rows[number];
-    }
-    for (auto& own : expected) {
-      std::erase(own, kHole);
-      std::stable_sort(own.begin(), own.end(), [](const Row& a, const Row& b) { return a.label < b.label; });
-    }
+  void expect_replacement(const std::vector<std::int64_t>& rows, const NewSample& fresh) {
+    std::size_t size = 0;
+    for (const auto& own : expected) size += own.size();
+    std::vector<std::uint8_t> removed(size);
+    for (const std::int64_t row : rows) removed[static_cast<std::size_t>(row)] = 1;
+    expect_removal(removed);
+    expect_insertion(fresh);
   }
   // Some rows in any order.
   std::vector<std::int64_t> shuffled_rows() {
@@ -206,8 +186,8 @@ struct Index {
     throw std::out_of_range("there is no such row");
   }
   // New rows of which each second one has the id of a removed row.
-  NewRows rows_in_place_of(const std::vector<std::int64_t>& removed, std::size_t number) {
-    NewRows fresh = new_rows(number);
+  NewSample rows_in_place_of(const std::vector<std::int64_t>& removed, std::size_t number) {
+    NewSample fresh = new_rows(number);
     std::vector<Row> own = fresh.rows;
     for (std::size_t r = 0; r < std::min(number, removed.size()); r += 2) own[r].id = row_at(removed[r]).id;
     return {shape, own, fresh.lists};
@@ -304,8 +284,8 @@ TEST(changes_move_rows_as_plain_lists_do) {
     Index index(shape);
     index.check_rows();
     for (int round = 0; round < 12; ++round) {
-      const NewRows fresh = index.new_rows(index.random(40));
-      Change change = index.table.insertion(fresh.lists, fresh.labels);
+      const NewSample fresh = index.new_rows(index.random(40));
+      Change change = index.table.replacement({}, fresh.lists, fresh.labels, true);
       index.commit(change, fresh.fresh());
       index.expect_insertion(fresh);
       if (round % 2 == 0) index.check_rows();  // else nobody reads in between
@@ -315,7 +295,7 @@ TEST(changes_move_rows_as_plain_lists_do) {
       index.expect_labels(labels);
       if (round % 3 == 0) index.check_rows();
       const auto removed = round == 6 ? std::vector<std::uint8_t>(index.table.size(), 1) : index.some_rows();
-      change = index.table.removal(Index::numbers_of(removed));
+      change = index.table.replacement(Index::numbers_of(removed), {}, {}, true);
       index.commit(change, {});
       index.expect_removal(removed);
       index.check_rows();
@@ -329,7 +309,7 @@ TEST(replaced_rows_keep_their_ids_in_any_list) {
     for (int round = 0; round < 20; ++round) {
       const auto removed = index.shuffled_rows();
       const std::size_t number = round % 3 == 0 ? removed.size() : index.random(40);
-      const NewRows fresh = index.rows_in_place_of(removed, number);
+      const NewSample fresh = index.rows_in_place_of(removed, number);
       Change change = index.table.replacement(removed, fresh.lists, fresh.labels, true);
       index.commit(change, fresh.fresh());
       index.expect_replacement(removed, fresh);
@@ -342,33 +322,25 @@ TEST(replaced_rows_keep_their_ids_in_any_list) {
   }
 }
 
-TEST(replaced_rows_without_new_labels_keep_theirs) {
-  Index index({6, 0, kD});
-  const NewRows first = index.new_rows(50);
-  Change change = index.table.insertion(first.lists, first.labels);
-  index.commit(change, first.fresh());
-  index.expect_insertion(first);
-  const auto removed = index.shuffled_rows();
-  NewRows fresh = index.rows_in_place_of(removed, removed.size());
-  for (std::size_t r = 0; r < removed.size(); ++r) fresh.rows[r].label = index.row_at(removed[r]).label;
-  change = index.table.replacement(removed, fresh.lists, {}, true);
-  index.commit(change, fresh.fresh());
-  index.expect_replacement(removed, fresh);
-  index.check_rows();
-}
-
 TEST(rows_of_an_only_list_may_keep_their_order) {
   Index index({1, 0, 0});
   auto& own = index.expected[0];
   for (const std::size_t number : {1, 0, 17, 3}) {
-    const NewRows fresh = index.new_rows(number);
-    Change change = index.table.appending(fresh.labels);
+    const NewSample fresh = index.new_rows(number);
+    Change change = index.table.replacement({}, fresh.lists, fresh.labels, false);
     index.commit(change, fresh.fresh());
     own.insert(own.end(), fresh.rows.begin(), fresh.rows.end());
     const auto labels = index.new_labels();
     change = index.table.relabelling(index.all_rows(), labels, false);
     index.commit(change, {});
     for (std::size_t row = 0; row < own.size(); ++row) own[row].label = labels[row];
+    const auto replaced = index.shuffled_rows();
+    const NewSample others = index.new_rows(replaced.size() / 2);
+    change = index.table.replacement(replaced, others.lists, others.labels, false);
+    index.commit(change, others.fresh());
+    for (std::size_t r = 0; r < replaced.size(); ++r)
+      own[static_cast<std::size_t>(replaced[r])] = r < others.rows.size() ? others.rows[r] : Row{-1, -1};
+    std::erase(own, Row{-1, -1});
     const Rows seen = index.rows(false);
     CHECK(seen.size() == own.size() && seen.nlist() == 1);
     for (std::size_t row = 0; row < own.size(); ++row) {
@@ -381,12 +353,12 @@ TEST(rows_of_an_only_list_may_keep_their_order) {
 TEST(the_greatest_id_is_known_after_additions_and_removals) {
   Index index({4, 0, 0});
   for (int round = 0; round < 20; ++round) {
-    const NewRows fresh = index.new_rows(index.random(9));
-    Change change = index.table.insertion(fresh.lists, fresh.labels);
+    const NewSample fresh = index.new_rows(index.random(9));
+    Change change = index.table.replacement({}, fresh.lists, fresh.labels, true);
     index.commit(change, fresh.fresh());
     index.expect_insertion(fresh);
     const auto removed = index.some_rows();
-    change = index.table.removal(Index::numbers_of(removed));
+    change = index.table.replacement(Index::numbers_of(removed), {}, {}, true);
     index.commit(change, {});
     index.expect_removal(removed);
     std::int64_t greatest = -1;
@@ -399,27 +371,27 @@ TEST(the_greatest_id_is_known_after_additions_and_removals) {
 TEST(a_change_for_which_memory_runs_out_changes_nothing) {
   for (const Shape& shape : shapes()) {
     Index index(shape);
-    const auto change_by = [&index](const auto& prepare, const Fresh& fresh) {
+    const auto change_by = [&index](const auto& prepare, const NewRows& fresh) {
       Change change;
       until_memory_suffices([&] { change = prepare(); }, [&] { index.check_rows(); });
       until_memory_suffices([&] { index.table.make_room(change, 2); }, [&] { index.check_rows(); });
       index.commit(change, fresh);
     };
     for (const std::size_t number : {60, 7, 1}) {  // in new memory, then in what is there already
-      const NewRows fresh = index.new_rows(number);
-      change_by([&] { return index.table.insertion(fresh.lists, fresh.labels); }, fresh.fresh());
+      const NewSample fresh = index.new_rows(number);
+      change_by([&] { return index.table.replacement({}, fresh.lists, fresh.labels, true); }, fresh.fresh());
       index.expect_insertion(fresh);
       index.check_rows();
       const auto labels = index.new_labels();
       change_by([&] { return index.table.relabelling(index.all_rows(), labels, true); }, {});
       index.expect_labels(labels);
       const auto replaced = index.shuffled_rows();
-      const NewRows others = index.rows_in_place_of(replaced, number);
+      const NewSample others = index.rows_in_place_of(replaced, number);
       change_by([&] { return index.table.replacement(replaced, others.lists, others.labels, true); }, others.fresh());
       index.expect_replacement(replaced, others);
       index.check_rows();
       const auto removed = index.some_rows();
-      change_by([&] { return index.table.removal(Index::numbers_of(removed)); }, {});
+      change_by([&] { return index.table.replacement(Index::numbers_of(removed), {}, {}, true); }, {});
       index.expect_removal(removed);
       index.check_rows();
     }
@@ -429,8 +401,8 @@ TEST(a_change_for_which_memory_runs_out_changes_nothing) {
 TEST(a_reader_for_whom_memory_runs_out_may_read_again) {
   for (const Shape& shape : shapes()) {
     Index index(shape);
-    const NewRows fresh = index.new_rows(50);
-    Change change = index.table.insertion(fresh.lists, fresh.labels);
+    const NewSample fresh = index.new_rows(50);
+    Change change = index.table.replacement({}, fresh.lists, fresh.labels, true);
     index.commit(change, fresh.fresh());
     index.expect_insertion(fresh);
     until_memory_suffices([&] { (void)index.rows(); }, [] {});
@@ -450,9 +422,9 @@ TEST(stored_ids_are_found_among_few_and_many) {
   Index index({6, 0, 0});
   std::vector<std::int64_t> stored;
   for (int round = 0; round < 6; ++round) {
-    const NewRows fresh = index.new_rows(30);
+    const NewSample fresh = index.new_rows(30);
     CHECK(index.table.first_stored(fresh.ids) == -1);
-    Change change = index.table.insertion(fresh.lists, fresh.labels);
+    Change change = index.table.replacement({}, fresh.lists, fresh.labels, true);
     index.commit(change, fresh.fresh());
     stored.insert(stored.end(), fresh.ids.begin(), fresh.ids.end());
     const std::int64_t one = stored[index.random(stored.size())];
@@ -462,7 +434,7 @@ TEST(stored_ids_are_found_among_few_and_many) {
     many.back() = one;
     CHECK(index.table.first_stored(many) == static_cast<std::ptrdiff_t>(many.size()) - 1);
   }
-  Change change = index.table.removal(index.all_rows());
+  Change change = index.table.replacement(index.all_rows(), {}, {}, true);
   index.commit(change, {});
   CHECK(index.table.first_stored(stored) == -1);
 }
@@ -485,8 +457,8 @@ TEST(rows_of_ids_are_found_after_any_change) {
       CHECK(index.table.first_stored(gone) == -1);
     };
     for (int round = 0; round < 12; ++round) {
-      const NewRows fresh = index.new_rows(1 + index.random(40));
-      Change change = index.table.insertion(fresh.lists, fresh.labels);
+      const NewSample fresh = index.new_rows(1 + index.random(40));
+      Change change = index.table.replacement({}, fresh.lists, fresh.labels, true);
       index.commit(change, fresh.fresh());
       index.expect_insertion(fresh);
       check({});
@@ -500,7 +472,7 @@ TEST(rows_of_ids_are_found_after_any_change) {
       for (const auto& own : index.expected)
         for (const Row& one : own)
           if (removed[row++] != 0) gone.push_back(one.id);
-      change = index.table.removal(Index::numbers_of(removed));
+      change = index.table.replacement(Index::numbers_of(removed), {}, {}, true);
       index.commit(change, {});
       index.expect_removal(removed);
       check(gone);
@@ -510,8 +482,8 @@ TEST(rows_of_ids_are_found_after_any_change) {
 
 TEST(lists_that_others_changed_are_noticed) {
   Index index({3, 0, 0});
-  const NewRows fresh(index.shape, {{1, 0}, {2, 1}}, {0, 2});
-  Change change = index.table.insertion(fresh.lists, fresh.labels);
+  const NewSample fresh(index.shape, {{1, 0}, {2, 1}}, {0, 2});
+  Change change = index.table.replacement({}, fresh.lists, fresh.labels, true);
   CHECK(index.table.is_as_left(index.lists, change));
   index.commit(change, fresh.fresh());
   CHECK(index.table.is_as_left(index.lists));
@@ -522,8 +494,8 @@ TEST(lists_that_others_changed_are_noticed) {
 
 TEST(what_a_reader_holds_stays_as_it_was) {
   Index index({4, 1, kD});
-  const NewRows fresh = index.new_rows(40);
-  Change change = index.table.insertion(fresh.lists, fresh.labels);
+  const NewSample fresh = index.new_rows(40);
+  Change change = index.table.replacement({}, fresh.lists, fresh.labels, true);
   index.commit(change, fresh.fresh());
   const Rows before = index.rows();
   const std::optional<References> kept = index.table.references();
@@ -536,7 +508,7 @@ TEST(what_a_reader_holds_stays_as_it_was) {
   for (int round = 0; round < 3; ++round) {
     change = index.table.relabelling(index.all_rows(), index.new_labels(), true);
     index.commit(change, {});
-    change = index.table.removal(Index::numbers_of(index.some_rows()));
+    change = index.table.replacement(Index::numbers_of(index.some_rows()), {}, {}, true);
     index.commit(change, {});
     (void)index.rows();
   }
@@ -576,12 +548,12 @@ TEST(readers_read_whole_tables_while_a_writer_changes_them) {
     while (!lock.write_within(ReadWriteLock::Patience(1000))) {
     }
     lock.withdraw_writer();
-    const NewRows fresh = index.new_rows(20);
-    Change change = index.table.insertion(fresh.lists, fresh.labels);
+    const NewSample fresh = index.new_rows(20);
+    Change change = index.table.replacement({}, fresh.lists, fresh.labels, true);
     index.commit(change, fresh.fresh());
     index.expect_insertion(fresh);
     const auto removed = index.some_rows();
-    change = index.table.removal(Index::numbers_of(removed));
+    change = index.table.replacement(Index::numbers_of(removed), {}, {}, true);
     index.commit(change, {});
     index.expect_removal(removed);
     lock.leave_writing();

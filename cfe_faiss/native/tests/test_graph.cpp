@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "core/changing_graph.h"
+#include "core/graph.h"
 #include "tests/check.h"
 
 namespace cfe {
@@ -98,58 +98,6 @@ TEST(weights_are_summed_over_repeated_edges_and_averaged_over_directions) {
         CHECK(graph.nodes().totals[v] == total);
       }
     }
-}
-
-TEST(a_changing_graph_holds_what_is_left_and_undoes_its_last_change) {
-  std::mt19937 generator(4);
-  for (const bool directed : {false, true}) {
-    std::size_t n = 20;
-    std::set<std::pair<std::int64_t, std::int64_t>> entries;  // node and neighbour
-    const std::vector<std::int64_t> starts(n + 1);
-    ChangingGraph graph(CsrGraph(starts, {}, {}, 1, nullptr), directed, false);
-    const auto check = [&] {
-      std::vector<std::int64_t> all(n);
-      for (std::size_t v = 0; v < n; ++v) all[v] = static_cast<std::int64_t>(v);
-      const CsrGraph part(graph.incoming().some(all), 1, nullptr);
-      CHECK(part.num_edges() == entries.size() && graph.incoming().num_edges() == entries.size());
-      for (std::size_t v = 0; v < n; ++v) {
-        for (const std::int32_t u : part.neighbors(v)) CHECK(entries.contains({all[v], u}));
-        const auto found = graph.reach(std::span(all).subspan(v, 1), {}, 1, 1e9, true);
-        const auto is_reached = [&](std::int64_t u) { return u == all[v] || entries.contains({u, all[v]}); };
-        CHECK(std::ranges::equal(found->first, all | std::views::filter(is_reached)));
-      }
-    };
-    for (int step = 0; step < 200; ++step) {
-      const auto before = entries;
-      const std::size_t size = n, change = generator() % 8;
-      std::vector<std::int64_t> removed, added, nodes;
-      if (!entries.empty()) {
-        const auto one = *std::next(entries.begin(), static_cast<std::ptrdiff_t>(generator() % entries.size()));
-        removed = {one.second, one.first};
-        entries.erase(one);
-        if (!directed) entries.erase({one.second, one.first});
-      }
-      if (change == 0) nodes = {static_cast<std::int64_t>(generator() % n)};
-      if (change == 1) n += 3;
-      for (const std::int64_t v : nodes)
-        std::erase_if(entries, [v](const auto& entry) { return entry.first == v || entry.second == v; });
-      for (int i = 0; i < 8; ++i) added.push_back(static_cast<std::int64_t>(generator() % n));
-      for (std::size_t e = 0; e < 4; ++e) {
-        if (added[e] == added[4 + e]) continue;
-        entries.emplace(added[4 + e], added[e]);
-        if (!directed) entries.emplace(added[e], added[4 + e]);
-      }
-      graph.change(n, nodes, as_edges(removed), as_edges(added), {});
-      check();
-      if (change != 2) continue;
-      entries = before, n = size;
-      graph.roll_back(graph.version() - 1);
-      check();
-      const std::vector<std::int64_t> loop{0, 0};
-      CHECK_THROWS(std::invalid_argument, "remove_edges", graph.change(n, {}, as_edges(loop), as_edges(added), {}));
-      check();
-    }
-  }
 }
 
 TEST(weights_have_to_be_positive_and_finite) {

@@ -163,7 +163,6 @@ TEST(scans_find_the_same) {
       const std::array<std::int64_t, 2> starts{0, static_cast<std::int64_t>(n)};
       const auto* codes = reinterpret_cast<const std::uint8_t*>(rows.data());
       const std::int64_t *own_ids = ids.data(), list = 0;
-      const std::int32_t* own_labels = labels.data();
       ListsView lists{};
       lists.rows = {.d = d,
                     .row_size = 4 * d,
@@ -175,7 +174,7 @@ TEST(scans_find_the_same) {
                     .codes = &codes,
                     .ids = &own_ids,
                     .pq_codes = nullptr,
-                    .labels = &own_labels};
+                    .labels = labels.data()};
       ScanMemory memory;
       kernels().scan_lists(lists, {x.data(), 0, {&list, 1}}, 1e-3F, memory.of(1, {d, 5, 1}), best);
       const std::string name = "scan" + std::to_string(d) + "x" + std::to_string(n);
@@ -208,7 +207,6 @@ TEST(rows_in_any_order_are_scanned_like_sorted_ones) {
       const std::array<std::int64_t, 2> starts{0, static_cast<std::int64_t>(n)};
       const auto* codes = reinterpret_cast<const std::uint8_t*>(own.data());
       const std::int64_t *own_ids = ids.data(), list = 0;
-      const std::int32_t* own_labels = labels.data();
       ListsView lists{};
       lists.rows = {.d = d,
                     .row_size = 4 * d,
@@ -220,7 +218,7 @@ TEST(rows_in_any_order_are_scanned_like_sorted_ones) {
                     .codes = &codes,
                     .ids = &own_ids,
                     .pq_codes = nullptr,
-                    .labels = &own_labels,
+                    .labels = labels.data(),
                     .sorted = sorted};
       D.emplace_back(5);
       I.emplace_back(5);

@@ -141,7 +141,7 @@ TEST(of_the_best_by_codes_the_best_by_vectors_are_found) {
   std::mt19937 generator(2);
   std::vector<std::vector<std::uint8_t>> pq_codes;
   RowsMemory memory{
-      .starts = sample.starts, .codes = {}, .ids = {}, .labels = {}, .pq_codes = {}, .pq_code_size = parts};
+      .starts = sample.starts, .codes = {}, .ids = {}, .labels = sample.labels, .pq_codes = {}, .pq_code_size = parts};
   for (std::size_t list = 0; list < sample.nlist(); ++list) {
     pq_codes.emplace_back(parts * sample.own_ids[list].size());
     for (std::uint8_t& code : pq_codes.back()) code = static_cast<std::uint8_t>(generator());
@@ -149,7 +149,6 @@ TEST(of_the_best_by_codes_the_best_by_vectors_are_found) {
   for (std::size_t list = 0; list < sample.nlist(); ++list) {
     memory.codes.push_back(reinterpret_cast<const std::uint8_t*>(sample.vectors[list].data()));
     memory.ids.push_back(sample.own_ids[list].data());
-    memory.labels.push_back(sample.labels.data() + sample.starts[list]);
     memory.pq_codes.push_back(pq_codes[list].data());
   }
   const Rows rows({d, Codec::kFlat, {}}, std::move(memory));
@@ -208,7 +207,7 @@ TEST(means_of_long_lists_count_all_rows) {
   const Rows rows({1, Codec::kFlat, {}, Metric::kL2}, {.starts = {0, static_cast<std::int64_t>(kRows)},
                                                        .codes = {reinterpret_cast<const std::uint8_t*>(X.data())},
                                                        .ids = {&no_ids},
-                                                       .labels = {labels.data()},
+                                                       .labels = labels,
                                                        .pq_codes = {}});
   const std::vector<std::int32_t> no_references;
   const std::vector<std::int64_t> zero{0};

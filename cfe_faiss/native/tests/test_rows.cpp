@@ -25,9 +25,7 @@ struct Lists {
     return reinterpret_cast<const std::uint8_t*>(values.data());
   }
   Rows rows() const {
-    RowsMemory memory{.starts = starts, .codes = codes, .ids = ids, .labels = {}, .pq_codes = {}};
-    for (std::size_t list = 0; list < 3; ++list) memory.labels.push_back(labels.data() + starts[list]);
-    return {{d, codec, levels}, std::move(memory)};
+    return {{d, codec, levels}, {.starts = starts, .codes = codes, .ids = ids, .labels = labels, .pq_codes = {}}};
   }
 };
 

@@ -1,13 +1,15 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from cfe_faiss.data.columns import Table
+from cfe_faiss.data.roles import Ids, Source
 from cfe_faiss.datasets.own.classes import read_classes
-from cfe_faiss.datasets.own.table import Ids, Source, Table
 
 pytestmark = pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
-IDS = Ids.of_column(Table(Path("f.csv"), {"id": ["a", "b", "c"]}, True, np.arange(2, 5)), "id")
+IDS = Ids.of_column(Table("f.csv", pd.DataFrame({"id": ["a", "b", "c"]}), is_text=True), "id")
 
 
 def source(folder: Path, text: str, *columns: str, name: str = "p.csv") -> Source:
@@ -64,11 +66,11 @@ def test_files_without_header(tmp_path: Path) -> None:
         ("id,class\na,x\nb,y\n", (), "must hold every node, got no row for 1 of 3, such as id 'c'"),
         ("id,class\na,x\nb,y\nd,y\n", (), "line 4: id must be the id of a node, got 'd'"),
         ("id,class\na,x\nb,y\nb,y\nc,y", (), "line 4: id 'b' again, as in line 3"),
-        ("name,class\na,x\nb,y\nc,y\n", ("class",), "a column must be one of .*got 'id'"),
+        ("name,class\na,x\nb,y\nc,y\n", ("class",), "must name a column of .*got 'id'"),
         (
             "id,class\na,x\nb,y\nc,y\n",
             ("klass",),
-            r"one of .* \(id, class\), got .klass.; did you mean .class.",
+            r"a column of .* \(id, class\), got .klass.; did you mean .class.",
         ),
         ("id\na\nb\nc\n", (), "must hold a column of classes, got id only"),
         ("id,class\na,1\nb,0.3\nc,0\n", (), "line 3: class must be a class, an integer or a text, got 0.3"),

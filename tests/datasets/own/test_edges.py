@@ -1,16 +1,18 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 
+from cfe_faiss.data.columns import Table
+from cfe_faiss.data.roles import Ids, Source
 from cfe_faiss.datasets.own.graph import nearest_neighbours, read_edges
-from cfe_faiss.datasets.own.table import Ids, Source, Table
 
-TEXTS = Ids.of_column(Table(Path("f.csv"), {"id": ["a", "b", "c"]}, True, np.arange(2, 5)), "id")
-NUMBERS = Ids.of_column(Table(Path("f.csv"), {"id": ["10", "20", "30"]}, True, np.arange(2, 5)), "id")
+TEXTS = Ids.of_column(Table("f.csv", pd.DataFrame({"id": ["a", "b", "c"]}), is_text=True), "id")
+NUMBERS = Ids.of_column(Table("f.csv", pd.DataFrame({"id": ["10", "20", "30"]}), is_text=True), "id")
 ROWS = Ids.of_rows(3)
 
 
@@ -66,7 +68,7 @@ def test_arrays(tmp_path: Path) -> None:
         ("a,b\nb,c\n", (), "must begin with a header, the names of its columns, got node 'a' there"),
         ("from,to,w\na,b,1\n", (), r"must hold two columns of nodes, got 3 \(from, to, w\)"),
         ("from,to,w\na,b,1\n", ("from",), "must hold two columns of nodes, got 1"),
-        ("from,to\na,b\n", ("from", "for"), "a column must be one of .*got 'for'"),
+        ("from,to\na,b\n", ("from", "for"), "must name a column of .*got 'for'"),
     ],
 )
 def test_errors(tmp_path: Path, text: str, columns: tuple[str, ...], expected: str) -> None:

@@ -5,9 +5,11 @@ import pandas as pd
 import pytest
 
 import cfe_faiss as cfe
+from cfe_faiss.data.dialect import DEFAULT
+from cfe_faiss.data.read import is_table
+from cfe_faiss.data.roles import Source
 from cfe_faiss.datasets import load
-from cfe_faiss.datasets.own import OwnFiles, Source, read_own
-from cfe_faiss.datasets.own.table import is_table
+from cfe_faiss.datasets.own import OwnFiles, read_own
 
 PEOPLE = "id,sex,age,outcome\np1,f,20,yes\np2,m,30,no\np3,m,40,\np4,f,50,yes\n"
 
@@ -73,8 +75,8 @@ def test_matrices_stay_unchanged(tmp_path: Path) -> None:
         np.testing.assert_array_equal(data.x, x)
         assert data.feature_names == ["feature 0", "feature 1"]
         assert data.node_ids is None
-        assert not is_table(tmp_path / name)
-    assert is_table(written(tmp_path, PEOPLE, "p.csv"))
+        assert not is_table(tmp_path / name, DEFAULT)
+    assert is_table(written(tmp_path, PEOPLE, "p.csv"), DEFAULT)
 
 
 def test_codes_and_scale(tmp_path: Path) -> None:
@@ -96,27 +98,35 @@ def test_without_leaves_neighbours_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "options", "expected"),
     [
-        (PEOPLE, {"id": "name"}, r"must be one of .* \(id, sex, age, outcome\), got 'name'"),
-        (PEOPLE, {"id": "id"}, r"line 4: column 'outcome' lacks a value here and in 0 other of 4 rows"),
-        (PEOPLE, {"id": "id", "missing": "drop"}, "missing must be error or keep, got 'drop'"),
+        (PEOPLE, {"id": "name"}, r"must name a column of .* \(id, sex, age, outcome\), got 'name'"),
+        (
+            PEOPLE,
+            {"id": "id", "missing": "error"},
+            r"line 4: column 'outcome' lacks a value here and in 0 other of 4 rows",
+        ),
+        (PEOPLE, {"id": "id", "missing": "drop"}, "missing must be keep or error, got 'drop'"),
         (
             PEOPLE,
             {"categorical": ["race"]},
-            r"categorical must name columns of .* \(id, sex, age, outcome\), got 'race'",
+            r"categorical must name a column of .* \(id, sex, age, outcome\), got 'race'",
         ),
-        (PEOPLE, {"without": ["race"]}, "without must name columns"),
+        (PEOPLE, {"without": ["race"]}, "without must name a column"),
         ("id\na\n", {"id": "id"}, "must hold features, got id only"),
         ("1,2\n3,4\n", {"id": "id"}, "must have a header that names the column 'id' of the ids"),
-        ("1,2\n3,x\n", {}, "line 2: feature 1 must be a number, as there is no header"),
-        ("1,2\n3,\n", {}, "line 2: column 'feature 1' lacks a value"),
+        ("1,2\n3,x\n", {}, "feature 1 must hold numbers, as there is no header .*'x'"),
+        ("1,2\n3,\n", {"missing": "error"}, "line 2: column 'feature 1' lacks a value"),
         ("a,b\n1,inf\n", {}, "line 2: b must be finite"),
         (
             "a;b\n" + "".join(f"x;{i},5\n" for i in range(101)),
             {},
-            "column 'b' has 101 different texts, .*a decimal point",
+            r"column 'b' holds numbers, .*'0,5' \(line 2\).* decimal=','",
         ),
-        ("a,b\n" + "".join(f"x,{i}\n" for i in [*range(101), "?"]), {}, r"102 different texts.*\(not a number: '\?'\)"),
-        ("a,b\n" + "".join(f"x,n{i}\n" for i in range(101)), {}, "no category; without=b keeps it out"),
+        (
+            "a,b\n" + "".join(f"x,{i}\n" for i in [*range(101), "?"]),
+            {},
+            r"column 'b' holds numbers, but '\?' \(line 103\) .* na=\['\?'\]",
+        ),
+        ("a,b\n" + "".join(f"x,n{i}\n" for i in range(101)), {}, r"no category; without=\['b'\] keeps it out"),
         ("a,b\nx,1\ny,2\n", {"without": ["a", "b"], "neighbours": 1}, "neighbours need features to be chosen by"),
     ],
 )
@@ -140,3 +150,12 @@ def test_what_training_needs(tmp_path: Path) -> None:
     assert (graph.train_mask | graph.val_mask | graph.test_mask).tolist() == [True, True, False, True]
     with pytest.raises(ValueError, match="edges and neighbours exclude each other"):
         read_own(OwnFiles(features, id="id", neighbours=1, truth=truth, edges=truth))
+
+
+def test_a_missing_number_is_marked_by_one_deviation_however_rare(tmp_path: Path) -> None:
+    lines = [f"p{i},{i % 7 if i else ''},{'ab'[i % 2]}" for i in range(60)]
+    data = read_own(OwnFiles(written(tmp_path, "id,age,kind\n" + "\n".join(lines), "f.csv"), id="id", missing="keep"))
+    assert data.feature_names == ["age", "age=(missing)", "kind=a", "kind=b"]
+    np.testing.assert_allclose(data.x.mean(axis=0), 0, atol=1e-6)
+    np.testing.assert_allclose(np.ptp(data.x, axis=0)[1:] ** 2, [1, 0.5, 0.5], rtol=1e-5)
+    assert data.x[1:, 0].std() == pytest.approx(1, abs=1e-5)

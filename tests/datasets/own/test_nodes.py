@@ -1,12 +1,14 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from cfe_faiss.data.columns import Table
+from cfe_faiss.data.roles import Ids, Source
 from cfe_faiss.datasets.own.graph import read_nodes, read_split
-from cfe_faiss.datasets.own.table import Ids, Source, Table
 
-IDS = Ids.of_column(Table(Path("f.csv"), {"id": ["a", "b", "c", "d"]}, True, np.arange(2, 6)), "id")
+IDS = Ids.of_column(Table("f.csv", pd.DataFrame({"id": ["a", "b", "c", "d"]}), is_text=True), "id")
 ROWS = Ids.of_rows(4)
 
 

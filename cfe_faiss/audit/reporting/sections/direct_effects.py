@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.direct_test import judge, pair_counts
 from cfe_faiss.audit.effects import DirectEffects, direct_effects
-from cfe_faiss.audit.evidence import attributes_of, known_rows
+from cfe_faiss.audit.evidence import attributes_of, known_rows, persons_of
 from cfe_faiss.audit.groups import groupings
 from cfe_faiss.audit.model_comparison import ModelComparison, compare_models
 from cfe_faiss.audit.reporting.document import Column, Numbers, Table
@@ -319,7 +319,7 @@ def _tests(
     attributes = list(dict.fromkeys(row["attribute"] for row in named))
     known = groupings(attributes_of(finder), rows, attributes, inputs.settings.bins, with_missing=False)
     groups = {group.name: group for group in known}
-    samples = Samples(finder, rows, np.array(inputs.unfavourable, np.int32))
+    samples = Samples(finder, rows, np.array(inputs.unfavourable, np.int32), persons_of(finder, None))
     with_pairs = any(row["test"] == "direction" for row in named)
     found: dict[tuple[str, str], list[_Answer]] = {}
     for attribute, value in dict.fromkeys((row["attribute"], row["value"]) for row in named):

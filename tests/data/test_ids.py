@@ -1,14 +1,14 @@
-from pathlib import Path
-
 import numpy as np
+import pandas as pd
 import pytest
 
-from cfe_faiss.datasets.own.table import Ids, Table
+from cfe_faiss.data.columns import Table
+from cfe_faiss.data.roles import Ids
 
 
 def table(**columns: list[str]) -> Table:
-    n = len(next(iter(columns.values())))
-    return Table(Path("t.csv"), dict(columns), True, np.arange(2, n + 2))
+    frame = pd.DataFrame(columns, dtype=object)
+    return Table("t.csv", frame, is_text=True, lines=range(2, len(frame) + 2))
 
 
 def test_texts_and_integers() -> None:
@@ -35,7 +35,7 @@ def test_rows_go_by_the_column() -> None:
     ids = Ids.of_column(table(id=["a", "b", "c"]), "id")
     other = table(id=["c", "a"], value=["1", "2"])
     assert ids.rows(other).tolist() == [2, 0]
-    assert ids.align(other, other.columns["value"]) == ["2", "", "1"]
+    assert ids.align(other, other.texts("value")) == ["2", "", "1"]
     with pytest.raises(ValueError, match=r"no row for 1 of 3, such as id 'b'"):
         ids.all_rows(other)
 
@@ -58,7 +58,7 @@ def test_bad_ids(texts: list[str], expected: str) -> None:
         ({"id": ["a", "x"]}, "line 3: id must be the id of a node, got 'x'"),
         ({"id": ["a", ""]}, "line 3: id must be the id of a node, got none"),
         ({"id": ["b", "a", "a"]}, "line 4: id 'a' again, as in line 3"),
-        ({"name": ["a"]}, r"a column must be one of .*t\.csv \(name\), got 'id'"),
+        ({"name": ["a"]}, r"must name a column of .*t\.csv \(name\), got 'id'"),
     ],
 )
 def test_bad_rows(columns: dict[str, list[str]], expected: str) -> None:

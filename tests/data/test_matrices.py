@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from cfe_faiss.base.tables import read_graph, read_matrix
+from cfe_faiss.data.read import read_graph, read_matrix
 
 MATRIX = np.array([[1.5, -2.0], [3e-5, 4.0], [0.0, 1e10]])
 PAIRS = np.array([[0, 1], [1, 2], [2, 0], [2, 3]])
@@ -22,7 +22,6 @@ def write(path: Path, text: str) -> Path:
         ("x.csv", "1.5,-2\n3e-5,4\n0,1e10\n"),
         ("x.csv", "height,weight\n1.5, -2\n3e-5, 4\n0, 1e10"),
         ("x.csv", "\ufeff1.5,-2\r\n3e-5,4\r\n0,1e10\r\n"),
-        ("x.csv", "# two features\n1.5,-2\n3e-5,4\n0,1e10\n"),
         ("x.txt", "1.5 -2\n3e-5\t4\n0  1e10\n"),
     ],
 )
@@ -66,9 +65,9 @@ def test_graph_from_npz_is_a_sparse_matrix(tmp_path: Path) -> None:
     ("read", "name", "text", "expected"),
     [
         (read_matrix, "x.xlsx", "", r"must be a file of the kind \.npy, \.csv or \.txt"),
-        (read_matrix, "x.csv", "", "must hold numbers, got none"),
-        (read_matrix, "x.csv", "a,b\n", "must hold numbers, got none"),
-        (read_matrix, "x.csv", "1,2\n3\n", "must hold numbers, below one header line"),
+        (read_matrix, "x.csv", "", "must hold a table, got an empty file"),
+        (read_matrix, "x.csv", "a,b\n", "must hold a row below its header"),
+        (read_matrix, "x.csv", "1,2\n3\n4,5\n", "lines have 2 fields, but line 2 has 1"),
         (read_matrix, "x.csv", "a,b\n1,2\nx,4\n", "must hold numbers, below one header line"),
         (read_matrix, "x.npy", "1,2\n", "must be a NumPy array of numbers"),
         (read_matrix, "x.npy", "", "must be a NumPy array of numbers"),
@@ -78,9 +77,10 @@ def test_graph_from_npz_is_a_sparse_matrix(tmp_path: Path) -> None:
         (read_graph, "e.txt", "0 nan\n", "must hold whole numbers, got nan"),
     ],
 )
+@pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
 def test_faults_name_the_file(tmp_path: Path, read, name: str, text: str, expected: str) -> None:
     path = write(tmp_path / name, text)
-    with pytest.raises(ValueError, match=f"{re.escape(str(path))} {expected}"):
+    with pytest.raises(ValueError, match=f"{re.escape(str(path))}.* {expected}"):
         read(path)
 
 

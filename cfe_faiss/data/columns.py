@@ -1,0 +1,318 @@
+"""A table as it was read or given, and the meaning of its columns: numbers, booleans, texts, missing cells."""
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, time
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.base.checks import InputNote, check_known, is_missing
+from cfe_faiss.base.derived import derived
+from cfe_faiss.data.dialect import DECIMALS, DEFAULT, Reading
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MISSING = frozenset({"", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null", "-nan", "-NaN"}).union(
+    ("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN")
+)
+"""Texts that pandas reads as missing."""
+_BOOLEANS = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
+_INDEX_NAME = re.compile(r"Unnamed: \d+(\.\d+)?")
+_PARQUET_INDEX = "__index_level_"
+_NUMERIC_SHARE = 0.95
+"""Share of numbers among the known cells from which on a column is one of numbers."""
+_SHOWN = 5
+_MARKS = (",", ".", "'", "’", " ", "\u00a0", "\u202f")
+"""Marks of thousands that are recognised."""
+_UNIT = re.compile(r"\s*([%$€£¥])\s*")
+_PLAIN = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_GROUPED = r"[-+]?[1-9]\d{0,2}(?=([%s]))(?:\1\d{2,3})*\1\d{3}(?:[%s]\d*)?"
+_NUMBER = re.compile(rf"{_PLAIN}|[-+]?\d*,\d+|{_GROUPED % (''.join(_MARKS), '.,')}")
+
+
+class Problems:
+    """Problems of one table, which are reported at once."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    @contextmanager
+    def collect(self) -> Iterator[None]:
+        """Record a ValueError in place of raising it."""
+        try:
+            yield
+        except ValueError as error:
+            self.texts += [] if str(error) in self.texts else [str(error)]
+
+    def check(self) -> None:
+        """Raise ValueError if there are problems."""
+        if len(self.texts) == 1:
+            raise ValueError(self.texts[0])
+        if self.texts:
+            numbered = (f"({number}) {text}" for number, text in enumerate(self.texts, 1))
+            raise ValueError(f"{len(self.texts)} problems:\n" + "\n".join(numbered))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as it was read or given.
+
+    Attributes
+    ----------
+    name
+        Path of the file, or "frame".
+    cells
+        Pandas frame of rows 0..n-1 with distinct texts as names of columns: texts as written, of a text file, else
+        typed columns.
+    reading
+        How to read cells.
+    is_text
+        Whether cells are those of a text file.
+    has_header
+        Whether the columns have names, which those of a matrix have not.
+    lines
+        Line of each row in a text file, from 1; None if it is not known.
+    index
+        Index of a pandas frame that was given.
+    problems
+        Problems of the file.
+    """
+
+    name: str
+    cells: "pd.DataFrame"
+    reading: Reading = DEFAULT
+    is_text: bool = False
+    has_header: bool = True
+    lines: Sequence[int] | None = None
+    index: Any = None
+    problems: Problems = field(default_factory=Problems)
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    @derived
+    def columns(self) -> list[str]:
+        """Names of the columns, without those of an index that pandas has written."""
+        names = [str(name) for name in self.cells]
+        leading = takewhile(lambda name: _INDEX_NAME.fullmatch(name) and self._numbers_rows(name), names)
+        index = [*leading, *(name for name in names if name.startswith(_PARQUET_INDEX))]
+        if index:
+            note(f"{self.name}: the index of a data frame is left out: {', '.join(index)}")
+        return [name for name in names if name not in index]
+
+    def _numbers_rows(self, name: str) -> bool:
+        import pandas as pd
+
+        cells = self.cells[name]
+        return cells.is_unique or bool((pd.to_numeric(cells, errors="coerce") % 1 == 0).all())
+
+    def place(self, row: int) -> str:
+        """Return the place of a row in the file."""
+        return f"row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
+
+    def check(self, wrong: Any, text: Callable[[int], str]) -> None:
+        """Raise ValueError with place and text of the first wrong row, if there is one."""
+        rows = np.flatnonzero(wrong)
+        if len(rows):
+            raise ValueError(f"{self.name}, {self.place(int(rows[0]))}: {text(int(rows[0]))}")
+
+    def known(self, argument: str, name: Any) -> str:
+        """Return the name of a column; ValueError if there is none of this name."""
+        check_known(f"{self.reading.shown(argument)} must name a column of {self.name}", str(name), self.cells.columns)
+        return str(name)
+
+    def keys(self, name: str) -> list[str]:
+        """Return the ids or join keys in a column, "" where there is none."""
+        return [_text(name, value) for value in self.cells[self.known("a column", name)].tolist()]
+
+    def ids(self, name: str) -> Any:
+        """Return the ids in a column: of a text file as written, None where there is none."""
+        cells = self.cells[self.known("id", name)]
+        return as_integers([key or None for key in self.keys(name)]) if self.is_text else cells
+
+    def model_frame(self, names: Sequence[str]) -> "pd.DataFrame":
+        """Return columns as a model gets them: as they were given, or as pandas reads them from a text file."""
+        return self.frame(names) if self.is_text else self.cells[list(names)]
+
+    def texts(self, name: str) -> list[str]:
+        """Return the texts of a column, "" where missing; whole numbers without a decimal point."""
+        keys = self.keys(name)
+        missing = frozenset(self.reading.na) | (_MISSING if self.is_text else {""})
+        return keys if name in self.reading.keep_text else ["" if text in missing else text for text in keys]
+
+    def numbers(self, name: str, *, strict: bool = True) -> NDArray[np.float64] | None:
+        """Return the numbers of a column, (n,), NaN where missing; None for another column. See :meth:`values`."""
+        values = self.values(name, strict=strict)
+        return values.to_numpy(np.float64, na_value=np.nan) if _is_numeric(values) and values.notna().any() else None
+
+    def values(self, name: str, *, strict: bool = True) -> "pd.Series[Any]":
+        """Return a column as numbers, booleans or texts, NaN or None where missing.
+
+        Raises
+        ------
+        ValueError
+            If ``strict``, and nearly all cells are numbers, but not all; or marks in numbers have several meanings.
+        """
+        import pandas as pd
+        from pandas.api.types import is_bool_dtype
+
+        cells = self.cells[self.known("a column", name)]
+        are_codes = name in (*self.reading.categorical, *self.reading.keep_text)
+        is_plain = _is_numeric(cells) and not (are_codes or self.reading.na)
+        if is_bool_dtype(cells) or isinstance(cells.dtype, pd.CategoricalDtype) or is_plain:
+            return cells
+        texts = pd.Series(self.texts(name), dtype=object)
+        known = texts[texts != ""]
+        if self.is_text and len(known) and known.isin(list(_BOOLEANS)).all() and not are_codes:
+            return texts.map(_BOOLEANS).astype(bool if len(known) == len(texts) else object)
+        numbers = None if are_codes or not len(known) else self._as_numbers(name, known, strict)
+        return texts.where(texts != "", None) if numbers is None else numbers.reindex(texts.index)
+
+    def classes(self, name: str) -> "pd.Series[Any]":
+        """Return a column of classes as given, or of a text file as in :meth:`values`; NaN or None where missing."""
+        if self.is_text:
+            return self.values(name, strict=False)
+        is_known: NDArray[np.bool_] = np.array([text != "" for text in self.texts(name)])
+        return self.cells[name].where(is_known, None)
+
+    def frame(self, names: Iterable[str], classes: Iterable[str] = ()) -> "pd.DataFrame":
+        """Return columns as in :meth:`values`, or :meth:`classes`; errors become problems of the table."""
+        import pandas as pd
+
+        columns: dict[str, pd.Series[Any]] = {}
+        for name in names:
+            with self.problems.collect():
+                columns[name] = self.classes(name) if name in classes else self.values(name)
+        self._note_missing(columns)
+        return pd.DataFrame(columns, index=self.cells.index)
+
+    def _note_missing(self, columns: "dict[str, pd.Series[Any]]") -> None:
+        """Note the texts that are read as missing."""
+        counts = {
+            name: Counter(text for text, known in zip(self.keys(name), self.texts(name), strict=True) if text != known)
+            for name, column in columns.items()
+            if column.isna().any()
+        }
+        notes = [f"{name} {text!r} {count:,}" for name, of in counts.items() for text, count in of.most_common(_SHOWN)]
+        if notes:
+            name = next(name for name, of in counts.items() if of)
+            remedy = self.reading.remedy("keep_text", name)
+            note(
+                f"{self.name}: texts that are read as missing: {', '.join(notes)}; {remedy} reads a column as it stands"
+            )
+
+    def _as_numbers(self, name: str, texts: "pd.Series[Any]", strict: bool) -> "pd.Series[Any] | None":
+        """Return the numbers in texts; None if they are none."""
+        import pandas as pd
+
+        numbers = pd.to_numeric(texts, errors="coerce")
+        point, mark = self.reading.point, self.reading.thousands
+        if point == "." and numbers.notna().all():
+            return numbers
+        bare = texts.str.replace(_UNIT, "", regex=True)
+        units = texts.str.extract(_UNIT)[0]
+        are_numbers = numbers.notna() | bare.str.fullmatch(_NUMBER)
+        if are_numbers.mean() < _NUMERIC_SHARE:
+            return None
+        parsed = _parse(bare, point, mark)
+        kinds = set(units[are_numbers].dropna())
+        one_unit = len(kinds) < 2 and not (kinds == {"%"} and units[are_numbers].isna().any())
+        if one_unit and parsed.notna().all():
+            if kinds:
+                note(f"{self.name}: column {name!r} is read without its sign {kinds.pop()}")
+            return parsed
+        if not strict:
+            return None
+        wrong = texts[parsed.isna() if one_unit else units.isin(kinds)].drop_duplicates()
+        shown = wrong.head(_SHOWN)
+        cells = ", ".join(
+            f"{text!r} ({self.place(row)})" for row, text in zip(shown.index.tolist(), shown, strict=True)
+        )
+        others = f" and {len(wrong) - _SHOWN:,} other texts" if len(wrong) > _SHOWN else ""
+        remedies = self._marks(bare[are_numbers]) if one_unit else ["them in one unit"]
+        others_than_numbers = texts[~are_numbers].unique()[:_SHOWN]
+        if len(others_than_numbers):
+            remedies.append(f"{self.reading.remedy('na', *others_than_numbers)} if they are missing")
+        remedies.append(f"{self.reading.remedy('categorical', name)} if all are codes of categories")
+        raise ValueError(
+            f"{self.name}: column {name!r} holds numbers, but {cells}{others} cannot be read as one: give "
+            f"{', or '.join(remedies)}"
+        )
+
+    def _marks(self, numbers: "pd.Series[Any]") -> list[str]:
+        """Return the remedy that names the marks in numbers, if some others than those of the options fit."""
+        own = self.reading.point, self.reading.thousands
+        points = sorted(DECIMALS, key=lambda point: point != own[0])
+        marks = [(point, mark) for point in points for mark in (None, *_MARKS) if point != mark]
+        for point, mark in marks if _parse(numbers, *own).isna().any() else ():
+            if _parse(numbers, point, mark).notna().all():
+                given = [] if point == own[0] else [self.reading.remedy("decimal", point)]
+                given += [] if mark is None else [self.reading.remedy("thousands", mark)]
+                return [f"{' '.join(given)} if that is the mark of {'thousands' if mark else 'decimals'}"]
+        return []
+
+
+def as_integers(texts: Sequence[str | None]) -> NDArray[Any]:
+    """Return integers if every text is the usual form of one, so that ids look the same; else texts as objects."""
+    try:
+        numbers = np.array(texts, np.int64)
+    except (TypeError, ValueError, OverflowError):
+        return np.array(texts, object)
+    return numbers if numbers.astype(str).tolist() == texts else np.array(texts, object)
+
+
+def note(text: str) -> None:
+    """Tell the user a fact about the input."""
+    warnings.warn(text, InputNote, stacklevel=5)
+
+
+def _parse(texts: "pd.Series[Any]", point: str, mark: str | None) -> "pd.Series[Any]":
+    """Return the numbers that texts are with these marks; NaN for others, and for those with another likely meaning."""
+    import pandas as pd
+
+    is_plain = texts.str.fullmatch(_PLAIN.replace(r"\.", re.escape(point)))
+    plain = texts.str.replace(point, ".", regex=False)
+    if point == ",":
+        grouped = {other: texts.str.fullmatch(_GROUPED % (re.escape(other), "#")) for other in DECIMALS}
+        has_comma = texts.str.contains(",", regex=False)
+        if grouped[","][has_comma].all():
+            is_plain &= ~has_comma
+        is_plain |= texts.str.fullmatch(_PLAIN) & ~grouped["."] & (mark != ".")
+    if mark is not None:
+        is_grouped = texts.str.fullmatch(_GROUPED % (re.escape(mark), re.escape(point)))
+        plain = (
+            texts.where(is_plain | is_grouped, "")
+            .str.replace(mark, "", regex=False)
+            .str.replace(point, ".", regex=False)
+        )
+        is_plain |= is_grouped
+    return pd.to_numeric(plain.where(is_plain, None))
+
+
+def _is_numeric(values: "pd.Series[Any]") -> bool:
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    return is_numeric_dtype(values) and not is_bool_dtype(values)
+
+
+def _text(name: str, value: Any) -> str:
+    """Return a cell as text: whole numbers without a point, midnight as a date."""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, list | tuple | dict | set | np.ndarray | bytes):
+        raise ValueError(f"column {name!r} must hold numbers, texts, booleans or dates, got {type(value).__name__}")
+    if is_missing(value):
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, datetime) and value.time() == time():
+        return value.date().isoformat()
+    return str(value).strip()

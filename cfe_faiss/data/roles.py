@@ -1,0 +1,281 @@
+"""Roles of columns and files: which column is the id, a class, sensitive; and the row of each id in every file."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfe_faiss.base.checks import UNKNOWN, did_you_mean
+from cfe_faiss.data.columns import Table, as_integers
+from cfe_faiss.data.dialect import DEFAULT, Reading
+from cfe_faiss.data.encode import MOST_VALUES
+from cfe_faiss.data.read import read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file and columns of it.
+
+    Attributes
+    ----------
+    path
+        The file.
+    columns
+        Names of its columns to read; without names all but the ids.
+    name
+        Name of the source itself.
+    reading
+        How to read it.
+    """
+
+    path: Path
+    columns: tuple[str, ...] = ()
+    name: str = ""
+    reading: Reading = DEFAULT
+
+    @classmethod
+    def parse(cls, text: str) -> "Source":
+        """Return the source of ``FILE``, ``FILE:COLUMN`` or ``FILE:A,B``; the longest file that exists counts."""
+        places = [place for place, character in enumerate(text) if character == ":"]
+        if not places or Path(text).exists():
+            return cls(Path(text))
+        end = next((place for place in reversed(places) if Path(text[:place]).is_file()), places[-1])
+        return cls(Path(text[:end]), (text[end + 1 :],))
+
+    @classmethod
+    def parse_named(cls, text: str) -> "Source":
+        """Return the source of ``NAME=FILE`` or ``FILE``, each as in :meth:`parse`."""
+        name, sign, file = text.partition("=")
+        return replace(cls.parse(file), name=name) if sign and not Path(text).exists() else cls.parse(text)
+
+    @classmethod
+    def of(cls, texts: Sequence[str], *, named: bool = False) -> "Source":
+        """Return the source of ``FILE COLUMN...``, where a column may have any name, or as in :meth:`parse`."""
+        source = cls.parse_named(texts[0]) if named else cls.parse(texts[0])
+        return replace(source, columns=tuple(texts[1:])) if len(texts) > 1 else source
+
+    def read(self, id: str | None = None, *, empty: bool = False) -> tuple[Table, tuple[str, ...]]:  # noqa: A002
+        """Return the table, see :func:`read_table`, and the names of its columns, without that of the ids.
+
+        The text behind ``FILE:`` is the name of one column or, if there is none of this name, of several between
+        commas.
+        """
+        if self.path.suffix == ".npy" and self.columns:
+            raise ValueError(f"{self.path} has no columns with names, got {', '.join(self.columns)}")
+        table = read_table(self.path, self.reading, empty=empty)
+        table.problems.check()
+        if not self.columns:
+            return table, tuple(name for name in table.columns if not table.has_header or name != id)
+        return table, tuple(table.known("FILE:COLUMN", name) for name in self.names(table))
+
+    def names(self, table: Table) -> tuple[str, ...]:
+        """Return the names of the columns to read of a table."""
+        is_list = len(self.columns) == 1 and self.columns[0] not in table.cells
+        return tuple(self.columns[0].split(",")) if is_list else self.columns
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Names of n nodes; node v has the name ``names[v]``.
+
+    Attributes
+    ----------
+    names
+        (n,), distinct: int64 if all are written as integers, else texts (object).
+    column
+        The column of the names, in every file; None if nodes go by their number.
+    """
+
+    names: NDArray[Any]
+    column: str | None = None
+    _numbers: dict[str, int] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @classmethod
+    def of_rows(cls, n: int) -> "Ids":
+        """Return the names of nodes that go by their number."""
+        return cls(np.arange(n))
+
+    @classmethod
+    def of_column(cls, table: Table, name: str | None) -> "Ids":
+        """Return the names in a column of a table; None: the row numbers.
+
+        Raises
+        ------
+        ValueError
+            If there is no such column, a row has no name, or two rows have the same name.
+        """
+        if name is None:
+            return cls.of_rows(len(table))
+        texts = table.keys(table.known("id", name))
+        numbers: dict[str, int] = {}
+        first = np.array([numbers.setdefault(text, row) for row, text in enumerate(texts)])
+        table.check([not text for text in texts], lambda row: f"no {name}")
+        again = first != np.arange(len(texts))
+        table.check(again, lambda row: f"{name} {texts[row]!r} again, as in {table.place(first[row])}")
+        return cls(as_integers(texts), name, numbers)
+
+    def find(self, texts: Iterable[str]) -> NDArray[np.int64]:
+        """Return the number of each name, (m,); -1 for unknown ones."""
+        if self.column is None:
+            return np.array([_row_number(text, len(self.names)) for text in texts], np.int64)
+        return np.array([self._numbers.get(text, UNKNOWN) for text in texts], np.int64)
+
+    def known(self, argument: str, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Return the number of each name, (m,); ValueError names an unknown one, and ``argument`` its origin."""
+        found = self.find(texts)
+        if (found < 0).any():
+            wrong = texts[int(np.argmax(found < 0))]
+            hint = did_you_mean(wrong, map(str, self.names.tolist()))
+            raise ValueError(f"{argument} must be the id or the number of a node, got {wrong!r}{hint}")
+        return found
+
+    def rows(self, table: Table) -> NDArray[np.int64]:
+        """Return the node of each row of a table, (rows,), each at most once.
+
+        Nodes are found by the column of the names. If nodes go by their number, or the file has no header, row i is
+        node i.
+
+        Raises
+        ------
+        ValueError
+            If a name is unknown, missing or occurs twice, or there is no such column, or another number of rows.
+        """
+        if self.column is None or not table.has_header:
+            if len(table) != len(self):
+                raise ValueError(f"{table.name} must hold a row for each of {len(self):,} nodes, got {len(table):,}")
+            return np.arange(len(self))
+        found = self.nodes_of(table, self.column)
+        _, first, places = np.unique(found, return_index=True, return_inverse=True)
+        table.check(
+            first[places] != np.arange(len(found)),
+            lambda row: (
+                f"{self.column} {str(self.names[found[row]])!r} again, as in {table.place(int(first[places][row]))}"
+            ),
+        )
+        return found
+
+    def nodes_of(self, table: Table, column: str) -> NDArray[np.int64]:
+        """Return the node of each field of a column, (rows,).
+
+        Raises
+        ------
+        ValueError
+            If there is no such column, or a name is missing or unknown.
+        """
+        texts = table.keys(column)
+        found = self.find(texts)
+        expected = f"in 0..{len(self) - 1}" if self.column is None else f"the {self.column} of a node"
+        table.check(
+            found < 0,
+            lambda row: f"{column} must be {expected}, got {repr(texts[row]) if texts[row] else 'none'}",
+        )
+        return found
+
+    def all_rows(self, table: Table) -> NDArray[np.int64]:
+        """Return :meth:`rows`; ValueError unless each node has its row."""
+        rows = self.rows(table)
+        absent = np.setdiff1d(np.arange(len(self)), rows)
+        if len(absent):
+            raise ValueError(
+                f"{table.name} must hold every node, got no row for {len(absent):,} of {len(self):,}, "
+                f"such as {self.column} {str(self.names[absent[0]])!r}"
+            )
+        return rows
+
+    def align(self, table: Table, texts: Sequence[str]) -> list[str]:
+        """Return the texts of a column by node, "" for nodes without a row."""
+        aligned = np.full(len(self), "", object)
+        aligned[self.rows(table)] = texts
+        return list(aligned)
+
+
+def _row_number(text: str, n: int) -> int:
+    """Return a number in 0..n-1 written as an integer, or like one ("3.0"); -1 for another text."""
+    whole, _, rest = text.partition(".")
+    number = int(whole) if whole.isdecimal() and len(whole) < 19 and not rest.strip("0") else UNKNOWN
+    return number if number < n else UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Roles of the columns of a table, as users give them: names of columns, or values, (n,), of ids and classes.
+
+    Attributes
+    ----------
+    id, truth, probabilities
+        Ids, true classes, and the probability of each class; None if there are none.
+    sensitive, without
+        Columns that stay out of the vectors, and remain attributes.
+    ignore
+        Columns that are no attributes, either.
+    weights
+        Column of the weight of each row; None: equal weights.
+    class_names
+        Names of the classes, in their order; None: those that occur.
+    unknown
+        Values that stand for an unknown class, see :func:`cfe_faiss.data.classes.known_classes`.
+    """
+
+    id: Any = None
+    truth: Any = None
+    sensitive: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    weights: str | None = None
+    probabilities: Any = None
+    class_names: Sequence[str] | None = None
+    unknown: Collection[Any] | None = None
+
+    def attributes(self, table: Table, model: Any = None) -> list[str]:
+        """Return the columns without another role; names that are wrong become problems of the table.
+
+        ``model`` is the name of the column of the predicted classes, or anything else.
+        """
+        single = {"id": self.id, "truth": self.truth, "model": model, "weights": self.weights}
+        others = [(argument, name) for argument, name in single.items() if isinstance(name, str)]
+        others += [("probabilities", name) for name in column_names(self.probabilities)]
+        others += [("ignore", name) for name in self.ignore]
+        roles = {name: argument for argument, name in others}
+        left_out = [*(("sensitive", name) for name in self.sensitive), *(("without", name) for name in self.without)]
+        for argument, name in (*others, *left_out):
+            with table.problems.collect():
+                table.known(argument, name)
+        for argument, name in left_out:
+            if name in roles:
+                shown = table.reading.shown(argument)
+                table.problems.texts.append(f"{shown} must name attributes, got {name!r}, which is the {roles[name]}")
+        return [name for name in table.columns if name not in roles]
+
+
+def check_categories(table: Table, columns: "pd.DataFrame", names: Sequence[str], left_out: Sequence[str]) -> None:
+    """Record a problem of the table for each column of texts that are no categories, as names and remarks are.
+
+    Columns that are left out, and copies of them, may hold any texts.
+    """
+    counts = {name: columns[name].nunique() for name in names if columns[name].dtype == object}
+    for name, count in counts.items():
+        copied = (other for other in left_out if other in counts)
+        is_copy = any(counts[other] == count == len(columns[[name, other]].drop_duplicates()) for other in copied)
+        if count <= MOST_VALUES or name in left_out or is_copy:
+            continue
+        remedies = [f"{table.reading.remedy('without', name)} keeps it out of the vectors"]
+        remedies += [f"{table.reading.remedy('id', name)} takes it for the ids"] if count == len(columns) else []
+        table.problems.texts.append(
+            f"{table.name}: column {name!r} has {count:,} different texts, more than {MOST_VALUES}, such as "
+            f"{columns[name].dropna().iloc[0]!r}, which is no category; {', '.join(remedies)}"
+        )
+
+
+def column_names(given: Any) -> list[str]:
+    """Return the names of columns that an argument gives, one or several; none if it holds values."""
+    several = isinstance(given, list | tuple) and all(isinstance(name, str) for name in given)
+    return [given] if isinstance(given, str) else list(given) if several else []

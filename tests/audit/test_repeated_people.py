@@ -1,0 +1,94 @@
+"""People with several rows: tests and intervals count people, not rows."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from simulated_people import REFUSED, simulated
+
+import cfe_faiss as cfe
+from cfe_faiss import audit
+from cfe_faiss.audit.groups import DEFAULT_BINS
+from cfe_faiss.audit.sample import question
+
+N = 260
+
+
+def repeated(
+    seed: int, *, moves: float = 0.0, harm: float = 0.0, times: int = 2
+) -> tuple[cfe.EvidenceFinder, NDArray[np.int64]]:
+    """Return a finder in which every person has some rows, and the person of each row."""
+    people = simulated(seed, N, harm=harm)
+    rng = np.random.default_rng(seed)
+    person = rng.permutation(np.repeat(np.arange(N), times))
+    X = people["X"][person] + moves * rng.standard_normal((times * N, 6))
+    features = {"sex": np.where(people["carries"], "f", "m")[person], "person": np.char.add("p", person.astype(str))}
+    return cfe.EvidenceFinder.from_vectors(X, people["labels"][person], features=features), person
+
+
+def statistics_of(finder: cfe.EvidenceFinder, person: Any) -> NDArray[np.float64]:
+    effects = audit.direct_effects(finder, sensitive=["sex"], unfavourable=REFUSED, person=person).table
+    statistics: NDArray[np.float64] = effects.loc[effects["value"] == "f", "statistic"].to_numpy()
+    return statistics
+
+
+@pytest.mark.parametrize("moves", [0.0, 0.02])
+def test_statistics_of_repeated_people_have_variance_1(moves: float) -> None:
+    counted, by_rows = [], []
+    for seed in range(12):
+        finder, person = repeated(seed, moves=moves)
+        counted.append(statistics_of(finder, person))
+        by_rows.append(statistics_of(finder, None))
+    assert np.nanmean(np.square(counted)) < 1.5
+    assert np.nanmean(np.square(by_rows)) > 1.5, "rows of one person are no independent draws"
+
+
+def test_people_are_counted_and_never_compared_with_themselves() -> None:
+    finder, person = repeated(0, moves=0.02, harm=0.5, times=3)
+    sample, _, fields = question(finder, "sex", ("value", "f"), REFUSED, None, DEFAULT_BINS, person)
+    assert fields["n_carriers"] + fields["n_others"] == N
+    whose = person[sample.rows]
+    assert (whose[sample.neighbours(10)] != whose[:, None]).all()
+    in_pairs = whose[np.concatenate(sample.pairs[:2])]
+    assert len(np.unique(in_pairs)) == len(in_pairs) > 2 * N // 8, "each person is in one pair at most"
+    test = audit.situation_test(finder, attribute="sex", protected="f", unfavourable=REFUSED, person=person)
+    assert (test.table["n_protected"] == 10).all()
+
+
+def test_a_person_is_named_by_an_attribute_or_one_value_per_row() -> None:
+    finder, person = repeated(1, moves=0.02)
+    tests = [
+        audit.direction_test(finder, attribute="sex", value="f", unfavourable=REFUSED, person=whose)
+        for whose in (person, "person", pd.Series(person).astype(str))
+    ]
+    assert len({(test.statistic, test.n_carriers) for test in tests}) == 1
+    singles = [
+        audit.direction_test(finder, attribute="sex", value="f", unfavourable=REFUSED, person=whose)
+        for whose in (None, np.arange(2 * N), np.full(2 * N, None))
+    ]
+    assert len({test.statistic for test in singles}) == 1, "a row without a value is a person"
+    with pytest.raises(ValueError, match="person must hold one value for each of 520 rows, got 3"):
+        audit.direct_effects(finder, sensitive=["sex"], unfavourable=REFUSED, person=[1, 2, 3])
+    with pytest.raises(ValueError, match="person must name attributes"):
+        audit.direct_effects(finder, sensitive=["sex"], unfavourable=REFUSED, person="persn")
+
+
+def test_rates_of_people_who_repeat_have_the_intervals_of_single_people() -> None:
+    rng = np.random.default_rng(0)
+    sex, predicted, true = rng.choice(["f", "m", "d"], 300), rng.integers(0, 2, 300), rng.integers(0, 2, 300)
+    once = audit.group_metrics(y_true=true, y_pred=predicted, sensitive_features={"sex": sex}, favourable=1)
+    rows = rng.permutation(np.repeat(np.arange(300), 3))
+    given = {"y_true": true[rows], "y_pred": predicted[rows], "sensitive_features": {"sex": sex[rows]}, "favourable": 1}
+    thrice = audit.group_metrics(**given, person=rows)
+    counts = {"count", "selected", "judged", "TP", "FP", "TN", "FN"}
+    for name in ("table", "summary"):
+        first, second = getattr(once, name), getattr(thrice, name)
+        compared = [column for column in first if column not in counts]
+        pd.testing.assert_frame_equal(first[compared], second[compared], check_dtype=False)
+    assert (thrice.table["count"] == 3 * once.table["count"]).all()
+    narrow = audit.group_metrics(**given).table
+    assert (narrow["rate_high"] < thrice.table["rate_high"]).all()
+    with pytest.raises(ValueError, match="person must hold one value for each of 900 rows"):
+        audit.group_metrics(**given, person=rows[:5])

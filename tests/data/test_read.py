@@ -1,0 +1,414 @@
+"""Tables as people have them: text files of other programs, Excel, Parquet, damaged and hostile files."""
+
+import gzip
+import io
+import os
+import re
+import subprocess
+import sys
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import cfe_faiss as cfe
+from cfe_faiss.data.dialect import Reading
+from cfe_faiss.data.read import as_table, is_table, read_graph, read_matrix, read_table
+from cfe_faiss.data.roles import Source
+
+MANY = "".join(f"{i},x\n" for i in range(40))
+
+
+def written(folder: Path, data: str | bytes, name: str = "t.csv") -> Path:
+    path = folder / name
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+def read(path: Path, **options: Any) -> dict[str, list[Any]]:
+    """The columns of a file, None where missing."""
+    with warnings.catch_warnings(action="ignore"):
+        table = read_table(path, Reading(**options))
+        frame = table.frame(table.columns)
+        table.problems.check()
+    return {name: frame[name].astype(object).where(frame[name].notna(), None).tolist() for name in frame}
+
+
+def zipped(text: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("t.csv", text)
+    return buffer.getvalue()
+
+
+AB = {"a": [1, 2], "b": ["x", "y"]}
+FILES: list[tuple[str, str | bytes, str, dict[str, Any], dict[str, list[Any]]]] = [
+    ("plain", "a,b\n1,x\n2,y\n", "t.csv", {}, AB),
+    ("semicolons and decimal commas", "a;b\n1,5;x\n2,5;y\n", "t.csv", {"decimal": ","}, AB | {"a": [1.5, 2.5]}),
+    ("bars", "a|b\n1|x\n2|y\n", "t.csv", {}, AB),
+    ("tabs", "a\tb\n1\tx\n2\ty\n", "t.tsv", {}, AB),
+    ("a separator of one's own", "a!b\n1!x\n2!y\n", "t.csv", {"separator": "!"}, AB),
+    ("line of Excel", "sep=;\na;b\n1;x\n2;y\n", "t.csv", {}, AB),
+    ("quoted line of Excel", '"sep=|"\na|b\n1|x\n2|y\n', "t.csv", {}, AB),
+    ("title", "Loans of 2024\n\na,b\n1,x\n2,y\n", "t.csv", {}, AB),
+    ("title with separators", "Loans of 2024,\n,\na,b\n1,x\n2,y\n", "t.csv", {}, AB),
+    ("title of several parts", "Loans, 2024\na,b,c\n1,x,u\n2,y,v\n", "t.csv", {}, AB | {"c": ["u", "v"]}),
+    ("index", ",a,b\n0,1,x\n1,2,y\n", "t.csv", {}, AB),
+    ("index of joined frames", ",a,b\n0,1,x\n0,2,y\n", "t.csv", {}, AB),
+    ("index, written twice", ",Unnamed: 0,a,b\n0,0,1,x\n1,1,2,y\n", "t.csv", {}, AB),
+    ("row names of R", '"a","b"\n"1",1,"x"\n"2",2,"y"\n', "t.csv", {}, AB),
+    ("doubled names", "a,b,a\n1,x,3\n2,y,4\n", "t.csv", {}, AB | {"a.1": [3, 4]}),
+    ("commas at the ends", "a,b,\n1,x,\n2,y,\n", "t.csv", {}, AB),
+    ("commas at the ends of rows", "a,b\n1,x,\n2,y,\n", "t.csv", {}, AB),
+    ("empty lines", "a,b\n\n1,x\n\n,\n2,y\n,\n\n", "t.csv", {}, AB),
+    ("header again", "a,b\n1,x\na,b\n2,y\n", "t.csv", {}, AB),
+    ("blanks", " a , b \n 1, x\n2 ,y \n", "t.csv", {}, AB),
+    ("byte order mark, Windows", "\ufeffa,b\r\n1,x\r\n2,y\r\n", "t.csv", {}, AB),
+    ("old Macintosh", "a,b\r1,x\r2,y\r", "t.csv", {}, AB),
+    ("UTF-16", "a,b\n1,x\n2,y\n".encode("utf-16"), "t.csv", {}, AB),
+    ("latin-1", "a,b\n1,é\n2,y\n".encode("latin-1"), "t.csv", {"encoding": "latin-1"}, AB | {"b": ["é", "y"]}),
+    ("quotes", 'a,b\n1,"x, ""y""\nz"\n2,y\n', "t.csv", {}, AB | {"b": ['x, "y"\nz', "y"]}),
+    ("gzip", gzip.compress(b"a,b\n1,x\n2,y\n"), "t.csv.gz", {}, AB),
+    ("zip", zipped("a,b\n1,x\n2,y\n"), "t.zip", {}, AB),
+    ("no header", "p1,1.5\np2,2\n", "t.csv", {"header": "none"}, {"1": ["p1", "p2"], "2": [1.5, 2]}),
+    (
+        "names that are years",
+        "a,2019,2020\nu,1,2\nv,3,4\n",
+        "t.csv",
+        {},
+        {"a": ["u", "v"], "2019": [1, 3], "2020": [2, 4]},
+    ),
+    ("names that are numbers", "0,1,2\n5,6,7\n", "t.csv", {"header": "first"}, {"0": [5], "1": [6], "2": [7]}),
+    ("text file with commas", "a,b\n1,x\n2,y\n", "t.txt", {}, AB),
+    ("text file of Excel", "a\tb\n1\tx z\n2\ty\n", "t.txt", {}, AB | {"b": ["x z", "y"]}),
+    ("white space", "u 1\nv 2\n", "t.data", {"header": "none"}, {"1": ["u", "v"], "2": [1, 2]}),
+    ("thousands", 'a,b\n"1,234",x\n"2,345.5",y\n', "t.csv", {"thousands": ","}, AB | {"a": [1234, 2345.5]}),
+    (
+        "thousands, continental",
+        "a;b\n1.234,5;x\n2;y\n",
+        "t.csv",
+        {"thousands": ".", "decimal": ","},
+        AB | {"a": [1234.5, 2]},
+    ),
+    ("thousands, Swiss", "a;b\n1'234;x\n2;y\n", "t.csv", {"thousands": "'"}, AB | {"a": [1234, 2]}),
+    ("currency", "a,b\n$1,x\n$2.5,y\n", "t.csv", {}, AB | {"a": [1, 2.5]}),
+    ("percent", "a,b\n45%,x\n2.5 %,y\n", "t.csv", {}, AB | {"a": [45, 2.5]}),
+    ("missing texts of pandas", "a,b\n1,NA\nn/a,y\n", "t.csv", {}, {"a": [1, None], "b": [None, "y"]}),
+    ("texts as they stand", "a,b\n1,NA\n2,None\n", "t.csv", {"keep_text": ["b"]}, AB | {"b": ["NA", "None"]}),
+    ("other missing texts", "a,b\n1,?\n-99,y\n", "t.csv", {"na": ["?", "-99"]}, {"a": [1, None], "b": [None, "y"]}),
+    ("codes", "a,b\n01234,x\n02345,y\n", "t.csv", {"categorical": ["a"]}, AB | {"a": ["01234", "02345"]}),
+    ("booleans", "a,b\nTrue,x\nfalse,y\n", "t.csv", {}, AB | {"a": [True, False]}),
+    ("dates", "a,b\n1,2020-01-31\n2,31.01.2020\n", "t.csv", {}, AB | {"b": ["2020-01-31", "31.01.2020"]}),
+    ("an empty line of one column", "a\nx\n\ny\n", "t.csv", {}, {"a": ["x", None, "y"]}),
+]
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "options", "expected"), [case[1:] for case in FILES], ids=[c[0] for c in FILES]
+)
+def test_files_as_people_have_them(
+    tmp_path: Path, data: str | bytes, name: str, options: dict[str, Any], expected: dict[str, list[Any]]
+) -> None:
+    assert read(written(tmp_path, data, name), **options) == expected
+
+
+REFUSED: list[tuple[str | bytes, dict[str, Any], str]] = [
+    ("", {}, "got an empty file"),
+    ("a,b\n", {}, "must hold a row below its header"),
+    ("a,b\n1,é\n".encode("latin-1"), {}, r"must be UTF-8, got byte 0xe9 in line 2; encoding='latin-1'"),
+    (b"a,b\n\0,x\n", {}, "must be a text file"),
+    ("a,b,c\n1,2,3\n1,2\n\n1,2,3,4\n5,6,7\n", {}, "line 3 has 2, line 5 has 4"),
+    ('a,b\n"1,2\n3,4\n', {}, "quotation mark"),
+    ("p1,40.5,f\np2,30,m\np3,20,f\n", {}, r"looks like a row \('40.5'\); header='none'"),
+    ("f,yes\nm,no\nf,yes\n", {}, r"looks like a row \('f', 'yes'\); header='none'"),
+    ("f,yes\nm,yes\nf,no\n", {}, r"looks like a row \('f', 'yes'\); header='none'"),
+    ("0,1,2\n5,6,7\n", {}, "header='none' .* header='first'"),
+    ('a\n"1,234"\n"2,345"\n', {}, r"'a' .*'1,234' \(line 2\).* thousands=','"),
+    ("a;b\n1,234;x\n2,345;y\n", {"decimal": ","}, r"thousands=','"),
+    ("a;b\n1,5;x\n2,345;y\n", {"thousands": ","}, r"'1,5'"),
+    ("a;b\n1.500;x\n2.000;y\n", {"decimal": ","}, r"thousands='\.'"),
+    ("a;b\n1,5;x\n2;y\n", {}, r"'1,5' .* decimal=','"),
+    ("a;b\n1.234,5;x\n2;y\n", {}, r"decimal=',' thousands='\.'"),
+    ("a;b\n1 234;x\n2;y\n", {}, r"thousands=' '"),
+    ("a,b\n$1,x\n€2,y\n", {}, r"'\$1' .*'€2' .* one unit"),
+    ("a,b\n45%,x\n0.3,y\n", {}, r"'45%' .* one unit"),
+    (f"a,b\n{MANY}?,x\n", {}, r"'\?' \(line 42\) .* na=\['\?'\] .* categorical=\['a'\]"),
+    (f"a,b\n{MANY}?,x\n", {"are_options": True}, r"'\?' .* --na '\?' .* --categorical a"),
+    ("a,b\n1,x\n", {"header": "second"}, "header must be first or none"),
+    ("a,b\n1,x\n", {"thousands": "."}, "thousands must be a mark other than that of decimals"),
+    ("a,b\n1,x\n", {"encoding": "latin-99"}, "encoding must be one that Python knows"),
+]
+
+
+@pytest.mark.parametrize(("data", "options", "expected"), REFUSED)
+def test_files_with_several_meanings_are_refused(
+    tmp_path: Path, data: str | bytes, options: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(ValueError, match=expected):
+        read(written(tmp_path, data), **options)
+
+
+def test_missing_texts_are_those_of_pandas(tmp_path: Path) -> None:
+    words = [
+        "",
+        "#N/A",
+        "NA",
+        "N/A",
+        "NaN",
+        "nan",
+        "None",
+        "null",
+        "NULL",
+        "<NA>",
+        "n/a",
+        "-",
+        "?",
+        "missing",
+        "unknown",
+    ]
+    words += ["#NA", "-1.#IND", "1.#QNAN", "-nan", "-NaN", "1.#IND", "-1.#QNAN", "#N/A N/A", "NONE", "none", "Na"]
+    path = written(tmp_path, "a,b\n" + "".join(f"{word},x\n" for word in words))
+    assert [value is None for value in read(path)["a"]] == pd.read_csv(path)["a"].isna().tolist()
+
+
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
+    rows = "".join(f"p{i % 130},n{i},{i}," + ('"1,5"\n' if i % 2 else "2\n") for i in range(140))
+    path = written(tmp_path, f"person,name,age,rate\n{rows}p9,n9,?,1\n")
+    with pytest.raises(ValueError, match="problems") as caught:
+        cfe.EvidenceFinder.from_table(path, "lone", id="person", sensitive=["sex"])
+    for part in ("'lone'", "'sex'", "hold each id once", r"'name' has", "na=['?']", "decimal=','"):
+        assert part in str(caught.value)
+
+
+def test_a_path_and_a_frame_mean_the_same(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    n = 200
+    frame = pd.DataFrame({"id": [f"{i:03}" for i in range(n)], "age": rng.integers(18, 80, n).astype(str)})
+    frame["sex"], frame["loan"] = rng.choice(["f", "m", "NA"], n), rng.choice(["yes", "no"], n)
+    frame.loc[[3, 5], "age"] = "n/a"
+    path = tmp_path / "t.csv"
+    frame.to_csv(path)
+    given = [path, str(path), pd.read_csv(path), pd.read_csv(path).to_dict("list")]
+    given += [pl.from_pandas(pd.read_csv(path)), pa.Table.from_pandas(pd.read_csv(path))]
+    with warnings.catch_warnings(action="ignore"):
+        finders = [cfe.EvidenceFinder.from_table(each, "loan", id="id") for each in given]
+    for finder in finders[1:]:
+        np.testing.assert_allclose(finder.vectors, finders[0].vectors, atol=1e-6)
+        assert finder.attributes is not None
+        assert list(finder.attributes) == ["age", "sex"]
+    assert finders[0].names([7]).tolist() == ["007"]
+    with pytest.raises(ValueError, match=r"'n/a' .* na=\['n/a'\]"):
+        cfe.EvidenceFinder.from_table(frame, "loan", id="id")
+    with warnings.catch_warnings(action="ignore"):
+        own = cfe.EvidenceFinder.from_table(frame, "loan", id="id", na=["n/a"], categorical=["sex"])
+    assert own.attributes is not None
+    assert own.attributes["sex"].values == ("NA", "f", "m")
+
+
+def test_notes_count_what_was_changed(tmp_path: Path) -> None:
+    text = f"Loans\n,a,b,b\n{''.join(f'{i},{i},x,NA' + chr(10) for i in range(30))}30,n/a,x,z\n"
+    path = written(tmp_path, text)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        table = read_table(path)
+        table.frame(table.columns)
+    told = " ".join(str(warning.message) for warning in caught)
+    for part in ("above the header", "b.1 'NA' 30", "a 'n/a' 1", "called b.1", "index of a data frame"):
+        assert part in told
+    assert all(issubclass(warning.category, cfe.InputWarning) for warning in caught)
+
+
+def test_roles(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": [1.0, 2, 3, 4], "note": ["?", "1", "2", "3"], "w": [1, 2, 0, 1], "y": list("abab")})
+    finder = cfe.EvidenceFinder.from_table(frame, "y", ignore=["note"], weights="w")
+    assert finder.attributes is not None
+    assert list(finder.attributes) == ["x"]
+    assert finder.weights is not None
+    assert finder.weights.tolist() == [1, 2, 0, 1]
+    with pytest.raises(ValueError, match="weights must be finite and at least 0"):
+        cfe.EvidenceFinder.from_table(frame.assign(w=-1), "y", ignore=["note"], weights="w")
+    with pytest.raises(ValueError, match="sensitive must name attributes, got 'y', which is the model"):
+        cfe.EvidenceFinder.from_table(frame, "y", ignore=["note"], sensitive=["y"])
+
+
+def test_excel(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"id": [1, 2], "score": [0.5, None], "job": ["cook", None]})
+    frame["born"] = pd.to_datetime(["1990-01-02", "1991-03-04"])
+    path = tmp_path / "t.xlsx"
+    frame.to_excel(path, index=False, startrow=2)
+    expected = {"id": [1, 2], "score": [0.5, None], "job": ["cook", None], "born": ["1990-01-02", "1991-03-04"]}
+    assert read(path) == expected
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.load_workbook(path)
+    book.active["A1"] = "Loans of 2024"
+    book.active["J7"].font = openpyxl.styles.Font(bold=True)  # neither a column nor a row
+    book.save(path)
+    assert read(path) == expected
+
+
+def test_parquet(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"whole": [1, 2], "real": [0.5, None], "text": [" x", None], "flag": [True, False]})
+    frame["day"] = [pd.Timestamp("2020-01-31").date(), None]
+    frame["moment"] = pd.to_datetime(["2020-01-31 12:30", None])
+    frame["category"] = pd.Categorical(["u", None])
+    frame["nullable"] = pd.array([7, None], "Int64")
+    path = tmp_path / "t.parquet"
+    frame.iloc[::-1].to_parquet(path)
+    expected = {"whole": [2, 1], "real": [None, 0.5], "text": [None, "x"], "flag": [False, True]}
+    expected |= {"day": [None, "2020-01-31"], "moment": [None, "2020-01-31 12:30:00"]}
+    assert read(path) == expected | {"category": [None, "u"], "nullable": [None, 7]}
+    pq.write_table(pa.table({"a": [[1, 2]]}), path)
+    with pytest.raises(ValueError, match="column 'a' must hold numbers, texts, booleans or dates, got list"):
+        read(path)
+
+
+def test_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, 'a,"b,c",d: e,x=y\n1,2,3,4\n')
+    for text, names in (("t.csv:b,c", ("b,c",)), ("t.csv:a,x=y", ("a", "x=y")), ("t.csv:d: e", ("d: e",))):
+        assert Source.parse(text).read()[1] == names
+    assert Source.of(["t.csv", "b,c", "a"]).read()[1] == ("b,c", "a")
+    assert Source.of(["new=t.csv:a"], named=True) == Source(Path("t.csv"), ("a",), "new")
+    with pytest.raises(ValueError, match=r"must name a column of t\.csv .*got 'z'"):
+        Source.parse("t.csv:z").read()
+
+
+def test_matrices_and_tables(tmp_path: Path) -> None:
+    for text, name, expected in (
+        ("1,2\n3,4\n", "t.csv", False),
+        ("1,5;2\n3;4\n", "t.csv", False),
+        ("1 2\n3 4\n", "t.txt", False),
+        ("a,b\n1,2\n", "t.csv", True),
+        ('a,b\n"' + "x\n" * 50_000 + '",2\n', "t.csv", True),
+    ):
+        path = written(tmp_path, text, name)
+        assert is_table(path, Reading()) == expected
+    assert is_table(written(tmp_path, "1,2\n3,4\n"), Reading(header="none"))
+    np.testing.assert_array_equal(read_matrix(written(tmp_path, "a,b\n1,2\n3,4\n")), [[1, 2], [3, 4]])
+    np.testing.assert_array_equal(read_graph(written(tmp_path, "# from to\n0 1\n1 2\n", "e.txt")), [[0, 1], [1, 2]])
+    with pytest.raises(ValueError, match="must hold numbers"):
+        read_matrix(written(tmp_path, "a,b\n1,2\nx,y\n"))
+
+
+# --- damaged and hostile files ----------------------------------------------------------------------------------------
+
+
+def far_cell() -> bytes:
+    """An Excel file with a cell in row 99,999,999."""
+    buffer = io.BytesIO()
+    pd.DataFrame({"a": [1, 2]}).to_excel(buffer, index=False)
+    changed = io.BytesIO()
+    with zipfile.ZipFile(buffer) as archive, zipfile.ZipFile(changed, "w", zipfile.ZIP_DEFLATED) as other:
+        for name in archive.namelist():
+            data = archive.read(name)
+            if name.endswith("sheet1.xml"):
+                row = b'<row r="99999999"><c r="A99999999" t="n"><v>3</v></c></row></sheetData>'
+                data = data.replace(b"</sheetData>", row)
+            other.writestr(name, data)
+    return changed.getvalue()
+
+
+def broken_sheet() -> bytes:
+    buffer = io.BytesIO()
+    pd.DataFrame({"a": [1, 2]}).to_excel(buffer, index=False)
+    changed = io.BytesIO()
+    with zipfile.ZipFile(buffer) as archive, zipfile.ZipFile(changed, "w") as other:
+        for name in archive.namelist():
+            other.writestr(name, archive.read(name)[: -40 if name.endswith("sheet1.xml") else None])
+    return changed.getvalue()
+
+
+def bomb(name: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(name, "w") as file:
+        for _ in range(300):
+            file.write(b"1,2\n" * (1 << 18))
+    return buffer.getvalue()
+
+
+def expanding_texts() -> bytes:
+    buffer = io.BytesIO()
+    codes = pa.array(np.zeros(1_400_000, np.int32))
+    pq.write_table(pa.table({"a": pa.DictionaryArray.from_arrays(codes, ["x" * 10_000]), "b": codes}), buffer)
+    return buffer.getvalue()
+
+
+def repeated_numbers() -> bytes:
+    buffer = io.BytesIO()
+    block = pa.table({"a": np.zeros(1 << 24, np.int64)})
+    with pq.ParquetWriter(buffer, block.schema) as writer:
+        for _ in range(20):
+            writer.write_table(block)
+    return buffer.getvalue()
+
+
+HOSTILE: list[tuple[str, Any, str]] = [
+    ("encrypted.xlsx", lambda: bytes.fromhex("d0cf11e0a1b11ae1") + bytes(4096), "is encrypted"),
+    ("broken.xlsx", lambda: far_cell()[:-300], "must be an Excel file"),
+    ("damaged.xlsx", lambda: far_cell()[:1500] + b"zzzzzzzzz" + far_cell()[1509:], "must be an Excel file"),
+    ("sheet.xlsx", broken_sheet, "must be an Excel file"),
+    ("text.xlsx", lambda: b"a,b\n1,2\n", "must be an Excel file"),
+    ("far.xlsx", far_cell, "must have 1,048,576 rows at most"),
+    ("bomb.xlsx", lambda: bomb("xl/sharedStrings.xml"), "expand beyond measure"),
+    ("bomb.zip", lambda: bomb("t.csv"), "expand beyond measure"),
+    ("bomb.csv.gz", lambda: gzip.compress(b"1,2\n" * (75 << 20)), "expand beyond measure"),
+    ("cut.csv.gz", lambda: gzip.compress(os.urandom(9999))[:-99], "must be a table"),
+    ("no.zip", lambda: b"PK\3\4 no", "must be a table"),
+    ("texts.parquet", expanding_texts, "must have .* bytes at most"),
+    ("numbers.parquet", repeated_numbers, "must have .* cells"),
+    ("no.parquet", lambda: b"PAR1 no PAR1", "must be a Parquet file"),
+    ("no.npy", lambda: b"\x93NUMPY no", "must be a NumPy array"),
+]
+
+
+PROGRAM = """
+import resource, sys
+import cfe_faiss.cli, openpyxl, pandas, pyarrow.parquet
+resource.setrlimit(resource.RLIMIT_DATA, (2 << 30, 2 << 30))
+for name in sys.argv[1:]:
+    status = cfe_faiss.cli.main(["audit", "--features", name, "--predictions", f"{name}:a", "--overwrite"])
+    print(status, file=sys.stderr)
+"""
+
+
+def test_damaged_and_hostile_files_are_one_line_within_bounds(tmp_path: Path) -> None:
+    for name, make, _ in HOSTILE:
+        written(tmp_path, make(), name)
+    names = [name for name, *_ in HOSTILE]
+    command = [sys.executable, "-c", PROGRAM, *names]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    lines = done.stderr.splitlines()
+    assert lines[1::2] == ["2"] * len(names)
+    for line, (name, _, expected) in zip(lines[::2], HOSTILE, strict=True):
+        assert re.search(f"{re.escape(name)}.* {expected}", line)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.xlsx", "t.parquet", "t.npy", "t.txt"])
+def test_pipes_and_devices_are_refused(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    (tmp_path / f"zero{name}").symlink_to("/dev/zero")
+    for path in (tmp_path / name, tmp_path / f"zero{name}"):
+        for reader in (read_table, read_matrix, lambda path: is_table(path, Reading())):
+            if reader is read_table or name.endswith(("csv", "txt")):
+                with pytest.raises(ValueError, match="must be a regular file"):
+                    reader(path)
+
+
+def test_wide_headers(tmp_path: Path) -> None:
+    names = [f"column{i:06}" for i in range(15_000)]
+    path = written(tmp_path, "\n".join(",".join(line) for line in (names, ["1"] * 15_000, ["2"] * 15_000)))
+    assert len(read_table(path).columns) == 15_000
+
+
+def test_unknown_kinds_of_tables() -> None:
+    with pytest.raises(TypeError, match="frame must be a table of pandas, polars or PyArrow"):
+        as_table(3, Reading())
+    with pytest.raises(ValueError, match="frame must have rows"):
+        as_table(pd.DataFrame({"a": []}), Reading())
