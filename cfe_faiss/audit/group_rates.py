@@ -248,8 +248,8 @@ def group_metrics(  # noqa: PLR0913
     reference
         By attribute (or "sex & race"): the group that the others are compared with. Default: the largest ranked one.
     person
-        Whose each row is, (n,); by default, and without a value, a person of its own. Intervals, tests and verdicts count
-        people, and allow for rows of one person that are decided alike. Counts and rates are those of rows.
+        Whose each row is, (n,); by default, and without a value, a person of its own. Intervals, tests and verdicts
+        count people, and allow for rows of one person that are decided alike. Counts and rates are those of rows.
 
     Returns
     -------
@@ -264,11 +264,11 @@ def group_metrics(  # noqa: PLR0913
     Notes
     -----
     Selection rate and impact ratio: Uniform Guidelines on Employee Selection Procedures (29 CFR § 1607.4 D, the
-    "four-fifths rule") and New York City's Local Law 144. Equalised odds: Hardt, Price & Srebro, NIPS 2016. Rates have
-    Wilson's interval at the level confidence^(1/G) for G groups (Šidák). Ratios and differences have the intervals of
-    Koopman (Biometrics 40, 1984) and Newcombe (Statistics in Medicine 17, 1998), with Tukey's studentized range in
-    place of the normal quantile. Rates of many small groups near 0 or 1 are within their intervals less often: at a
-    rate of 98 %, all of 20 groups, ten with 30 people, in 77 % of samples.
+    "four-fifths rule") and New York City's Local Law 144. Equalised odds: Hardt et al., NIPS 2016. Rates: Wilson's
+    interval at the level confidence^(1/G) for G groups (Šidák). Ratios and differences: Koopman (Biometrics 40, 1984)
+    and Newcombe (Statistics in Medicine 17, 1998), with Tukey's studentized range in place of the normal quantile.
+    Rates near 0 or 1 of many small groups are within them less often: at 98 % all of 20 groups, ten with 30 people, in
+    77 % of samples.
 
     Examples
     --------

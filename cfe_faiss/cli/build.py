@@ -77,7 +77,7 @@ def _from_matrix(arguments: argparse.Namespace) -> EvidenceIndex:
     if arguments.vectors and x.ndim != 2:
         raise ValueError(f"{arguments.vectors} must hold a matrix of shape (n, d), got {x.shape}")
     refuse(arguments, _OF_TABLES, f"with {arguments.features}, a matrix: a table has a header")
-    labels, names = read_labels(arguments.predictions, len(x))
+    labels, names = read_labels(arguments.predictions, len(x), unknown=arguments.unknown)
     _tell_classes(names)
     if not arguments.vectors:
         edges = np.empty((2, 0), np.int64)

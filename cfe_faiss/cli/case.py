@@ -65,7 +65,7 @@ class Names:
             )
         if arguments.predictions is None:
             return cls(ids, (), arguments.reading)
-        found = read_classes(arguments.predictions, None, ids)
+        found = read_classes(arguments.predictions, None, ids, arguments.unknown)
         other = int((found.labels[members.ids] != members.labels).sum())
         if other:
             raise ValueError(

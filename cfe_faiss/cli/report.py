@@ -100,7 +100,7 @@ def _others(arguments: argparse.Namespace, case: Case) -> dict[str, NDArray[Any]
         if arguments.dataset is not None:
             found[name] = read_labels(source, len(case.ids), case.data.class_names)[0]
         else:
-            classes = read_classes(source, None, case.ids)
+            classes = read_classes(source, None, case.ids, arguments.unknown)
             found[name] = np.array([*classes.names, None], object)[classes.labels]
     return found
 

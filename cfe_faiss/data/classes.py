@@ -19,6 +19,7 @@ from cfe_faiss.base.arrays import Array, Bools, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, InputWarning, as_array, as_labels, check_distinct, did_you_mean
 from cfe_faiss.base.values import as_classes, as_ids, as_values, distinct
 from cfe_faiss.data.columns import Table
+from cfe_faiss.data.dialect import Reading
 
 TRUTH_VALUES = "False", "True"
 """Names of the classes of boolean predictions, whose numbers are 0 and 1."""
@@ -528,11 +529,12 @@ class Threshold:
     limit: str
 
     @classmethod
-    def parse(cls, text: str) -> "Threshold":
+    def parse(cls, text: str, reading: Reading) -> "Threshold":
         """Return the threshold of a text such as "score>=5"; ValueError for another text."""
         parts = _THRESHOLD.fullmatch(text)
         if parts is None:
-            raise ValueError(f"threshold must be like 'score>=5', a column, >=, >, <= or <, a number; got {text!r}")
+            argument = reading.shown("threshold")
+            raise ValueError(f"{argument} must be like 'score>=5', a column, >=, >, <= or <, a number; got {text!r}")
         return cls(parts[1], parts[2], parts[3])
 
     @property

@@ -115,7 +115,7 @@ def split_scores(table: Table, name: str) -> tuple[Table, Array]:
 
 def split_threshold(table: Table, text: str) -> tuple[Table, Array, tuple[str, str]]:
     """Return a table without the column of a threshold, the decisions and their names."""
-    threshold = Threshold.parse(text)
+    threshold = Threshold.parse(text, table.reading)
     decisions = threshold.classes(table)
     return replace(table, cells=table.cells.drop(columns=[threshold.column])), decisions, threshold.names
 

@@ -11,9 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from sklearn.linear_model import LogisticRegression
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
+from cfe_faiss.cli import main
 from cfe_faiss.cli.case import make_finder, read_case
 from cfe_faiss.cli.parser import parser, set_reading
 from cfe_faiss.data.classes import Predictions, as_predictions, check_names, class_names_of, node_count
@@ -411,3 +413,40 @@ def test_ids_that_are_no_integers_are_errors() -> None:
         for wrong in ([first + 0.5], [float(first)], [str(first)], [True, first], [None]):
             with pytest.raises((TypeError, ValueError), match="nodes must"):
                 finder.local(wrong)
+
+
+@pytest.mark.parametrize("way", [from_frame, from_path])
+def test_texts_for_missing_values_are_unknown_classes(way: Any, tmp_path: Path) -> None:
+    texts = np.array(["no", "?", "yes"])[np.arange(N) % 3]
+    finder, notes = warned(lambda: way(texts, texts, tmp_path, na=["?"]))
+    assert finder.class_names == ("no", "yes")
+    assert (finder.labels == -1).sum() == (finder.truth == -1).sum() == 20
+    assert [note for note in notes if "'?' 20" in note]
+
+
+def test_a_threshold_of_a_file_in_another_dialect(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    table_of(score=np.arange(N) / 2).to_csv(path, index=False, sep=";", decimal=",")
+    finder = cfe.EvidenceFinder.from_table(path, threshold="score>=10.5", decimal=",", ignore=["b"])
+    assert finder.labels.tolist() == [int(row >= 21) for row in range(N)]
+    assert list(finder.attributes or ()) == ["a"]
+
+
+def test_a_model_may_read_ignored_columns(tmp_path: Path) -> None:
+    table = table_of()
+    model = LogisticRegression().fit(table[["b", "a"]], HALF)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    for frame in (table, tmp_path / "t.csv"):
+        finder = cfe.EvidenceFinder.from_table(frame, model, ignore=["b"])
+        assert list(finder.attributes or ()) == ["a"]
+        assert finder.labels.tolist() == model.predict(table[["b", "a"]]).tolist()
+
+
+def test_unknown_classes_of_an_index_are_those_of_its_files(tmp_path: Path, capsys: Any) -> None:
+    path, index = tmp_path / "t.csv", str(tmp_path / "t.index")
+    texts = np.array(["?", "no", "yes"])[np.arange(N) % 3]
+    table_of(d=texts).to_csv(path, index=False)
+    files = ["--features", str(path), "--predictions", f"{path}:d", "--unknown", "?"]
+    assert main(["build", index, *files]) == 0
+    assert main(["local", index, *files, "--nodes", "1", "-k", "1", "--csv"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(",no,yes")

@@ -233,7 +233,7 @@ def read_own(files: OwnFiles) -> OwnGraph:
     decisions = None
     if files.threshold is not None:
         with table.problems.collect():
-            decisions = _decisions(table, Threshold.parse(files.threshold))
+            decisions = _decisions(table, Threshold.parse(files.threshold, table.reading))
     attributes = _attributes(files, table, columns)
     encoded = [name for name, attribute in attributes.items() if can_be_encoded(attribute)]
     if not encoded:
@@ -297,7 +297,8 @@ def _features(files: OwnFiles) -> tuple[Table, Roles]:
         with table.problems.collect():
             taken.append(table.known("FILE:COLUMN", name))
     if files.threshold is not None:
-        taken.append(table.known("threshold", Threshold.parse(files.threshold).column))
+        with table.problems.collect():
+            taken.append(table.known("threshold", Threshold.parse(files.threshold, reading).column))
     return table, Roles(files.id, without=tuple(files.without), ignore=(*files.ignore, *taken))
 
 
