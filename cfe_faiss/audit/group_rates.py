@@ -267,8 +267,7 @@ def group_metrics(  # noqa: PLR0913
     "four-fifths rule") and New York City's Local Law 144. Equalised odds: Hardt et al., NIPS 2016. Rates: Wilson's
     interval at the level confidence^(1/G) for G groups (Šidák). Ratios and differences: Koopman (Biometrics 40, 1984)
     and Newcombe (Statistics in Medicine 17, 1998), with Tukey's studentized range in place of the normal quantile.
-    Rates near 0 or 1 of many small groups are within them less often: at 98 % all of 20 groups, ten with 30 people, in
-    77 % of samples.
+    Rates near 0 or 1 of small groups are within them less often: at 98 %, all of 20, ten of 30 people, in 77 %.
 
     Examples
     --------
