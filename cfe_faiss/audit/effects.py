@@ -130,9 +130,8 @@ def direction_test(  # noqa: PLR0913
     bins
         How numbers with more than 10 values become groups, see :func:`cfe_faiss.audit.groups.groupings`.
     person
-        Where people have several rows: name of the attribute that tells whose a row is, or one value for each row of
-        the finder. A person then counts once, and no two rows of one person are compared. By default each row is a
-        person, as is a row without a value.
+        Where people have several rows: the attribute that tells whose a row is, or one value for each row. A person
+        then counts once, and is never compared with itself. A row without a value is a person, by default every row.
 
     Returns
     -------

@@ -49,20 +49,7 @@ def check_table(
     -----
     InputWarning
         One warning for each suspicion.
-
-    Raises
-    ------
-    ValueError
-        If predictions and true classes have no value in common.
     """
-    if labels is not None and truth is not None and (truth != UNKNOWN).any():
-        predicted, true = set(labels.tolist()) - {UNKNOWN}, set(truth.tolist()) - {UNKNOWN}
-        if not predicted & true:
-            shown = [", ".join(class_names[c] for c in sorted(some)[:5]) for some in (predicted, true)]
-            raise ValueError(
-                f"predictions and truth must have a class in common, got {shown[0]} and {shown[1]}: write both in the "
-                "same words"
-            )
     compared = [attributes[name] for name in attributes if name not in left_out]
     for text in (
         *_classes(class_names),

@@ -189,7 +189,7 @@ def scope(inputs: Inputs) -> tuple[str, ...]:
         ],
         "removed": [] if removed is None else [show(name) for name in removed.columns],
     }
-    shares = {"selected": inputs.labels == inputs.favourable} if inputs.has("favourable") else {}
+    shares = {"selected": np.isin(inputs.labels, inputs.favourable)} if inputs.has("favourable") else {}
     if inputs.truth is not None:
         shares["right"] = (inputs.truth == inputs.labels)[inputs.truth != UNKNOWN]
         values["judged"] = len(shares["right"])
@@ -222,7 +222,7 @@ def facts(inputs: Inputs) -> dict[str, str]:
     classes = [f"{show(name, _NAMES)} {size:,}" for name, size in zip(inputs.class_names, sizes, strict=True) if size]
     known = 0 if inputs.truth is None else int((inputs.truth >= 0).sum())
     people, person = inputs.words["people"], inputs.words["person"]
-    favourable = None if inputs.favourable is None else show(inputs.class_names[inputs.favourable], _NAMES)
+    favourable = " or ".join(show(name, _NAMES) for name in inputs.favourable_names)
     found = {
         "Data": inputs.subject.data,
         "Model": inputs.subject.model,

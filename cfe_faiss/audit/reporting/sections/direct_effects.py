@@ -64,7 +64,7 @@ def find_changes(inputs: Inputs) -> ModelComparison | None:
         return None
     tested: dict[str, Any] = {}
     if inputs.unfavourable:
-        others = [name for label, name in enumerate(inputs.class_names) if label != inputs.favourable]
+        others = [name for label, name in enumerate(inputs.class_names) if label not in inputs.favourable]
         tested = {"unfavourable": others, "sensitive": inputs.sensitive, **inputs.options}
     first, *named = inputs.models
     models = {name: inputs.models[name] for name in named}

@@ -38,6 +38,7 @@ def test_a_condition_fails_where_the_largest_group_is_at_a_disadvantage(tmp_path
     assert any("sex = f" in line and "selected less often" in line for line in numbers["named"])
 
 
+@pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
 def test_truth_that_one_decision_shows_is_said_and_not_counted(tmp_path: Path) -> None:
     with pytest.warns(cfe.InputWarning, match="truth"):
         numbers = report(people(), tmp_path, truth="repaid")
