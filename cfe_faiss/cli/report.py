@@ -49,11 +49,18 @@ def run_audit(arguments: argparse.Namespace) -> int:
         name: [number("--cut", name, part) for part in text.split(",")]
         for name, text in parse_named("--cut", arguments.cut, attributes)
     }
+    better = {
+        name: text if text in ("high", "low") else text.split(",")
+        for name, text in parse_named("--better", arguments.better, attributes)
+    }
     report = call(
         audit.report,
         arguments,
         finder=finder,
         path=arguments.out,
+        reference=dict(parse_named("--reference", arguments.reference, attributes)) or None,
+        better=better or None,
+        skip=arguments.skip or (),
         favourable=favourable,
         truth_favourable=truth_favourable and class_names(names, "--truth-favourable", truth_favourable),
         where=where,
@@ -66,6 +73,9 @@ def run_audit(arguments: argparse.Namespace) -> int:
         sys.stdout.write(f"{path}\n")
     for check in report.checks:
         sys.stdout.write(f"{check}\n")
+    deciding = next((f": {check}" for check in report.checks if check.outcome == report.outcome), "")
+    outcome = {"pass": "passed", "fail": "failed"}.get(report.outcome, report.outcome)
+    sys.stdout.write(f"{outcome}{deciding.removeprefix(f': {report.outcome}') if deciding else ''}\n")
     return 1 if report.outcome == "fail" or (arguments.strict and not report.passed) else 0
 
 

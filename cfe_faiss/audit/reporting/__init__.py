@@ -65,6 +65,7 @@ def report(  # noqa: PLR0913
     confidence: float = 0.95,
     reference: Mapping[str, Any] | None = None,
     better: Mapping[str, Any] | None = None,
+    person: Any = None,
     skip: Collection[str] = (),
     figures: str | PathLike[str] | None = None,
     overwrite: bool = False,
@@ -99,8 +100,9 @@ def report(  # noqa: PLR0913
     reference, better
         By attribute: the group that the others are compared with, see :func:`group_metrics`; by column: its better end,
         see :func:`dominated`, in which the refused person of the strongest case is at least as good.
-    skip
-        Sections to leave out, by their ids in report.json; "sensitivity" takes the most time.
+    person, skip
+        Attribute that says whose each row is, see :func:`direct_effects`: rates and direct tests then count people;
+        sections to leave out, by their ids in report.json: "sensitivity" takes the most time.
     figures, overwrite
         Folder for the drawings as SVG files; whether to replace files that this package has not written.
     progress
@@ -141,7 +143,7 @@ def report(  # noqa: PLR0913
     inputs_read = [*finder.files, *map(Path, subject.files)]
     folders = [] if folder is None else [folder]
     check_outputs([*report_files(target), *folders], inputs_read, overwrite=overwrite, folders=folders)
-    settings = Settings(k, pairs, cases, bins, confidence, where, reference, better)
+    settings = Settings(k, pairs, cases, bins, confidence, where, reference, better, person)
     inputs = check_inputs(finder, sensitive, favourable, settings, subject, compare, truth_favourable)
     conditions = as_conditions(require)
     check_conditions(conditions, inputs)

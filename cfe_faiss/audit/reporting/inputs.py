@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes
-from cfe_faiss.audit.evidence import attributes_of, sensitive_of, with_truth
+from cfe_faiss.audit.evidence import attributes_of, persons_of, sensitive_of, with_truth
 from cfe_faiss.audit.groups import Bins, groupings
 from cfe_faiss.audit.intervals import normal_quantile
 from cfe_faiss.audit.model_comparison import Models, as_models
@@ -70,6 +70,7 @@ class Settings:
     where: Constraints | None = None
     reference: Mapping[str, Any] | None = None
     better: Mapping[str, Any] | None = None
+    person: Any = None
 
     def __post_init__(self) -> None:
         for name in ("k", "pairs", "cases"):
@@ -158,6 +159,11 @@ class Inputs:
             "measure": measure_of(self.finder.metric),
             "scale": self.finder.scale,
         }
+
+    @cached_property
+    def persons(self) -> NDArray[np.int64]:
+        """Person of every row of the finder, (n,)."""
+        return persons_of(self.finder, self.settings.person)
 
     @property
     def everyone(self) -> str:

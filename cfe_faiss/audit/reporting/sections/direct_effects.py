@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.direct_test import judge, pair_counts
 from cfe_faiss.audit.effects import DirectEffects, direct_effects
-from cfe_faiss.audit.evidence import attributes_of, known_rows, persons_of
+from cfe_faiss.audit.evidence import attributes_of, known_rows
 from cfe_faiss.audit.groups import groupings
 from cfe_faiss.audit.model_comparison import ModelComparison, compare_models
 from cfe_faiss.audit.reporting.document import Column, Numbers, Table
@@ -55,7 +55,7 @@ def find_effects(inputs: Inputs) -> DirectEffects | None:
         "unfavourable": [inputs.class_names[label] for label in inputs.unfavourable],
         "k": inputs.settings.k,
     }
-    return direct_effects(inputs.finder, others=others, **tested, **inputs.options)
+    return direct_effects(inputs.finder, others=others, person=inputs.persons, **tested, **inputs.options)
 
 
 def find_changes(inputs: Inputs) -> ModelComparison | None:
@@ -319,7 +319,7 @@ def _tests(
     attributes = list(dict.fromkeys(row["attribute"] for row in named))
     known = groupings(attributes_of(finder), rows, attributes, inputs.settings.bins, with_missing=False)
     groups = {group.name: group for group in known}
-    samples = Samples(finder, rows, np.array(inputs.unfavourable, np.int32), persons_of(finder, None))
+    samples = Samples(finder, rows, np.array(inputs.unfavourable, np.int32), inputs.persons)
     with_pairs = any(row["test"] == "direction" for row in named)
     found: dict[tuple[str, str], list[_Answer]] = {}
     for attribute, value in dict.fromkeys((row["attribute"], row["value"]) for row in named):

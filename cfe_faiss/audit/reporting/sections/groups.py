@@ -48,6 +48,7 @@ def find_rates(inputs: Inputs) -> Rates:
         confidence=inputs.settings.confidence,
         intersections=inputs.crossed,
         reference=inputs.settings.reference,
+        person=inputs.persons[inputs.nodes],
     )
     table = metrics.table
     frame = table.assign(positives=table["TP"] + table["FN"], negatives=table["FP"] + table["TN"])
