@@ -243,8 +243,6 @@ def test_errors_of_comparisons_and_cases(inside, second: Path, error, line: str,
 
 def test_options_of_the_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Reference, better ends, persons and skipped sections reach the report; the last line is the outcome."""
-    import pandas as pd
-
     rng, n = np.random.default_rng(0), 400
     frame = pd.DataFrame(
         {"who": [f"w{row // 2}" for row in range(n)], "income": rng.normal(size=n), "debt": rng.normal(size=n)}

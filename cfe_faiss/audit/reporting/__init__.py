@@ -101,8 +101,7 @@ def report(  # noqa: PLR0913
         By attribute: the group that the others are compared with, see :func:`group_metrics`; by column: its better end,
         see :func:`dominated`, in which the refused person of the strongest case is at least as good.
     person, skip
-        Attribute that says whose each row is, see :func:`direct_effects`: rates and direct tests then count people;
-        sections to leave out, by their ids in report.json: "sensitivity" takes the most time.
+        Attribute that says whose each row is: tests count people; ids of sections to leave out, as "sensitivity".
     figures, overwrite
         Folder for the drawings as SVG files; whether to replace files that this package has not written.
     progress
