@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import as_array, as_count, as_labels, as_number
 from cfe_faiss.base.extras import extra
+from cfe_faiss.data.call import seeded
 from cfe_faiss.models import loop
-from cfe_faiss.models.call import seeded
 from cfe_faiss.models.gnn import OnMatrix
 from cfe_faiss.models.loop import TrainingReport
 

@@ -151,7 +151,8 @@ def learned_directions(finder: EvidenceFinder, rows: Ints, refused: Bools) -> di
     """Return the better end of each number on which decisions depend in one direction.
 
     The direction is the sign of the coefficient in a logistic regression of the decisions on all numbers that are not
-    sensitive, standardised, if the coefficient is at least 3 standard errors from 0.
+    sensitive, standardised, if the coefficient is at least 3 standard errors from 0 and the correlation has its sign.
+    Numbers with two values are codes, which have no better end.
 
     Parameters
     ----------
@@ -166,7 +167,7 @@ def learned_directions(finder: EvidenceFinder, rows: Ints, refused: Bools) -> di
     places = attributes.rows(rows)
     numbers: dict[str, Floats] = {}
     for name, attribute in attributes.items():
-        if attribute.numbers is None or name in finder.sensitive:
+        if attribute.numbers is None or name in finder.sensitive or len(attribute.values) <= 2:
             continue
         values = attribute.numbers[places].astype(np.float64)
         spread = np.nanstd(values) if not np.isnan(values).all() else 0.0
@@ -180,11 +181,12 @@ def learned_directions(finder: EvidenceFinder, rows: Ints, refused: Bools) -> di
     with_intercept = np.column_stack([np.ones(len(X)), X])
     information = (with_intercept * (chance * (1 - chance))[:, None]).T @ with_intercept
     errors = np.sqrt(np.diag(np.linalg.pinv(information, hermitian=True)))[1:]
+    covariances = (refused - refused.mean()) @ X
     ends = {1.0: "low", -1.0: "high"}
     return {
         name: ends[float(np.sign(coefficient))]
-        for name, coefficient, error in zip(numbers, model.coef_[0], errors, strict=True)
-        if error > 0 and abs(coefficient) >= _LEAST_Z * error
+        for name, coefficient, error, covariance in zip(numbers, model.coef_[0], errors, covariances, strict=True)
+        if error > 0 and abs(coefficient) >= _LEAST_Z * error and coefficient * covariance > 0
     }
 
 

@@ -14,7 +14,6 @@ from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, groupings
 from cfe_faiss.audit.sample import Sample, Samples, question
 from cfe_faiss.audit.tables import Bools, Floats, Frame, TableResult, data_frame, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number
-from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import as_html, table_html
 from cfe_faiss.rows.metric import measure_of, measured
@@ -97,7 +96,6 @@ class DirectionTest(DirectTest):
         return as_html(repr(self), self.pairs)
 
 
-@single_threaded_blas()
 def direction_test(  # noqa: PLR0913
     finder: EvidenceFinder,
     *,
@@ -132,9 +130,8 @@ def direction_test(  # noqa: PLR0913
     bins
         How numbers with more than 10 values become groups, see :func:`cfe_faiss.audit.groups.groupings`.
     person
-        Where people have several rows: name of the attribute that tells whose a row is, or one value for each row of
-        the finder. A person then counts once, and no two rows of one person are compared. By default each row is a
-        person, as is a row without a value.
+        Where people have several rows: the attribute that tells whose a row is, or one value for each row. A person
+        then counts once, and is never compared with itself. A row without a value is a person, by default every row.
 
     Returns
     -------
@@ -231,7 +228,6 @@ class SituationTest(DirectTest):
         return len(self.table)
 
 
-@single_threaded_blas()
 def situation_test(  # noqa: PLR0913
     finder: EvidenceFinder,
     *,
@@ -439,7 +435,6 @@ def adjusted_p_values(p: ArrayLike) -> Floats:
     return adjusted
 
 
-@single_threaded_blas()  # many small matrices: waiting for threads would take longer
 def direct_effects(  # noqa: PLR0913
     finder: EvidenceFinder,
     *,
@@ -567,18 +562,25 @@ class _Tested:
         named = [line for line in self.lines if line["named"]]
         return all(line["verdict"] == "advantaged" for line in named), min(line["p"] for line in named)
 
-    def explained_by(self, others: Sequence["_Tested"], k: int, alpha: float) -> str:
-        """Return the most similar one of other findings if no test names the value again beside them, else ""."""
+    def is_explained_by(self, others: Sequence["_Tested"], k: int, alpha: float) -> bool:
+        """Return whether no test names the value again beside other findings."""
         if not others:
-            return ""
+            return False
         people = self.people
-        carriers = [np.isin(people.rows, other.people.rows[other.carries]) for other in others]
-        _, tests = people.test(self.carries, [people.situation_contrast(k), people.evidence_contrast], carriers)
-        for line, test in zip(self.lines, tests, strict=True):
-            if line["named"] and test.p_value <= alpha and test.statistic * line["statistic"] > 0:
-                return ""
-        overlap = [abs(np.corrcoef(self.carries, column)[0, 1]) for column in carriers]
+        contrasts = [people.situation_contrast(k), people.evidence_contrast]
+        _, tests = people.test(self.carries, contrasts, [self._carriers_of(other) for other in others])
+        return not any(
+            line["named"] and test.p_value <= alpha and test.statistic * line["statistic"] > 0
+            for line, test in zip(self.lines, tests, strict=True)
+        )
+
+    def most_similar(self, others: Sequence["_Tested"]) -> str:
+        """Return the name of the value whose carriers agree most, or least, with those of this value."""
+        overlap = [abs(np.corrcoef(self.carries, self._carriers_of(other))[0, 1]) for other in others]
         return others[int(np.nanargmax(overlap))].name
+
+    def _carriers_of(self, other: "_Tested") -> Bools:
+        return np.isin(self.people.rows, other.people.rows[other.carries])
 
 
 def _fold(tested: Sequence[_Tested], k: int, fdr: float) -> None:
@@ -592,9 +594,11 @@ def _fold(tested: Sequence[_Tested], k: int, fdr: float) -> None:
     alpha = fdr / len(named)  # Bonferroni's correction
     by_p = sorted(named, key=lambda value: value.rank)
     single_first = sorted(by_p, key=lambda value: (value.rank[0], " & " in value.lines[0]["attribute"]))
-    findings = min((_select(order, k, alpha) for order in (single_first, by_p)), key=len)
+    findings = _select(single_first, k, alpha)
+    if len(findings) > 1 and single_first != by_p:
+        findings = min(findings, _select(by_p, k, alpha), key=len)
     for value in named:
-        name = "" if value in findings else value.explained_by(findings, k, 0.0)
+        name = "" if value in findings else value.most_similar(findings)
         for line in value.lines:
             line["same_as"] = name
 
@@ -603,11 +607,11 @@ def _select(named: Sequence[_Tested], k: int, alpha: float) -> list[_Tested]:
     """Return the values that stand beside those before them, without those that do not stand beside all others."""
     findings: list[_Tested] = []
     for value in named:
-        if not value.explained_by(findings, k, alpha):
+        if not value.is_explained_by(findings, k, alpha):
             findings.append(value)
     for value in [*findings]:
         others = [other for other in findings if other is not value]
-        if value.explained_by(others, k, alpha):
+        if value.is_explained_by(others, k, alpha):
             findings = others
     return findings
 

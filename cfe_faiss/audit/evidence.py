@@ -1,5 +1,7 @@
 """Rows, attributes and names that the audits take from a finder, and results without the query itself."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,7 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.tables import Ints
 from cfe_faiss.base.checks import UNKNOWN, as_names
+from cfe_faiss.data.classes import check_in_common, in_words_of_decision
 from cfe_faiss.finder import EvidenceFinder
 
 
@@ -36,6 +39,28 @@ def known_rows(finder: EvidenceFinder, nodes: Any) -> Ints:
     rows = finder.index.members().ids if nodes is None else np.unique(finder.searched("nodes", nodes))
     known: Ints = rows[finder.labels[rows] != UNKNOWN]
     return known
+
+
+def with_truth(finder: EvidenceFinder, favourable: Sequence[int], truth_favourable: Any) -> EvidenceFinder:
+    """Return a finder whose true classes are in the words of the decision.
+
+    Raises
+    ------
+    ValueError
+        If they have words of their own, and ``truth_favourable`` does not say which of them agree with ``favourable``.
+    """
+    labels, truth = finder.labels, finder.truth
+    if truth_favourable is not None and (truth is None or not len(favourable)):
+        lacking = "truth" if truth is None else "favourable"
+        raise ValueError(f"truth_favourable must come with {lacking}, got {truth_favourable!r} without")
+    if truth is None:
+        return finder
+    if truth_favourable is None:
+        check_in_common("truth", labels, truth, finder.class_names)
+        return finder
+    wanted = finder.class_numbers("truth_favourable", truth_favourable)
+    chosen = np.array(favourable, np.int32)
+    return replace(finder, truth=in_words_of_decision(labels, truth, chosen, wanted, finder.class_count))
 
 
 def persons_of(finder: EvidenceFinder, person: Any) -> Ints:

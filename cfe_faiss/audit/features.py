@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import feature_names
 from cfe_faiss.base.checks import as_count, as_matrix
-from cfe_faiss.finder import results
+from cfe_faiss.data import classes
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def class_name(data: Any, label: int) -> str:
     >>> class_name(None, 3)
     'class 3'
     """
-    return str(results.class_name(getattr(data, "class_names", None), label))
+    return str(classes.class_name(getattr(data, "class_names", None), label))
 
 
 def node_name(data: Any, node: int) -> str:

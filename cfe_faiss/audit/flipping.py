@@ -18,10 +18,9 @@ from cfe_faiss.audit.intervals import normal_quantile, wilson
 from cfe_faiss.audit.reach import adjacency, independent_batches, measure_hops
 from cfe_faiss.audit.tables import Bools, Frame, Ints, data_frame, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, check_known, did_you_mean
+from cfe_faiss.data.predict import column_names, is_estimator, predictions_of, predictions_of_rows, predictions_of_table
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import as_html
-from cfe_faiss.finder.table import predictions_of_table
-from cfe_faiss.models.predictions import is_estimator, predictions_of, predictions_of_rows
 
 _LIMITS = (
     "Only the attribute's own features change. Others that depend on it, and the edges, stay as"
@@ -271,7 +270,7 @@ def _matrix_run(finder: EvidenceFinder, name: str, columns: Mapping[Any, str] | 
     """Return the run of a model of a matrix or a graph, in which columns of ``x`` are changed."""
     data, is_matrix = finder.data, isinstance(finder.data, np.ndarray)
     if is_matrix:
-        data = SimpleNamespace(x=data, feature_names=getattr(finder.model, "feature_names_in_", None))
+        data = SimpleNamespace(x=data, feature_names=column_names(finder.model))
     values, codes, places, rows = _columns(data, name, columns)
     x = data.x.clone() if hasattr(data.x, "clone") else np.array(data.x)
     if dataclasses.is_dataclass(data) and not isinstance(data, type):
@@ -296,7 +295,7 @@ def _matrix_run(finder: EvidenceFinder, name: str, columns: Mapping[Any, str] | 
         return predictions_of(finder.model, data).labels.astype(np.int64)
 
     def not_a_number() -> Bools:
-        from cfe_faiss.models.call import outputs
+        from cfe_faiss.data.call import outputs
 
         # The outputs may be a view of the features: read them before the features are restored.
         found = outputs(finder.model, data)

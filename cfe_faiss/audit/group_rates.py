@@ -1,23 +1,29 @@
 """Rates of groups: selection rates, impact ratios, accuracy, error rates and equalised odds."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.classes import as_predictions
-from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
+from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.comparisons import compare_rates, largest_gap, rate_bounds, ratio_bounds
 from cfe_faiss.audit.evidence import person_numbers
-from cfe_faiss.audit.features import class_name
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import independent_share, normal_quantile, share_columns
 from cfe_faiss.audit.tables import Floats, Frame, Ints, TableResult, data_frame, stack
-from cfe_faiss.base.checks import UNKNOWN, as_labels, check_distinct, check_known
-from cfe_faiss.finder.names import class_numbers
+from cfe_faiss.base.checks import UNKNOWN, check_known
+from cfe_faiss.data.classes import (
+    as_predictions,
+    check_in_common,
+    check_sides,
+    class_name,
+    class_numbers,
+    in_words_of_decision,
+    true_classes,
+)
 from cfe_faiss.finder.suspicious import selective_classes
 
 _LIMITS = (
@@ -208,9 +214,11 @@ def group_metrics(  # noqa: PLR0913
     y_pred: Any,
     sensitive_features: Any,
     favourable: int | str | Sequence[int | str] | None = None,
+    truth_favourable: int | str | Sequence[int | str] | None = None,
     intersections: Sequence[Sequence[str]] | None = None,
     bins: Bins = DEFAULT_BINS,
     class_names: Sequence[str] | None = None,
+    unknown: Collection[Any] | None = None,
     confidence: float = 0.95,
     reference: Mapping[str, Any] | None = None,
     person: Any = None,
@@ -222,31 +230,26 @@ def group_metrics(  # noqa: PLR0913
     Parameters
     ----------
     y_true
-        True classes, (n,): numbers, -1 or NaN where one is not known, or texts, None where one is not. Without them
-        there are no accuracy, error rates and equalised odds.
+        True classes, (n,), in the words of ``y_pred`` or in others; without them there are no error rates.
     y_pred
         Predictions, (n,): class numbers or class names; or probabilities, (n, C).
     sensitive_features
-        Attributes whose values are the groups: an array, list or Series (n,); a matrix (n, m), a mapping from names to
-        arrays, or a DataFrame.
+        Attributes whose values are the groups: an array (n,), a matrix (n, m), a mapping from names to arrays, a frame.
     favourable
-        The classes that count as selected, together, by number or name (where all names are whole numbers, a number is
-        a name); by default each class in turn, against the rest.
+        The classes that count as selected, together, by name or number; by default each in turn, against the rest.
+    truth_favourable
+        The true classes that agree with ``favourable``, where the truth has words of its own, such as "repaid".
     intersections
         Tuples of attributes whose combinations are groups, too; by default all attributes together, if several.
-    bins
-        Cuts of numbers into groups, as in :func:`cfe_faiss.audit.groups.groupings`.
-    class_names
-        Name of class 0, 1, ...; by default the classes are numbers, or all texts of ``y_pred`` and ``y_true``.
-    confidence
-        Of the intervals and verdicts, in (0, 1).
+    bins, confidence
+        Cuts of numbers into groups, as in :func:`cfe_faiss.audit.groups.groupings`; level of intervals, in (0, 1).
+    class_names, unknown
+        As in :meth:`cfe_faiss.EvidenceFinder.from_vectors`.
     reference
-        By attribute (or intersection, "sex & race"): the value of the group that the others are compared with. Default:
-        the largest ranked group.
+        By attribute (or "sex & race"): the group that the others are compared with. Default: the largest ranked one.
     person
-        Whose each row is, (n,), where people have several rows: intervals, tests and verdicts then count people, and
-        allow for rows of one person that are decided alike. By default each row is a person, as is a row without a
-        value. Counts and rates are those of rows.
+        Whose each row is, (n,); by default, and without a value, a person of its own. Intervals, tests and verdicts
+        count people, and allow for rows of one person that are decided alike. Counts and rates are those of rows.
 
     Returns
     -------
@@ -256,17 +259,15 @@ def group_metrics(  # noqa: PLR0913
     Raises
     ------
     TypeError, ValueError
-        If an argument is not as described, lengths or pandas indexes differ, or ``y_true`` and ``y_pred`` have no class
-        name in common.
+        If an argument is not as described, or lengths or pandas indexes differ.
 
     Notes
     -----
-    Selection rate and impact ratio follow the Uniform Guidelines on Employee Selection Procedures (29 CFR
-    § 1607.4 D, the "four-fifths rule") and of New York City's Local Law 144. Equalised odds: Hardt, Price & Srebro,
-    NIPS 2016. Rates have Wilson's interval at the level confidence^(1/G) for G groups (Šidák). Ratios and differences
-    have the intervals of Koopman (Biometrics 40, 1984) and Newcombe (Statistics in Medicine 17, 1998), with Tukey's
-    studentized range in place of the normal quantile. Rates of many small groups near 0 or 1 are within their
-    intervals less often: of 20 groups, ten with 30 people, at a rate of 98 %, all in 77 % of samples.
+    Selection rate and impact ratio: Uniform Guidelines on Employee Selection Procedures (29 CFR § 1607.4 D, the
+    "four-fifths rule") and New York City's Local Law 144. Equalised odds: Hardt et al., NIPS 2016. Rates: Wilson's
+    interval at the level confidence^(1/G) for G groups (Šidák). Ratios and differences: Koopman (Biometrics 40, 1984)
+    and Newcombe (Statistics in Medicine 17, 1998), with Tukey's studentized range in place of the normal quantile.
+    Rates near 0 or 1 of small groups are within them less often: at 98 %, all of 20, ten of 30 people, in 77 %.
 
     Examples
     --------
@@ -284,9 +285,15 @@ def group_metrics(  # noqa: PLR0913
     attributes = sensitive_attributes(sensitive_features)
     _check_indexes(y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features)
     n = len(attributes.ids)
-    classes = _classes(y_true, y_pred, class_names, n)
+    classes = _classes(y_true, y_pred, class_names, unknown, n)
     persons = person_numbers(_drop_index(person), n)
     blocks = _blocks(favourable, classes)
+    if truth_favourable is None:
+        check_in_common("y_true", classes.labels, classes.true, classes.class_names)
+        if class_names is None:
+            check_sides(classes.labels, classes.true, classes.class_names)
+    else:
+        classes = _in_words_of_decision(classes, list(blocks.values()), truth_favourable)
     names = list(attributes)
     crossed = (
         [names] * (len(names) > 1)
@@ -448,12 +455,22 @@ def _blocks(favourable: int | str | Sequence[int | str] | None, classes: _Classe
     """Return the classes that count as selected, by their name."""
     occurring = np.unique(np.concatenate([classes.labels, classes.true[classes.true != UNKNOWN]]))
     if favourable is None:
-        return {class_name(classes, int(c)): np.array([c], np.int32) for c in occurring}
+        return {class_name(classes.class_names, int(c)): np.array([c], np.int32) for c in occurring}
     names = classes.class_names or tuple(map(str, occurring))
     selected = np.sort(class_numbers("favourable", favourable, names, len(names)))
     if classes.class_names is None:
         selected = occurring[selected]
-    return {" or ".join(class_name(classes, int(c)) for c in selected): selected}
+    return {" or ".join(class_name(classes.class_names, int(c)) for c in selected): selected}
+
+
+def _in_words_of_decision(classes: _Classes, blocks: list[NDArray[np.int32]], truth_favourable: Any) -> _Classes:
+    """Return classes whose true ones are in the words of the predicted ones."""
+    if len(blocks) != 1:
+        raise ValueError("favourable must name the predicted classes that agree with truth_favourable, got None")
+    count = 1 + int(max(classes.labels.max(initial=0), classes.true.max(initial=0)))
+    count = count if classes.class_names is None else len(classes.class_names)
+    wanted = class_numbers("truth_favourable", truth_favourable, classes.class_names, count)
+    return replace(classes, true=in_words_of_decision(classes.labels, classes.true, blocks[0], wanted, count))
 
 
 def sensitive_attributes(values: Any) -> Attributes:
@@ -488,60 +505,18 @@ def _check_indexes(**arguments: Any) -> None:
             raise ValueError(f"{name} must have the same pandas index as {first}: sort the rows alike, or pass arrays")
 
 
-def _classes(y_true: Any, y_pred: Any, class_names: Sequence[str] | None, n: int) -> _Classes:
+def _classes(
+    y_true: Any, y_pred: Any, class_names: Sequence[str] | None, unknown: Collection[Any] | None, n: int
+) -> _Classes:
     """Return predicted and true classes as numbers; texts without names are numbered in ascending order."""
-    names = None if class_names is None else tuple(map(str, class_names))
-    check_distinct("class_names must be distinct", names or ())
-    true = None if y_true is None else _column("y_true", y_true, n)
-    if len(np.shape(y_pred)) == 2:
-        predictions = as_predictions(_drop_index(y_pred), n, names, "y_pred")
-        labels, names = predictions.labels, predictions.class_names
-    else:
-        predicted = _column("y_pred", y_pred, n)
-        if names is None and predicted.numbers is None:
-            names = _common_names(predicted, true)
-        labels = _number_classes("y_pred", predicted, names)
-        if (labels == UNKNOWN).any():
-            raise ValueError(f"y_pred must hold a class for every row, got none for row {(labels == UNKNOWN).argmax()}")
-    known = np.full(n, UNKNOWN, np.int32) if true is None else _number_classes("y_true", true, names)
-    return _Classes(labels, known, names)
-
-
-def _column(name: str, values: Any, n: int) -> Attribute:
-    """Return one class for each row, in the form of an attribute."""
-    if np.shape(values) != (n,):
-        rows = f"({n},), one class for each row of sensitive_features"
-        raise ValueError(f"{name} must have shape {rows}, got {np.shape(values)}")
-    frame = data_frame({name: _drop_index(values.detach().cpu().numpy() if hasattr(values, "detach") else values)})
-    known = frame[name].dropna()
-    are_bools = known.dtype.kind in "bO" and {type(value) for value in known} in ({bool}, {np.bool_})
-    return as_attributes(frame.astype("Float64") if are_bools else frame, name)[name]
-
-
-def _common_names(predicted: Attribute, true: Attribute | None) -> tuple[str, ...]:
-    if true is None:
-        return predicted.values
-    if true.numbers is not None:
-        raise ValueError("y_true and y_pred must both be class names or both be numbers, or come with class_names")
-    if not set(predicted.values) & set(true.values):
-        some = f"{', '.join(predicted.values[:8])}; {', '.join(true.values[:8])}"
-        raise ValueError(f"y_pred and y_true must have class names in common, got {some}")
-    return tuple(sorted({*predicted.values, *true.values}))
-
-
-def _number_classes(name: str, column: Attribute, names: tuple[str, ...] | None) -> NDArray[np.int32]:
-    """Return class numbers, -1 where the class is missing."""
-    if column.numbers is not None:
-        numbers = np.nan_to_num(column.numbers, nan=UNKNOWN)
-        fractions = numbers[numbers != np.round(numbers)]
-        if len(fractions):
-            raise ValueError(f"{name} must hold whole numbers or class names, got {fractions[0]}")
-        return as_labels(name, numbers.astype(np.int64), len(numbers), unknown=True)
-    known = list(names or ())
-    for text in column.values:
-        check_known(f"{name} must be among the class names", text, known)
-    codes = np.array([*(known.index(text) for text in column.values), UNKNOWN], np.int32)
-    return codes[column.codes]
+    predicted = as_predictions(_drop_index(y_pred), n, class_names, "y_pred", unknown=unknown)
+    names = predicted.class_names
+    if y_true is None:
+        return _Classes(predicted.labels, np.full(n, UNKNOWN, np.int32), names)
+    is_named = class_names is not None
+    true, labels = _drop_index(y_true), predicted.labels
+    truth, names = true_classes("y_true", true, labels, names, is_named=is_named, unknown=unknown)
+    return _Classes(labels, truth, names)
 
 
 def _eeo_1(category: str, patterns: tuple[str, ...]) -> int:

@@ -9,19 +9,17 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.classes import as_predictions
 from cfe_faiss.audit import direct_test
 from cfe_faiss.audit.direct_test import ScoreTest
 from cfe_faiss.audit.effects import adjusted_p_values
-from cfe_faiss.audit.evidence import attributes_of, check_finder, known_rows, persons_of, sensitive_of
+from cfe_faiss.audit.evidence import attributes_of, check_finder, known_rows, persons_of, sensitive_of, with_truth
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import normal_quantile, paired_difference, share_columns
 from cfe_faiss.audit.sample import Sample, Samples
 from cfe_faiss.audit.tables import Bools, Frame, Ints, TableResult, data_frame, stack
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
-from cfe_faiss.base.threads import single_threaded_blas
+from cfe_faiss.data.classes import as_predictions
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.finder.table import classes_of_table
 from cfe_faiss.index.flat import IndexEvidenceIDMap2
 from cfe_faiss.pairs import evidence_pairs
 from cfe_faiss.rows.metric import measure_of, measured, threshold_of
@@ -181,7 +179,6 @@ def change_of_effects(samples: Samples, models: Models, groups: Sequence[Groupin
                     yield _line(name, group, code, test, found) | {"n": int((codes == code).sum()), "few": found.few}
 
 
-@single_threaded_blas()  # many small matrices: waiting for threads would take longer
 def _tests_of(before: Sample, after: Sample, carries: Bools, k: int) -> list[ScoreTest]:
     """Return the score tests of both contrasts, situation and evidence, of one model less the other."""
     change = after.situation_contrast(k) - before.situation_contrast(k)
@@ -255,6 +252,7 @@ def compare_models(  # noqa: PLR0913
     threshold: float | None = None,
     pairs: int = 1000,
     unfavourable: Any = None,
+    truth_favourable: Any = None,
     sensitive: Sequence[str] | None = None,
     intersections: Sequence[Sequence[str]] = (),
     bins: Bins = DEFAULT_BINS,
@@ -279,6 +277,8 @@ def compare_models(  # noqa: PLR0913
         Lines of ``pairs`` for each model, >= 1. Counts are of all.
     unfavourable
         Classes that count as unfavourable. None: no tests.
+    truth_favourable
+        The true classes that agree with the other classes, where truth has words of its own.
     sensitive, intersections, bins, fdr
         As in :func:`direct_effects`, for the tests. No attributes: everyone is one group.
     confidence
@@ -318,6 +318,8 @@ def compare_models(  # noqa: PLR0913
     if unfavourable is None and (sensitive is not None or len(intersections)):
         raise ValueError("unfavourable must be given with sensitive and intersections, got None")
     bad = None if unfavourable is None else finder.class_numbers("unfavourable", unfavourable)
+    favourable = [] if bad is None else np.setdiff1d(finder.labels[rows], bad).tolist()
+    finder = with_truth(finder, favourable, truth_favourable)
     lines: list[_Line] = []
     if bad is not None:
         names = sensitive_of(finder, sensitive)
@@ -369,9 +371,7 @@ def as_models(finder: EvidenceFinder, predictions: Any, argument: str, baseline:
         if _model_name(f"names in {argument}", name) in models:
             raise ValueError(f"{argument} must name each model once, got {name!r}, which is the finder's own")
         title, n = f"{argument}[{name!r}]", len(finder.labels)
-        if hasattr(finder.data, "columns"):
-            values = classes_of_table(title, values, n, finder.class_names or ())
-        given = as_predictions(values, n, finder.class_names, title)
+        given = as_predictions(values, n, finder.class_names, title, are_names=hasattr(finder.data, "columns"))
         if given.class_names is not None and finder.class_names is None:
             raise ValueError(f"{title} must be numbers of classes, as in the finder, got texts")
         if given.labels.max(initial=0) >= count:

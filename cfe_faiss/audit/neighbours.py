@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from cfe_faiss.audit.evidence import attributes_of, canonical_order, check_finder, sensitive_of
+from cfe_faiss.audit.evidence import attributes_of, canonical_order, check_finder, sensitive_of, with_truth
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
 from cfe_faiss.audit.intervals import clustered_wilson, expect_by_exchange, near_cells, share_columns, wilson
 from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame, share, stack
@@ -289,6 +289,8 @@ def error_rate_by_evidence(  # noqa: PLR0913
     nprobe: int | None = None,
     recall: float | None = None,
     memory: int | None = None,
+    favourable: Any = None,
+    truth_favourable: Any = None,
     confidence: float = 0.95,
     progress: bool = False,
 ) -> Frame:
@@ -302,10 +304,10 @@ def error_rate_by_evidence(  # noqa: PLR0913
         Points of the curve: numbers of pairs, each >= 1.
     exact, per_node, nprobe, recall, memory
         As in :func:`cfe_faiss.global_evidence`; ``per_node=True`` is the paper's Algorithm 3.
-    confidence
-        Of the band, in (0, 1).
-    progress
-        Whether to show a progress bar on standard error.
+    favourable, truth_favourable
+        Predicted and true classes that agree, where the truth has words of its own.
+    confidence, progress
+        Of the band, in (0, 1); whether to show a progress bar on standard error.
 
     Returns
     -------
@@ -353,6 +355,10 @@ def error_rate_by_evidence(  # noqa: PLR0913
     points = np.unique([as_count("ks", k) for k in ks]).astype(np.int64)
     if finder.truth is None:
         raise ValueError("finder must know true classes, got none: make it with truth= or data.y")
+    chosen = () if favourable is None else finder.class_numbers("favourable", favourable).tolist()
+    if truth_favourable is not None or finder.class_names is not None:
+        finder = with_truth(finder, chosen, truth_favourable)
+    assert finder.truth is not None
     index, members = finder.index, finder.index.members()
     truth = finder.truth[members.ids]
     judged = np.flatnonzero((truth != UNKNOWN) & (members.labels != UNKNOWN))

@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -17,12 +18,14 @@ from cfe_faiss.audit.groups import Bins, Grouping, groupings
 from cfe_faiss.audit.tables import Bools, Floats, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_names, check_known
 from cfe_faiss.base.extras import extra
+from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.rows.metric import Metric, measured
 
 _SEED = 20
+_MANY_ROWS = 5_000
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,12 @@ class Sample:
     @cached_property
     def basis(self) -> Floats:
         """Columns of the null model, see :func:`cfe_faiss.audit.direct_test.basis`."""
-        return direct_test.basis(self.vectors, *self._decisions, persons=self.persons)
+        with self._threads():
+            return direct_test.basis(self.vectors, *self._decisions, persons=self.persons)
+
+    def _threads(self) -> AbstractContextManager[None]:
+        """Limit BLAS to one thread for few rows: waiting for threads would take longer than small products."""
+        return single_threaded_blas() if len(self) < _MANY_ROWS else nullcontext()
 
     @property
     def _decisions(self) -> list[Bools]:
@@ -125,7 +133,9 @@ class Sample:
         carriers, others = self.count(carries), self.count(~carries)
         least = direct_test.LEAST_GROUP
         if min(carriers, others) < least:
-            return f"{carriers} carry the value and {others} do not, fewer than {least}"
+            if carriers < others:
+                return f"fewer than {least} people carry the value: {carriers:,}"
+            return f"fewer than {least} people do not carry the value: {others:,}"
         if any(decisions.all() or not decisions.any() for decisions in self._decisions):
             return "all decisions are alike"
         varying = int((self.vectors != self.vectors[0]).any(axis=0).sum())
@@ -146,8 +156,9 @@ class Sample:
         if reason := self.obstacle(carries):
             return np.full(len(self), np.nan), [ScoreTest(reason=reason)] * len(contrasts)
         basis = np.column_stack([self.basis, *others])
-        chance = direct_test.propensity(basis, carries)
-        return chance, direct_test.score_tests(basis, carries, chance, contrasts, self.persons)
+        with self._threads():
+            chance = direct_test.propensity(basis, carries)
+            return chance, direct_test.score_tests(basis, carries, chance, contrasts, self.persons)
 
     def situation_contrast(self, k: int) -> Floats:
         """Return each decision minus the mean decision of the k nearest people, (n,)."""

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from cfe_faiss.base.arrays import Array, Int32s, Ints
-from cfe_faiss.base.checks import UNKNOWN, is_label, is_missing, to_host
+from cfe_faiss.base.checks import UNKNOWN, check_distinct, check_known, is_label, is_missing, to_host
 from cfe_faiss.base.derived import derived
 
 NOT_STORED = -2
@@ -212,8 +212,19 @@ def _check_objects(name: str, labels: list[Any], unknown: bool) -> Array:
     return _as_objects(None if label == UNKNOWN else label for label in labels)
 
 
-def as_classes(name: str, values: Any) -> Array:
-    """Return known labels of one kind: integers, booleans, or texts as objects.
+def as_classes(name: str, values: Any, *, unknown: bool = False, floats: bool = False) -> Array:
+    """Return labels of one kind: integers, booleans, or texts as objects; with ``unknown`` also objects with None.
+
+    Parameters
+    ----------
+    name
+        Name of the argument in errors.
+    values
+        As in :func:`as_values`.
+    unknown
+        Whether values may be missing.
+    floats
+        Whether to take floats that are whole numbers, as integers.
 
     Raises
     ------
@@ -222,18 +233,19 @@ def as_classes(name: str, values: Any) -> Array:
     ValueError
         If a value is missing, or above 2**63 - 1.
     """
-    array = as_values(name, values, floats=False)
+    array = as_values(name, values, floats=floats)
     if array.dtype.kind != "O" or not array.size:
         return array
     listed = array.tolist()
-    if None in listed:
+    if None in listed and not unknown:
         raise ValueError(f"{name} must hold a class for every node, got none for node {listed.index(None)}")
-    kinds = [_KINDS.get(type(label)) for label in listed]
-    for position, kind in enumerate(kinds):
+    positions = [position for position, label in enumerate(listed) if label is not None]
+    kinds = [_KINDS.get(type(listed[position])) for position in positions]
+    for position, kind in zip(positions, kinds, strict=True):
         if kind is None or kind != kinds[0]:
-            where = " and ".join(f"{listed[at]!r:.80} at position {at}" for at in sorted({0, position}))
+            where = " and ".join(f"{listed[at]!r:.80} at position {at}" for at in sorted({positions[0], position}))
             raise TypeError(f"{name} must be {_KINDS_IN_WORDS}, all of one kind, got {where}")
-    if kinds[0] == "texts":
+    if None in listed or kinds[0] == "texts":
         return array
     if max(map(abs, listed)) > _MAX_LABEL:
         raise ValueError(f"{name} must lie in 0..2**63-1, got {max(listed, key=abs)}")
@@ -459,24 +471,76 @@ def as_integers(name: str, values: Any) -> Array:
     return array
 
 
-def as_nodes(name: str, values: Any, n: int) -> Ints:
-    """Return distinct node numbers in 0..n-1, ascending, from numbers or a mask; all n for None.
+def as_nodes(name: str, values: Any, n: int, ids: Array | None = None) -> Ints:
+    """Return distinct row numbers, ascending, from ids or a mask; all n for None. See :func:`row_numbers`."""
+    return np.arange(n) if values is None else np.unique(row_numbers(name, values, n, ids))
+
+
+def row_numbers(name: str, values: Any, n: int, ids: Array | None = None) -> Ints:
+    """Return the row of each id, (m,), see :func:`find_rows`; or the rows that a mask, (n,), selects.
+
+    A mask holds booleans, or in more than two rows 0 and 1 of any type.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for :func:`find_rows`; or if booleans have another shape.
+    """
+    is_single = (
+        not hasattr(values, "__len__") or getattr(values, "shape", None) == () or isinstance(values, str | bytes)
+    )
+    listed = [values] if is_single else as_list(name, values)
+    if listed and isinstance(listed[0], list):
+        raise ValueError(f"{name} must have shape (m,), got rows of values")
+    are_booleans = bool(listed) and all(isinstance(value, bool | np.bool_) for value in listed)
+    if are_booleans and len(listed) != n:
+        raise ValueError(f"{name} must have shape ({n},) as a mask, got ({len(listed)},)")
+    kinds = int | float | np.number | np.bool_
+    are_bits = len(listed) == n > 2 and all(isinstance(value, kinds) and value in (0, 1) for value in listed)
+    if are_booleans or are_bits:
+        return np.flatnonzero(np.array(listed, np.bool_))
+    return find_rows(name, listed, n, ids)
+
+
+def find_rows(name: str, values: Any, n: int, ids: Array | None = None) -> Ints:
+    """Return the row of each id, (m,); without ``ids`` of the rows, ids are row numbers.
 
     Raises
     ------
     TypeError
-        If the values are neither integers nor booleans.
+        If ids are integers, and a value is none.
     ValueError
-        If a mask has not shape (n,), or a number is not in 0..n-1.
+        If an id is unknown.
     """
-    if values is None:
-        return np.arange(n)
-    array = as_values(name, values, floats=False)
-    if array.dtype.kind != "b":
-        return np.unique(as_ids(name, array, n))
-    if array.shape != (n,):
-        raise ValueError(f"{name} must have shape ({n},) as a mask, got {array.shape}")
-    return np.flatnonzero(array)
+    if ids is None:
+        return as_ids(name, values, n)
+    are_integers = ids.dtype.kind == "i"
+    keys = as_integers(name, values).tolist() if are_integers else [str(value) for value in as_list(name, values)]
+    row_of = {value: row for row, value in enumerate(ids.tolist())}
+    for key in keys:
+        check_known(f"{name} must name rows by their ids", key, row_of)
+    return np.array([row_of[key] for key in keys], np.int64)
+
+
+def as_row_ids(name: str, values: Any, n: int) -> Array:
+    """Return the ids of n rows, (n,): int64 if all are integers, else texts as objects.
+
+    Raises
+    ------
+    ValueError
+        If there are not n ids, one is missing, or two rows have the same one.
+    """
+    listed = as_list(name, values)
+    if len(listed) != n:
+        raise ValueError(f"{name} must hold one id for each of {n:,} rows, got {len(listed):,}")
+    missing = [row for row, value in enumerate(listed) if is_missing(value)]
+    if missing:
+        raise ValueError(f"{name} must hold an id for every row, got none in row {missing[0]}")
+    are_integers = all(isinstance(value, int) and not isinstance(value, bool) for value in listed)
+    ids = np.array(listed, np.int64) if are_integers else _as_objects(map(str, listed))
+    remedy = "where people have several rows, leave it out, and name them in person= of audits"
+    check_distinct(f"{name} must hold each id once ({remedy})", ids.tolist())
+    return ids
 
 
 def as_lists(name: str, values: Any, n: int) -> tuple[Any, Ints]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.checks import as_count, as_labels
+from cfe_faiss.base.checks import as_count
 from cfe_faiss.cli.case import make_finder, read_case, refuse
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.cli.parser import call
@@ -77,14 +77,14 @@ def _from_matrix(arguments: argparse.Namespace) -> EvidenceIndex:
     if arguments.vectors and x.ndim != 2:
         raise ValueError(f"{arguments.vectors} must hold a matrix of shape (n, d), got {x.shape}")
     refuse(arguments, _OF_TABLES, f"with {arguments.features}, a matrix: a table has a header")
-    labels, names = read_labels(arguments.predictions, len(x))
+    labels, names = read_labels(arguments.predictions, len(x), unknown=arguments.unknown)
     _tell_classes(names)
     if not arguments.vectors:
         edges = np.empty((2, 0), np.int64)
         if arguments.edges is not None:
             edges = read_edges(arguments.edges, Ids.of_rows(len(x)))
         x = ks_vectors(x, edges, **_ks_settings(arguments))
-    return _build_index(arguments, x, as_labels("predictions", labels, len(x)), np.arange(len(x)))
+    return _build_index(arguments, x, labels, np.arange(len(x)))
 
 
 def _tell_classes(names: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.base.checks import InputNote, as_count, as_labels
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.cli.parser import call, flag
+from cfe_faiss.data.classes import class_numbers
 from cfe_faiss.data.dialect import DEFAULT, Reading
 from cfe_faiss.data.encode import encode
 from cfe_faiss.data.read import SUFFIXES, is_table
@@ -24,7 +25,6 @@ from cfe_faiss.datasets.own.classes import labels_of, read_classes, read_labels
 from cfe_faiss.datasets.own.graph import read_nodes, read_numbers
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.finder.names import class_numbers
 from cfe_faiss.finder.suspicious import check_table
 from cfe_faiss.index.protocol import EvidenceIndex
 
@@ -66,7 +66,7 @@ class Names:
             )
         if arguments.predictions is None:
             return cls(ids, (), arguments.reading)
-        found = read_classes(arguments.predictions, None, ids)
+        found = read_classes(arguments.predictions, None, ids, arguments.unknown)
         other = int((found.labels[members.ids] != members.labels).sum())
         if other:
             raise ValueError(
@@ -167,7 +167,7 @@ class Case:
     @property
     def labels(self) -> NDArray[np.int32]:
         """The predicted classes, (n,)."""
-        return as_labels("predictions", labels_of(self.predicted), len(self.ids))
+        return as_labels("predictions", labels_of(self.predicted), len(self.ids), unknown=True)
 
     def nodes(self, text: str | None, reading: Reading) -> NDArray[np.int64]:
         """Return the nodes of --nodes: "test", "all", or a file; None: test if there are test nodes, else all."""
@@ -184,10 +184,10 @@ class Case:
         return np.unique(read_nodes(source, self.ids))
 
 
-def class_number(names: Sequence[str], option: str, text: str) -> int:
-    """Return the number of a class that an option gives by its name or number, as in a finder; ValueError for none."""
-    given = int(text) if text.isdecimal() and text not in names else text
-    return int(class_numbers(option, given, names, len(names))[0])
+def class_names(names: Sequence[str], option: str, texts: Sequence[str]) -> list[str]:
+    """Return the names of classes that an option gives by name or number, as in a finder; ValueError for no class."""
+    given = [int(text) if text.isdecimal() and text not in names else text for text in texts]
+    return [names[code] for code in class_numbers(option, given, names, len(names))]
 
 
 def read_case(arguments: argparse.Namespace, *, predict: bool = True) -> Case:
@@ -222,8 +222,8 @@ def _of_dataset(arguments: argparse.Namespace, predict: bool) -> Case:
 
 def _of_files(arguments: argparse.Namespace, predict: bool) -> Case:
     name = arguments.model
-    if predict and not name and arguments.predictions is None:
-        raise ValueError("--features needs --predictions, or --model with --truth to train one")
+    if predict and not name and arguments.predictions is None and arguments.threshold is None:
+        raise ValueError("--features needs --predictions, or --model with --truth to train one, or --threshold")
     if name and arguments.edges is None and arguments.neighbours is None:
         raise ValueError("--features needs --edges or --neighbours")
     if name and arguments.truth is None:
@@ -237,8 +237,6 @@ def _of_files(arguments: argparse.Namespace, predict: bool) -> Case:
         truth = None if data.y is None else data.y.astype(np.int32)
         sensitive = [data.attributes.known("--sensitive", name) for name in arguments.sensitive or ()]
         check_table(data.attributes, data.labels, truth, data.class_names, sensitive=sensitive, left_out=files.without)
-    if data.y is not None and (data.y < 0).any():
-        note(f"no true class for {int((data.y < 0).sum()):,} of {len(data.y):,} nodes")
     return Case(data, data.predicted if predict else None, data.attributes, data.ids)
 
 
@@ -265,7 +263,8 @@ def _make_table_finder(arguments: argparse.Namespace, case: Case, nodes: ArrayLi
     vectors: dict[str, Any] = {"scale": scale}
     if arguments.as_is or not is_table(arguments.features, arguments.reading):
         vectors = {"encoder": lambda frame: encode(as_attributes(frame), scale=scale, as_is=True).x}
-    with warnings.catch_warnings(action="ignore", category=InputNote):  # the files gave their notes before
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "missing values", InputNote)  # the reader of the files has noted them
         return EvidenceFinder.from_table(
             as_attributes(case.attributes),
             case.predicted if case.predicted.ndim == 2 else known[case.predicted],

@@ -7,7 +7,7 @@ from typing import Any
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.base.checks import did_you_mean
-from cfe_faiss.cli.case import class_number, number
+from cfe_faiss.cli.case import class_names, number
 from cfe_faiss.cli.parser import call
 
 CONSTRAINTS = (
@@ -28,7 +28,7 @@ def constraints(arguments: argparse.Namespace, attributes: Attributes, classes: 
             name: _parse_permitted(name, text, attributes)
             for name, text in parse_named("--permitted", arguments.permitted, attributes)
         },
-        target=None if target is None else [classes[class_number(classes, "--target", text)] for text in target],
+        target=None if target is None else class_names(classes, "--target", target),
         common_neighbors=not arguments.no_common_neighbours,
     )
     return found or None

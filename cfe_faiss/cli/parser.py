@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"cfe-faiss {__version__}")
     # Values of options that some commands lack
-    absent = "encoding separator header decimal thousands na keep_text categorical features predictions "
+    absent = "encoding separator header decimal thousands na keep_text categorical features predictions threshold "
     absent += "truth model sensitive without nodes json csv"
     top.set_defaults(**dict.fromkeys(absent.split()), overwrite=False, seed=0)
     _add_commands(top, Path(__file__).with_name("commands.txt").read_text(encoding="utf-8"))
@@ -137,7 +137,7 @@ def _option(form: str, text: str, tags: dict[str, str]) -> tuple[str, dict[str, 
     if several or len(words) > 1:
         settings["nargs"] = len(words) if len(words) > 1 else "*" if values[0].startswith("[") else "+"
     if "repeat" in tags:
-        settings |= {"action": "append", "default": []}
+        settings |= {"action": "extend" if several else "append", "default": []}
     if "default" in tags:
         settings["default"] = [*map(convert, tags["default"].split())] if several else convert(tags["default"])
         settings["help"] = f"{text}; default: {tags['default']}"

@@ -17,7 +17,7 @@ from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.model_comparison import BASELINE
 from cfe_faiss.audit.reporting.conditions import FEWEST_CASES
 from cfe_faiss.audit.reporting.files import report_files
-from cfe_faiss.cli.case import Case, class_number, inputs_of, make_finder, number, read_case
+from cfe_faiss.cli.case import Case, class_names, inputs_of, make_finder, number, read_case
 from cfe_faiss.cli.constraints import constraints, parse_named
 from cfe_faiss.cli.parser import call
 from cfe_faiss.datasets.own.classes import read_classes, read_labels
@@ -37,7 +37,10 @@ def run_audit(arguments: argparse.Namespace) -> int:
     case = read_case(arguments)
     attributes = as_attributes(case.attributes)
     names = list(case.data.class_names)
-    favourable = arguments.favourable
+    favourable = class_names(names, "--favourable", arguments.favourable) if arguments.favourable else None
+    if favourable is None and arguments.threshold is not None:
+        favourable = [names[1]]
+    truth_favourable = arguments.truth_favourable or None
     compare = _others(arguments, case)
     finder, where = _finder(arguments, case)
     if arguments.mask_ids:
@@ -46,12 +49,20 @@ def run_audit(arguments: argparse.Namespace) -> int:
         name: [number("--cut", name, part) for part in text.split(",")]
         for name, text in parse_named("--cut", arguments.cut, attributes)
     }
+    better = {
+        name: text if text in ("high", "low") else text.split(",")
+        for name, text in parse_named("--better", arguments.better, attributes)
+    }
     report = call(
         audit.report,
         arguments,
         finder=finder,
         path=arguments.out,
-        favourable=None if favourable is None else names[class_number(names, "--favourable", favourable)],
+        reference=dict(parse_named("--reference", arguments.reference, attributes)) or None,
+        better=better or None,
+        skip=arguments.skip or (),
+        favourable=favourable,
+        truth_favourable=truth_favourable and class_names(names, "--truth-favourable", truth_favourable),
         where=where,
         compare=compare or None,
         require=conditions,
@@ -62,6 +73,9 @@ def run_audit(arguments: argparse.Namespace) -> int:
         sys.stdout.write(f"{path}\n")
     for check in report.checks:
         sys.stdout.write(f"{check}\n")
+    deciding = next((f": {check}" for check in report.checks if check.outcome == report.outcome), "")
+    outcome = {"pass": "passed", "fail": "failed"}.get(report.outcome, report.outcome)
+    sys.stdout.write(f"{outcome}{deciding.removeprefix(f': {report.outcome}') if deciding else ''}\n")
     return 1 if report.outcome == "fail" or (arguments.strict and not report.passed) else 0
 
 
@@ -96,7 +110,7 @@ def _others(arguments: argparse.Namespace, case: Case) -> dict[str, NDArray[Any]
         if arguments.dataset is not None:
             found[name] = read_labels(source, len(case.ids), case.data.class_names)[0]
         else:
-            classes = read_classes(source, None, case.ids)
+            classes = read_classes(source, None, case.ids, arguments.unknown)
             found[name] = np.array([*classes.names, None], object)[classes.labels]
     return found
 
@@ -106,11 +120,20 @@ def _subject(arguments: argparse.Namespace, case: Case) -> audit.Subject:
         title=arguments.title or "",
         people=arguments.people or "",
         data=str(arguments.dataset or arguments.features),
-        model=f"predictions of {arguments.predictions.path}" if case.model is None else arguments.model or "gcn",
+        model=_model(arguments, case),
         command=shlex.join(["cfe-faiss", *arguments.argv]),
         seed=arguments.seed,
         files={str(path): _sha256(path) for path in inputs_of(arguments) if path.is_file()},
     )
+
+
+def _model(arguments: argparse.Namespace, case: Case) -> str:
+    """Return the name of the model in the report."""
+    if case.model is not None:
+        return arguments.model or "gcn"
+    if arguments.threshold is not None:
+        return f"threshold {arguments.threshold}"
+    return f"predictions of {arguments.predictions.path}"
 
 
 def _sha256(path: Path) -> str:

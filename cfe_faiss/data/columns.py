@@ -147,7 +147,8 @@ class Table:
         shown = self.reading.shown("id")
         remedy = f"{self.reading.remedy('ignore', name)} leaves it out, or {shown} names another column"
         if again.sum() >= _PEOPLE_SHARE * len(texts):
-            remedy += "; if it names people with several rows, person= of the direct tests in Python counts people"
+            options = self.reading.remedy("without", name), self.reading.remedy("person", name)
+            remedy += f"; if it names people with several rows, {' and '.join(options)} of an audit count people"
         self.check(
             again,
             lambda row: (
@@ -203,8 +204,15 @@ class Table:
         numbers = None if are_codes or not len(known) else self._as_numbers(name, known, strict)
         return texts.where(texts != "", None) if numbers is None else numbers.reindex(texts.index)
 
+    def classes(self, name: str) -> "pd.Series[Any]":
+        """Return a column of classes as given, or of a text file as in :meth:`values`; NaN or None where missing."""
+        if self.is_text:
+            return self.values(name, strict=False)
+        is_known: NDArray[np.bool_] = np.array([text != "" for text in self.texts(name)])
+        return self.cells[name].where(is_known, None)
+
     def frame(self, names: Iterable[str], classes: Iterable[str] = ()) -> "pd.DataFrame":
-        """Return columns as in :meth:`values`, those of classes not strictly; errors become problems of the table."""
+        """Return columns as in :meth:`values`, or :meth:`classes`; errors become problems of the table."""
         import pandas as pd
 
         columns: dict[str, pd.Series[Any]] = {}
@@ -212,7 +220,7 @@ class Table:
         for name in names:
             with self.problems.collect():
                 try:
-                    columns[name] = self.values(name, strict=name not in classes)
+                    columns[name] = self.classes(name) if name in classes else self.values(name)
                 except _CellsError as error:
                     errors.setdefault(error.marks, []).append(error)
         for group in errors.values():

@@ -107,7 +107,7 @@ class Reading:
         """Return an argument with values as the user writes it."""
         if self.are_options:
             return f"{self.shown(argument)} {shlex.join(values)}"
-        several = argument not in ("id", "encoding", "separator", "header", "decimal", "thousands", "missing")
+        several = argument not in ("id", "encoding", "separator", "header", "decimal", "thousands", "missing", "person")
         return f"{argument}={list(values)!r}" if several else f"{argument}={values[0]!r}"
 
 

@@ -1,6 +1,6 @@
 """Roles of columns and files: which column is the id, a class, sensitive; and the row of each id in every file."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -217,6 +217,8 @@ class Roles:
         Column of the weight of each row; None: equal weights.
     class_names
         Names of the classes, in their order; None: those that occur.
+    unknown
+        Values that stand for an unknown class, see :func:`cfe_faiss.data.classes.known_classes`.
     """
 
     id: Any = None
@@ -227,6 +229,7 @@ class Roles:
     weights: str | None = None
     probabilities: Any = None
     class_names: Sequence[str] | None = None
+    unknown: Collection[Any] | None = None
 
     def attributes(self, table: Table, model: Any = None) -> list[str]:
         """Return the columns without another role; names that are wrong become problems of the table.

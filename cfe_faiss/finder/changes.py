@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfe_faiss.attributes.classes import Predictions, as_predictions
 from cfe_faiss.attributes.table import Attributes, attributes_of
 from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_dense, as_matrix, is_sparse, to_host
+from cfe_faiss.base.values import as_row_ids, find_rows
+from cfe_faiss.data.classes import Predictions, as_predictions
+from cfe_faiss.data.predict import predictions_of, predictions_of_rows, predictions_of_table
 from cfe_faiss.finder.inputs import probabilities_of
-from cfe_faiss.finder.names import as_row_ids, row_numbers
-from cfe_faiss.finder.table import classes_of_table, predictions_of_table
 from cfe_faiss.graph.edges import is_torch_sparse, parts_for_the_model
 from cfe_faiss.graph.metapath import is_heterogeneous
 from cfe_faiss.graph.updates import KSVectors, as_edges, features_of_nodes
 from cfe_faiss.index.factory import check_ids_stay
-from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 from cfe_faiss.rows.faiss_functions import Step
 from cfe_faiss.rows.metric import as_rows
 
@@ -194,7 +193,7 @@ def _check(finder: EvidenceFinder, changes: Changes) -> _Rows:
 def _edges(name: str, given: Any, ids: Array | None, n: int) -> Ints:
     """Return edges of users' ids as edges of rows, (2, m)."""
     edges = as_edges(name, given)
-    return row_numbers(name, edges.ravel(), ids, n).reshape(2, -1) if edges.size else edges.astype(np.int64)
+    return find_rows(name, edges.ravel(), n, ids).reshape(2, -1) if edges.size else edges.astype(np.int64)
 
 
 def _ids_after(finder: EvidenceFinder, new: Any, n: int) -> Array | None:
@@ -257,9 +256,7 @@ def _predict(finder: EvidenceFinder, data: Any, n: int, predictions: Any, featur
     """Return the given predictions, or the output of the finder's model for the data after a change."""
     model, names, is_table = finder.model, finder.class_names, hasattr(data, "columns")
     if predictions is not None:
-        if is_table:
-            predictions = classes_of_table("predictions", predictions, n, names or ())
-        found = as_predictions(predictions, n, names)
+        found = as_predictions(predictions, n, names, are_names=is_table)
     elif model is None or data is None:
         why = "the finder has no model" if model is None else "its data has values of edges or several node types"
         raise ValueError(f"predictions must be given for all {n} rows after the change, since {why}, got None")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, Unpack
@@ -10,29 +10,37 @@ from typing import Any, Self, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.attributes.classes import check_names, node_count
 from cfe_faiss.attributes.columns import Removed, kept_columns, leave_out
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
 from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names
 from cfe_faiss.base.extras import extra
-from cfe_faiss.base.values import as_nodes
+from cfe_faiss.base.values import as_nodes, as_row_ids, row_numbers
+from cfe_faiss.data.classes import (
+    check_names,
+    check_sides,
+    class_name,
+    class_numbers,
+    node_count,
+    note_classes,
+    note_unknown,
+    true_classes,
+)
 from cfe_faiss.data.dialect import Reading, ReadingOptions
+from cfe_faiss.data.predict import is_model, predictions_of, predictions_of_rows
 from cfe_faiss.data.read import as_table
 from cfe_faiss.data.roles import Roles
 from cfe_faiss.finder import inputs
 from cfe_faiss.finder.case import Case, case_of
 from cfe_faiss.finder.changes import Changes, Source, update
 from cfe_faiss.finder.inputs import EXACT_UP_TO
-from cfe_faiss.finder.names import as_row_ids, class_numbers, row_numbers
-from cfe_faiss.finder.results import LocalEvidence, PairEvidence, as_html, class_name
-from cfe_faiss.finder.table import split_scores, table_fields
+from cfe_faiss.finder.results import LocalEvidence, PairEvidence, as_html
+from cfe_faiss.finder.table import split_scores, split_threshold, table_fields
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.edges import parts_for_the_model
 from cfe_faiss.graph.ks import ks_vectors
 from cfe_faiss.index.protocol import EvidenceIndex, check_index
-from cfe_faiss.models.predictions import predictions_of, predictions_of_rows
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.rows.metric import Metric, as_metric, as_rows, measure_of, measure_pairs, threshold_of
 from cfe_faiss.search.query import Query
@@ -181,7 +189,7 @@ class EvidenceFinder:
         TypeError, ValueError
             If an id is unknown; the error names ``argument``.
         """
-        return row_numbers(argument, ids, self.ids, len(self.labels))
+        return row_numbers(argument, ids, len(self.labels), self.ids)
 
     def searched(self, argument: str, ids: Any) -> Ints:
         """Return the row numbers of ids as :meth:`rows` does; ValueError if one is not among the searched rows."""
@@ -258,7 +266,7 @@ class EvidenceFinder:
             Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), in evaluation mode and without
             gradients; its mode is restored (see :func:`cfe_faiss.models.predict` for models with more arguments). Or a
             fitted scikit-learn estimator; or predictions: classes, (n,), as numbers or texts, probabilities or logits,
-            (n, C). See :func:`cfe_faiss.models.predictions.predictions_of`.
+            (n, C). See :func:`cfe_faiss.data.predict.predictions_of`.
         features
             The attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them: a DataFrame of
             pandas (its index holds the nodes) or polars, a mapping, a matrix. Default: the ``attributes``,
@@ -307,8 +315,10 @@ class EvidenceFinder:
         inputs.check_data(data)
         n = node_count(data)
         attributes = inputs.attributes_given(features, data, n)
-        predicted = predictions_of(model, whole, features, node_type=node_type, loader=loader)
+        predicted = predictions_of(model, whole, features, node_type=node_type, loader=loader, complete=False)
         check_names(predicted, data)
+        truth, class_names = inputs.truth_of(data, predicted)
+        note_classes(predicted.labels, truth, class_names)
         searched = as_nodes("nodes", nodes, n)
         graph = as_graph(data, n, edge_weight=edge_weight, directed=directed)
         names = as_names("without", without)
@@ -322,13 +332,13 @@ class EvidenceFinder:
             inputs.fill_index(index, vectors, predicted.labels, searched),
             graph,
             attributes,
-            inputs.truth_of(data, n),
-            predicted.class_names,
+            truth,
+            class_names,
             removed,
             tuple(name for name in parts_for_the_model(data) if name not in taken),
             None if ids is None else as_row_ids("data.node_ids", ids, n),
             inputs.probabilities_of(predicted),
-            model if inputs.is_model(model) else None,
+            model if is_model(model) else None,
             whole,
             _sensitive(sensitive, attributes),
             source=Source(x, None if removed is None else kept_columns(data, removed), (num_layers, alpha)),
@@ -346,6 +356,7 @@ class EvidenceFinder:
         ids: Any = None,
         sensitive: Sequence[str] = (),
         class_names: Sequence[str] | None = None,
+        unknown: Collection[Any] | None = None,
         metric: Metric | int = "cosine",
         index: str | EvidenceIndex | None = None,
         nodes: ArrayLike | None = None,
@@ -364,19 +375,22 @@ class EvidenceFinder:
         model
             A fitted estimator with ``predict``, or a callable: called with ``X``. Or predictions, (n,), as numbers,
             texts or booleans, or probabilities or logits, (n, C). See
-            :func:`cfe_faiss.models.predictions.predictions_of_rows`.
+            :func:`cfe_faiss.data.predict.predictions_of_rows`.
         scores
             In place of a model: a number for each row, (n,), such as a probability, price or rating.
         features
             Attributes of all rows, as in :meth:`from_data`. The similarity does not use them.
         truth
-            True classes, (n,): numbers, -1 if unknown, or texts, if the predicted classes are texts; or booleans.
+            True classes, (n,), in the words of the predicted ones or in others.
         ids
             The id of each row, (n,), integers or texts, each once; default: rows go by their number.
         sensitive
             Names of attributes that audits use as sensitive by default.
         class_names
             Names of the classes; default: predicted texts in ascending order, or "False" and "True" of booleans.
+        unknown
+            Values that stand for an unknown predicted or true class, beside missing ones and blanks. Default: -1,
+            unless 1 is the only other class. Rows without a predicted class are not searched.
         metric
             "cosine", for embeddings; "l2", the Euclidean distance, for numbers whose size matters; or "ip", the inner
             product. Results have a ``distance`` with "l2", else a ``similarity``.
@@ -405,20 +419,24 @@ class EvidenceFinder:
             model, scores = _classes_for_scores(model, truth, class_names, n), inputs.as_scores(scores, n)
         elif model is None:
             raise ValueError("model or scores must be given, got None")
-        predicted = predictions_of_rows(model, dense, class_names, features)
+        predicted = predictions_of_rows(model, dense, class_names, features, unknown=unknown, complete=False)
         attributes = None if features is None else attributes_of(features, n)
         searched = as_nodes("nodes", nodes, n)
+        names, is_named = predicted.class_names, class_names is not None
+        if truth is not None:
+            truth, names = true_classes("truth", truth, predicted.labels, names, is_named=is_named, unknown=unknown)
+        note_classes(predicted.labels, truth, names)
         return cls(
             vectors,
             predicted.labels,
             inputs.fill_index(index, vectors, predicted.labels, searched, metric),
             attributes=attributes,
-            truth=None if truth is None else inputs.true_classes(truth, n, predicted.class_names, class_names),
-            class_names=predicted.class_names,
+            truth=truth,
+            class_names=names,
             ids=None if ids is None else as_row_ids("ids", ids, n),
             probabilities=inputs.probabilities_of(predicted),
-            model=model if inputs.is_model(model) else None,
-            data=dense if inputs.is_model(model) else None,
+            model=model if is_model(model) else None,
+            data=dense if is_model(model) else None,
             sensitive=_sensitive(sensitive, attributes),
             scores=scores,
         )
@@ -430,6 +448,7 @@ class EvidenceFinder:
         model: Any = None,
         *,
         scores: str | None = None,
+        threshold: str | None = None,
         truth: Any = None,
         id: Any = None,  # noqa: A002
         sensitive: Sequence[str] = (),
@@ -440,6 +459,7 @@ class EvidenceFinder:
         scale: Mapping[str, float] | None = None,
         encoder: Any = None,
         class_names: Sequence[str] | None = None,
+        unknown: Collection[Any] | None = None,
         index: str | EvidenceIndex | None = None,
         nodes: Any = None,
         **reading: Unpack[ReadingOptions],
@@ -452,28 +472,23 @@ class EvidenceFinder:
         Parameters
         ----------
         frame
-            A table of pandas, polars or PyArrow, or another with their interface; a mapping of columns; or the path of
-            a text file (.csv, .tsv, .txt, also .gz or .bz2), .parquet or .xlsx file. A path means what pandas reads
-            from it, but ids are read as written. A column of which 95 % are numbers is one of numbers, and its other
-            cells are an error.
+            A table of pandas, polars, PyArrow or another with their interface; a mapping of columns; or the path of a
+            text (.csv, .tsv, .txt, also .gz or .bz2), .parquet or .xlsx file, read as pandas does, but ids as written.
+            A column of which 95 % are numbers is one of numbers, and its other cells are an error.
         model
-            Column of the predicted classes; or these classes, (n,); or a fitted estimator or another callable, called
-            with a frame of its ``feature_names_in_``, else of all columns but ``id``, ``truth``, ``probabilities``.
-        scores
-            In place of a model: column of a number for each row, which stays out of the vectors.
+            Column of the predicted classes; these classes, (n,); or an estimator or another callable, called with a
+            frame of its columns, or of all without another role (:func:`cfe_faiss.data.predict.column_names`).
+        scores, threshold
+            In place of a model: column of a number for each row; a decision such as "score>=5" (or >, <=, <), with
+            classes "score>=5" and "score<5". The column stays out of the vectors.
         truth
-            Column of the true classes, or these classes, (n,). Missing ones are unknown.
+            Column of the true classes, or these classes, (n,), in the words of the predicted ones or in others.
         id
-            Column of the ids, or the ids, (n,): each once. Default: the index of a pandas frame unless it is 0..n-1.
-        sensitive
-            Columns that audits use as sensitive by default. They stay out of the vectors, with their copies (columns
-            that go one to one with them, see ``removed``).
-        without
-            Other columns that stay out of the vectors, with their copies, and remain attributes.
-        ignore
-            Columns that are neither part of the vectors nor attributes.
-        weights
-            Column of the weight of each row, at least 0, kept as ``weights``.
+            Column of the ids, or the ids, (n,), each once; default: the index of a pandas frame unless it is 0..n-1.
+        sensitive, without
+            Columns that stay out of the vectors, with their copies, and remain attributes; the first are for audits.
+        ignore, weights
+            Columns that are no attributes, either; column of the weight of each row, at least 0, kept as ``weights``.
         probabilities
             Probability of each class: columns, or an array (n, C) in the order of the class names; of two classes the
             second is enough. Default: ``predict_proba`` of the model.
@@ -481,27 +496,21 @@ class EvidenceFinder:
             Weights of columns in the distance: ``{"income": 2}`` counts a difference of incomes twice.
         encoder
             Makes other vectors of the columns: a callable, or a scikit-learn transformer, fitted here unless it is.
-        class_names
-            Names of the classes, in their order; default: ``classes_`` of the model, or ascending.
-        index, nodes
-            As in :meth:`from_data`; ``nodes`` are ids or a mask.
+        class_names, unknown, index, nodes
+            As in :meth:`from_vectors`, but by default names in the order of ``classes_``; ``nodes`` are ids or a mask.
         **reading
-            How to read the table: ``encoding``, ``separator``, ``header`` ("first" or "none"), ``decimal``,
-            ``thousands``, ``na`` (further texts for missing values), ``keep_text`` and ``categorical`` (columns), see
-            :class:`cfe_faiss.data.dialect.Reading`.
+            How to read the table: arguments of :class:`cfe_faiss.data.dialect.Reading`, such as ``decimal=","``.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument is not as described, predictions and truth have no class in common, or classes, ids or
-            probabilities come with another pandas index than the frame.
-        ImportError
-            If pandas is missing.
+            If an argument is not as described, or has another pandas index than the frame.
 
         Warns
         -----
         InputWarning
-            If a column looks like an id or an outcome, holds decimal commas, or a class is written in two ways.
+            If a column looks like an id or an outcome, or a class is written in two ways; a model reads the truth;
+            classes are unknown, or large and of the predicted or true ones only.
 
         Examples
         --------
@@ -514,19 +523,24 @@ class EvidenceFinder:
         0    ann    ben           no          m
         """
         sensitive, without = as_names("sensitive", sensitive), as_names("without", without)
+        for name, value in (("model", model), ("scores", scores), ("class_names", class_names)):
+            if threshold is not None and value is not None:
+                raise ValueError(f"{name} must be left out with threshold, got {value!r}")
         table = as_table(frame, Reading(**reading))
-        if scores is not None:
+        if threshold is not None:
+            table, model, class_names = split_threshold(table, threshold)
+        elif scores is not None:
             table, values = split_scores(table, scores)
             model = _classes_for_scores(model, truth, class_names, len(values))
         elif model is None:
-            raise ValueError("model or scores must be given, got None")
+            raise ValueError("model, scores or threshold must be given, got None")
         ignored = as_names("ignore", ignore)
-        roles = Roles(id, truth, sensitive, without, ignored, weights, probabilities, class_names)
+        roles = Roles(id, truth, sensitive, without, ignored, weights, probabilities, class_names, unknown)
         parts = table_fields(table, model, roles, encoder, scale)
         n = len(parts["labels"])
         if scores is not None:
             parts |= {"scores": inputs.as_scores(values, n), "class_names": None}
-        searched = np.arange(n) if nodes is None else np.unique(row_numbers("nodes", nodes, parts["ids"], n))
+        searched = as_nodes("nodes", nodes, n, parts["ids"])
         files = (Path(frame).resolve(),) if isinstance(frame, str | Path) else ()
         filled = inputs.fill_index(index, parts["vectors"], parts["labels"], searched, "l2")
         return cls(index=filled, files=files, **parts)
@@ -581,12 +595,16 @@ class EvidenceFinder:
         vectors = np.zeros((n, index.d), np.float32)
         vectors[members.ids] = index.reconstruct_batch(members.ids)
         names = None if class_names is None else tuple(map(str, class_names))
+        if truth is not None:
+            truth, names = true_classes("truth", truth, labels, names, is_named=True)
+            note_unknown("true class", truth != UNKNOWN)
+            check_sides(labels, truth, names)
         return cls(
             vectors,
             labels,
             index,
             attributes=known,
-            truth=None if truth is None else inputs.true_classes(truth, n, names, names),
+            truth=truth,
             class_names=names,
             ids=None if ids is None else as_row_ids("ids", ids, n),
             sensitive=_sensitive(sensitive, known),

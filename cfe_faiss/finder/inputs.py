@@ -2,18 +2,16 @@
 
 import math
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from cfe_faiss.attributes.classes import TRUTH_VALUES, Predictions, as_predictions, classes_or_scores
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, attributes_of
 from cfe_faiss.base.arrays import Doubles, Floats, Int32s, Ints
-from cfe_faiss.base.checks import InputWarning, as_array, as_count, as_labels, as_number
-from cfe_faiss.base.values import as_classes
+from cfe_faiss.base.checks import UNKNOWN, InputWarning, as_array, as_count, as_number, to_host
+from cfe_faiss.data.classes import Predictions, class_names_of, true_classes
 from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, metapath_graph
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -23,11 +21,6 @@ from cfe_faiss.search.query import Rules
 _ROUNDING, _NEARLY = 1e-3, 0.1
 EXACT_UP_TO = 100_000
 """Largest number of nodes that is searched exactly by default."""
-
-
-def is_model(model: Any) -> bool:
-    """Return whether a model can be called again, rather than being predictions."""
-    return callable(model) or hasattr(model, "predict")
 
 
 def probabilities_of(predicted: Predictions) -> Doubles | None:
@@ -90,7 +83,8 @@ def check_data(data: Any) -> None:
 def fill_index(
     index: str | EvidenceIndex | None, vectors: Floats, labels: Int32s, nodes: Ints, metric: Metric = "cosine"
 ) -> EvidenceIndex:
-    """Return an index of some vectors, with their numbers as ids."""
+    """Return an index of some vectors, with their numbers as ids; those without a predicted class are left out."""
+    nodes = nodes[labels[nodes] != UNKNOWN]
     built = empty_index(index, len(nodes), vectors.shape[1], metric)
     if not built.is_trained:
         built.train(vectors[nodes])
@@ -98,22 +92,10 @@ def fill_index(
     return built
 
 
-def true_classes(truth: Any, n: int, predicted: Sequence[str] | None, class_names: Sequence[str] | None) -> Int32s:
-    """Return true classes in the numbering of the ``predicted`` names, both given as numbers or both as texts.
+def truth_of(data: Any, predicted: Predictions) -> tuple[Int32s | None, tuple[str, ...] | None]:
+    """Return the true classes if ``data.y`` holds one for each node, and the names of all classes.
 
-    Beside predicted booleans, 0, 1 and -1 (unknown) are numbers of classes.
-    """
-    rows = classes_or_scores(truth, n, "truth")[0]
-    kind = rows.dtype.kind
-    if kind in "biu" and class_names is None and predicted not in (None, TRUTH_VALUES):
-        raise ValueError("truth must be texts, as the predicted classes are, or class_names be given, got numbers")
-    if kind in "iu":
-        return as_labels("truth", rows, n, unknown=True)
-    return as_predictions(truth, n, predicted, "truth").labels
-
-
-def truth_of(data: Any, n: int) -> Int32s | None:
-    """Return the true classes if ``data.y`` holds one for each node, and not several or a target of a regression.
+    Several classes of a node and targets of a regression are no true classes.
 
     Warns
     -----
@@ -122,15 +104,19 @@ def truth_of(data: Any, n: int) -> Int32s | None:
     """
     y = getattr(data, "y", None)
     if y is None:
-        return None
-    values = as_array("data.y", y)
-    values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
-    if values.ndim == 1 and values.dtype.kind == "f" and np.isin(values, np.arange(100)).all():
+        return None, predicted.class_names
+    values = np.asarray(to_host(y))
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    is_float = values.dtype.kind == "f"
+    if values.ndim == 1 and is_float and np.isin(values, np.arange(100)).all():
         text = "data.y holds floats, which are no true classes: make it integers, data.y.long(), if they are meant so"
         warnings.warn(text, InputWarning, stacklevel=3)
-    if values.ndim != 1 or values.dtype.kind == "f":
-        return None
-    return as_labels("data.y", as_classes("data.y", y) if np.ndim(y) == 1 else values, n, unknown=True)
+    if values.ndim != 1 or is_float:
+        return None, predicted.class_names
+    is_named = class_names_of(data) is not None
+    values = y if np.ndim(y) == 1 else values
+    return true_classes("data.y", values, predicted.labels, predicted.class_names, is_named=is_named)
 
 
 def empty_index(index: str | EvidenceIndex | None, n: int, d: int, metric: Metric | int = "cosine") -> EvidenceIndex:

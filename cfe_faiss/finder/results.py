@@ -11,6 +11,7 @@ from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.extras import extra
+from cfe_faiss.data.classes import class_name
 from cfe_faiss.pairs import missing_text, pairs_text
 from cfe_faiss.rows.metric import Metric, measure_of, measured
 
@@ -309,8 +310,3 @@ def as_html(title: str, frame: "pd.DataFrame", rows: int = 10) -> str:
 def table_html(result: Any) -> str:
     """Return :func:`as_html` of a result with a ``table``."""
     return as_html(repr(result), result.table)
-
-
-def class_name(names: tuple[str, ...] | None, label: int) -> str:
-    """Return the name of a class, or "class <label>" without names."""
-    return f"class {label}" if names is None or not 0 <= label < len(names) else names[label]

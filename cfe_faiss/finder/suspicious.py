@@ -49,20 +49,7 @@ def check_table(
     -----
     InputWarning
         One warning for each suspicion.
-
-    Raises
-    ------
-    ValueError
-        If predictions and true classes have no value in common.
     """
-    if labels is not None and truth is not None and (truth != UNKNOWN).any():
-        predicted, true = set(labels.tolist()) - {UNKNOWN}, set(truth.tolist()) - {UNKNOWN}
-        if not predicted & true:
-            shown = [", ".join(class_names[c] for c in sorted(some)[:5]) for some in (predicted, true)]
-            raise ValueError(
-                f"predictions and truth must have a class in common, got {shown[0]} and {shown[1]}: write both in the "
-                "same words"
-            )
     compared = [attributes[name] for name in attributes if name not in left_out]
     for text in (
         *_classes(class_names),
@@ -105,7 +92,7 @@ def _outcomes(
         return
     for attribute in compared:
         known = selective_classes(classes, ~attribute.missing)
-        if not known and not _determines(attribute, classes, by_threshold):
+        if not known and not is_leak(attribute, classes, by_threshold):
             continue
         how = f", as it is known for {' or '.join(repr(names[label]) for label in known)} only" if known else ""
         yield (
@@ -155,7 +142,7 @@ def _are_ids(attribute: Attribute) -> bool:
     return whole and (bool(_ID_NAME.search(attribute.name)) or float(numbers.max() - numbers.min()) == len(numbers) - 1)
 
 
-def _determines(attribute: Attribute, classes: Int32s, by_threshold: bool) -> bool:
+def is_leak(attribute: Attribute, classes: Int32s, by_threshold: bool) -> bool:
     """Return whether nearly every value belongs to one class: few values, or many numbers that thresholds part.
 
     A missing value counts as a value.

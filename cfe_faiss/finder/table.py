@@ -1,22 +1,23 @@
 """A table and a model as fields of a finder: vectors, classes, ids and attributes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfe_faiss.attributes.classes import Predictions, as_predictions
 from cfe_faiss.attributes.columns import PROXY, Proxy, Removed, are_copies, association
 from cfe_faiss.attributes.table import Attributes, as_attributes
-from cfe_faiss.base.arrays import Array, Doubles, Int32s
-from cfe_faiss.base.checks import check_distinct, did_you_mean, is_missing
+from cfe_faiss.base.arrays import Array, Doubles
+from cfe_faiss.base.checks import InputWarning
+from cfe_faiss.base.values import as_row_ids
+from cfe_faiss.data.classes import Predictions, Threshold, as_predictions, note_classes, true_classes
 from cfe_faiss.data.columns import Table
 from cfe_faiss.data.encode import encode_table
+from cfe_faiss.data.predict import columns_of, is_model, predictions_of_table
 from cfe_faiss.data.roles import Roles, check_categories, column_names
-from cfe_faiss.datasets.own.classes import sort_names
-from cfe_faiss.finder.inputs import is_model, probabilities_of
-from cfe_faiss.finder.names import as_row_ids
+from cfe_faiss.finder.inputs import probabilities_of
 from cfe_faiss.finder.suspicious import check_table
 from cfe_faiss.rows.metric import as_rows
 
@@ -47,16 +48,23 @@ def table_fields(
     removed = _find_removed(attributes, [*sensitive, *roles.without])
     left_out = removed.columns if removed else ()
     is_called = is_model(model)
-    asked = [given.known("feature_names_in_ of model", name) for name in getattr(model, "feature_names_in_", known)]
-    data = given.model_frame(asked) if is_called else table[known]
+    asked = columns_of(model, [str(name) for name in given.cells]) if is_called else None
+    used = [name for name in (roles.id, roles.truth) if isinstance(name, str)] + column_names(roles.probabilities)
+    read = [name for name in asked or () if name in used]
+    if read:
+        text = f"model reads {', '.join(map(repr, read))}, which id, truth or probabilities name: fit it without"
+        warnings.warn(text, InputWarning, stacklevel=3)
+    data = given.model_frame(known if asked is None else asked) if is_called else table[known]
+    given.problems.check()
     predicted = _predict(model, data, table, roles)
-    labels, shares, names = predicted.labels, predicted.scores, predicted.class_names or ()
+    labels, names = predicted.labels, predicted.class_names
     truth = None
     if roles.truth is not None:
-        true = class_texts("truth", _column(table, roles.truth), len(table))
-        if roles.class_names is None:
-            names = (*names, *sort_names(set(true) - {*names, ""}))
-        truth = codes_of("truth", _by_name(true, names), names)
+        options: dict[str, Any] = {"are_names": True, "is_named": roles.class_names is not None}
+        true_values = _column(table, roles.truth)
+        truth, names = true_classes("truth", true_values, labels, names, unknown=roles.unknown, **options)
+    note_classes(labels, truth, names)
+    names, shares = names or (), probabilities_of(predicted)
     compared = [name for name in known if name not in left_out]
     encoded = encode_table(attributes.select(compared), table[compared], encoder, scale, left_out)
     vectors = as_rows("the encoded columns of frame", encoded, None, "l2")
@@ -107,76 +115,32 @@ def split_scores(table: Table, name: str) -> tuple[Table, Array]:
     return replace(table, cells=table.cells.drop(columns=[name])), scores.to_numpy()
 
 
+def split_threshold(table: Table, text: str) -> tuple[Table, Array, tuple[str, str]]:
+    """Return a table without the column of a threshold, the decisions and their names."""
+    threshold = Threshold.parse(text, table.reading)
+    decisions = threshold.classes(table)
+    return replace(table, cells=table.cells.drop(columns=[threshold.column])), decisions, threshold.names
+
+
 def _column(table: "pd.DataFrame", given: Any) -> Any:
-    return table[given] if isinstance(given, str) else given
-
-
-def predictions_of_table(model: Any, frame: "pd.DataFrame", class_names: Sequence[str] | None = None) -> Predictions:
-    """Return the predictions of a model for the rows of a frame, with probabilities or without scores.
-
-    Without ``class_names``, classes are numbered as in the model. An estimator that was fitted without column names
-    gets an array, any other model the frame.
-    """
-    given: Any = frame
-    if hasattr(model, "n_features_in_") and not hasattr(model, "feature_names_in_"):
-        if model.n_features_in_ != frame.shape[1]:
-            raise ValueError(
-                f"model was fitted on {model.n_features_in_} columns without names, got {frame.shape[1]} columns "
-                f"({', '.join(frame.columns[:20])}): fit it on a frame, or leave columns out of frame"
-            )
-        given = frame.to_numpy()
-    argument = "the model's output"
-    if not hasattr(model, "predict"):
-        found = as_predictions(model(given), len(frame), None, argument)
-        return _of_scores(argument, found, class_names)
-    texts = class_texts(argument, model.predict(given), len(frame))
-    if not hasattr(model, "classes_"):
-        return _numbered(argument, texts, sort_names(set(texts)), None, class_names)
-    own = class_texts("model.classes_", model.classes_, len(model.classes_))
-    shares = np.asarray(model.predict_proba(given), np.float64) if hasattr(model, "predict_proba") else None
-    return _numbered(argument, texts, own, shares, class_names)
+    values = table[given] if isinstance(given, str) else given
+    return values.reset_index(drop=True) if hasattr(values, "reset_index") else values
 
 
 def _predict(model: Any, data: "pd.DataFrame", table: "pd.DataFrame", roles: Roles) -> Predictions:
     """Return the predicted class of every row, and probabilities if they are known."""
-    argument, names = "model (the predictions)", roles.class_names
-    values = None if is_model(model) else _column(table, model)
-    if values is None:
-        found = predictions_of_table(model, data, names)
-    elif np.ndim(values) == 2:
-        found = _of_scores(argument, as_predictions(values, len(table), names, argument), names)
+    if is_model(model):
+        found = predictions_of_table(model, data, roles.class_names)
     else:
-        texts = class_texts(argument, values, len(table))
-        found = _numbered(argument, texts, sort_names(set(texts) - {""}), None, names)
+        options: dict[str, Any] = {"are_names": True, "unknown": roles.unknown, "complete": False}
+        values = _column(table, model)
+        found = as_predictions(values, len(table), roles.class_names, "model (the predictions)", **options)
     given, known = roles.probabilities, found.class_names or ()
     if given is None:
         return found
     columns = column_names(given)
     columns = list(known) if set(columns) == set(known) else columns
     return replace(found, scores=_as_probabilities(table[columns] if columns else given, len(table), known))
-
-
-def _of_scores(argument: str, found: Predictions, class_names: Sequence[str] | None) -> Predictions:
-    """Return :func:`_numbered` of predictions whose classes may have no names."""
-    count = int(found.labels.max()) + 1 if found.scores is None else found.scores.shape[1]
-    own = found.class_names or tuple(map(str, range(count)))
-    texts = [own[label] for label in found.labels.tolist()]
-    return _numbered(argument, texts, own, probabilities_of(found), class_names)
-
-
-def _numbered(
-    argument: str, texts: list[str], own: Sequence[str], shares: Doubles | None, class_names: Sequence[str] | None
-) -> Predictions:
-    """Return predictions in the numbering of class names, from texts and probabilities of the model's own classes."""
-    names = tuple(own) if class_names is None else tuple(map(str, class_names))
-    check_distinct("class_names must be distinct", names)
-    if "" in texts:
-        raise ValueError(f"model must predict a class for every row, got none for row {texts.index('')}")
-    scores = None
-    if shares is not None:  # classes that the model does not know have no probability
-        scores = np.zeros((len(texts), len(names)))
-        scores[:, codes_of("model.classes_", _by_name(own, names), names)] = shares
-    return Predictions(codes_of(argument, _by_name(texts, names), names), scores, names)
 
 
 def _find_removed(attributes: Attributes, given: Iterable[str]) -> Removed | None:
@@ -197,14 +161,6 @@ def _find_removed(attributes: Attributes, given: Iterable[str]) -> Removed | Non
     return Removed(names, left_out, copies, tuple(proxy for proxy in found if proxy.strength >= PROXY))
 
 
-def _by_name(texts: Sequence[str], names: tuple[str, ...]) -> list[str]:
-    """Return classes by name, if they are the numbers 0..C-1 of the names, or truth values of two."""
-    numbers = {str(c): name for c, name in enumerate(names)} | {"": ""}
-    numbers |= {str(bool(c)): name for c, name in enumerate(names) if len(names) == 2}
-    are_numbers = set(texts) <= set(numbers) and not set(texts) & set(names)
-    return [numbers[text] for text in texts] if are_numbers else list(texts)
-
-
 def _as_weights(values: Any) -> Doubles:
     weights = np.asarray(values, np.float64)
     if not (np.isfinite(weights) & (weights >= 0)).all():
@@ -223,49 +179,3 @@ def _as_probabilities(values: Any, n: int, names: tuple[str, ...]) -> Doubles:
             f"{names[-1]!r}, in [0, 1] and with rows of sum 1, got shape {np.shape(values)}"
         )
     return array
-
-
-def class_texts(argument: str, values: Any, n: int) -> list[str]:
-    """Return classes, (n,), as texts, "" where missing; whole numbers in one way ("1" for 1 and 1.0).
-
-    Raises
-    ------
-    ValueError
-        If there are not n of them, or one is a fraction.
-    """
-    listed = np.asarray(values.tolist() if hasattr(values, "tolist") else list(values), object).reshape(-1)
-    if len(listed) != n:
-        raise ValueError(f"{argument} must hold a class for each of {n:,} rows, got {len(listed):,}")
-    texts = []
-    for row, value in enumerate(listed.tolist()):
-        if isinstance(value, float) and value == value and not value.is_integer():
-            raise ValueError(
-                f"{argument} must hold classes, whole numbers or texts, got {value:g} in row {row}; scores of classes "
-                "are for probabilities="
-            )
-        texts.append("" if is_missing(value) else str(int(value)) if isinstance(value, float) else str(value))
-    return texts
-
-
-def classes_of_table(argument: str, values: Any, n: int, names: Sequence[str]) -> Any:
-    """Return predictions for the rows of a table, where numbers are names: classes (n,) as texts, others unchanged."""
-    if np.ndim(values) != 1:
-        return values
-    texts = np.array(_by_name(class_texts(argument, values, n), tuple(names)), object)
-    return type(values)(texts, index=values.index) if hasattr(values, "iloc") else texts
-
-
-def codes_of(argument: str, texts: Sequence[str], names: Sequence[str]) -> Int32s:
-    """Return the number of each class, -1 for "".
-
-    Raises
-    ------
-    ValueError
-        If a text is no class name.
-    """
-    places = {name: place for place, name in enumerate(names)} | {"": -1}
-    for row, text in enumerate(texts):
-        if text not in places:
-            hint = did_you_mean(text, names)
-            raise ValueError(f"{argument} must be among {', '.join(names[:20])}, got {text!r} in row {row}{hint}")
-    return np.array([places[text] for text in texts], np.int32)

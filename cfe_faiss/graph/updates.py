@@ -13,7 +13,7 @@ from cfe_faiss import _native
 from cfe_faiss.base import threads
 from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Ints
 from cfe_faiss.base.checks import as_array, as_count, as_dense, as_matrix, as_number, to_host
-from cfe_faiss.base.values import as_ids
+from cfe_faiss.base.values import as_ids, as_nodes
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.changing import ChangingGraph, Write, grow
 from cfe_faiss.graph.edges import as_weights
@@ -313,9 +313,8 @@ class KSVectors:
         """Check the arguments of an update and return the change; the graph checks which edges there are."""
         before, d = state.n, state.vectors.shape[1]
         gone = state.removed[:before]
-        removed_nodes = np.empty(0, np.int64)
-        if remove_nodes is not None:
-            removed_nodes = np.unique(_nodes("remove_nodes", remove_nodes, gone))
+        leaving = as_nodes("remove_nodes", [] if remove_nodes is None else remove_nodes, before)
+        removed_nodes = _nodes("remove_nodes", leaving, gone)
         removed = _edges("remove_edges", remove_edges, gone)
         fresh = np.empty((0, d), np.float32)
         if add_nodes is not None:

@@ -4,16 +4,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cfe_faiss.data.predict import predict
     from cfe_faiss.models.evaluation import Evaluation, evaluate
     from cfe_faiss.models.gnn import NAMES, build, gat, gcn, gin, mpnn, sage
     from cfe_faiss.models.loop import TrainingReport, load, save, train
-    from cfe_faiss.models.predictions import predict
 
 _MODULES = {
-    "evaluation": ("Evaluation", "evaluate"),
-    "gnn": ("NAMES", "build", "gat", "gcn", "gin", "mpnn", "sage"),
-    "loop": ("TrainingReport", "load", "save", "train"),
-    "predictions": ("predict",),
+    "data.predict": ("predict",),
+    "models.evaluation": ("Evaluation", "evaluate"),
+    "models.gnn": ("NAMES", "build", "gat", "gcn", "gin", "mpnn", "sage"),
+    "models.loop": ("TrainingReport", "load", "save", "train"),
 }
 
 __all__ = [
@@ -35,8 +35,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Tables use `models.predictions`, which needs no torch.
     for module, names in _MODULES.items():
         if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
+            return getattr(import_module(f"cfe_faiss.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.attributes.classes import check_names
 from cfe_faiss.base.arrays import Array, Bools, Int32s
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_labels
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import summary
-from cfe_faiss.models.predictions import predictions_of
+from cfe_faiss.data.classes import check_names
+from cfe_faiss.data.predict import predictions_of
 
 with extra("gnn"):
     from scipy.special import softmax
@@ -111,11 +111,11 @@ def evaluate(model: Any, data: Any, mask: Any = None, *, features: Any = None) -
 
 def _mask(mask: Any, n: int) -> Bools:
     array = as_array("mask", mask)
-    if array.dtype != np.bool_ or array.shape != (n,):
-        raise ValueError(f"mask must be bool of shape ({n},), got {array.dtype} {array.shape}")
+    if array.shape != (n,) or not np.isin(array, (0, 1)).all():
+        raise ValueError(f"mask must be bool of shape ({n},), or 0 and 1, got {array.dtype} {array.shape}")
     if not array.any():
         raise ValueError(f"mask must hold at least one node, got none of {n}")
-    return array.copy()
+    return array.astype(np.bool_)
 
 
 def _groups(sensitive: Int32s) -> tuple[Bools, ...]:

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from cfe_faiss.base.checks import as_count, as_number, check_known
 from cfe_faiss.base.extras import extra
-from cfe_faiss.models.call import seeded
+from cfe_faiss.data.call import seeded
 
 with extra("gnn"):
     import torch

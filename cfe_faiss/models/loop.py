@@ -17,9 +17,9 @@ from cfe_faiss.base.checks import UNKNOWN, as_count, as_labels, as_number, to_ho
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import summary
 from cfe_faiss.base.threads import native_progress
+from cfe_faiss.data.call import arguments, call, seeded
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import MARK, check_outputs
-from cfe_faiss.models.call import arguments, call, seeded
 
 with extra("gnn"):
     import torch

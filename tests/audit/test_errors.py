@@ -12,6 +12,8 @@ from cfe_faiss.audit import error_rate_by_evidence
 from cfe_faiss.audit.evidence import canonical_order
 from cfe_faiss.audit.intervals import exchanges, near_cells, wilson
 
+pytestmark = pytest.mark.filterwarnings("ignore:(no true class|class .* never among):cfe_faiss.InputWarning")
+
 
 def curve(index: Any, y: Any, **options: Any) -> Any:
     return error_rate_by_evidence(cfe.EvidenceFinder.from_index(index, truth=y), **options)
@@ -101,7 +103,7 @@ def test_ways_to_find_the_pairs() -> None:
         ({"ks": [0]}, ValueError, "ks must be at least 1, got 0"),
         ({"ks": [1.5]}, TypeError, "ks must be an integer"),
         ({"y": [0, 1]}, ValueError, "index must hold row numbers below 2, got 2"),
-        ({"y": [[0], [1], [0]]}, ValueError, r"truth must have shape \(3,\)"),
+        ({"y": [[0], [1], [0]]}, ValueError, r"truth must be classes of shape \(3,\)"),
         ({"y": None}, ValueError, "finder must know true classes"),
         ({"confidence": 0}, ValueError, "confidence must lie"),
     ],

@@ -100,7 +100,7 @@ def test_groups_of_one_and_people_alike() -> None:
     assert test.table[["difference", "similarity_protected"]].isna().all(axis=None)
     assert (test.judged, test.flagged, test.verdict) == (0, 0, "cannot tell")
     assert np.isnan(test.expected)
-    assert repr(test) == "SituationTest(sex = m: cannot tell, 1 carry the value and 4 do not, fewer than 20)"
+    assert repr(test) == "SituationTest(sex = m: cannot tell, fewer than 20 people carry the value: 1)"
 
 
 def test_on_german_with_chosen_nodes(data_root: Any) -> None:

@@ -127,17 +127,23 @@ def test_full_disk_is_one_line(folder: Path) -> None:
     assert re.fullmatch(r"cfe-faiss: error: .*No space left on device\n", done.stderr)
 
 
+WAIT_IN_LOAD = """
+import numpy, runpy, time
+numpy.load = lambda *_, **__: (print("reads", flush=True), time.sleep(60))
+runpy.run_module("cfe_faiss", run_name="__main__")
+"""
+
+
 def test_interrupt_is_one_line(folder: Path, tmp_path: Path) -> None:
-    features = tmp_path / "x.csv"
-    os.mkfifo(features)
-    files = ("--features", features, "--edges", folder / "e.npy", "--predictions", folder / "y.npy")
-    arguments = [sys.executable, "-m", "cfe_faiss", "build", tmp_path / "out", *files]
+    files = ("--features", folder / "x.npy", "--edges", folder / "e.npy", "--predictions", folder / "y.npy")
+    arguments = [sys.executable, "-c", WAIT_IN_LOAD, "build", tmp_path / "out", *files]
     # A parent that ignores interrupts would pass that on.
     restore = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
     with subprocess.Popen(arguments, stdout=-1, stderr=-1, text=True, preexec_fn=restore) as process:
-        with features.open("w"):  # opens once the other side reads, and keeps it waiting
-            process.send_signal(signal.SIGINT)
-            process.wait(60)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "reads\n"
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
         assert process.communicate() == ("", "cfe-faiss: interrupted\n")
     assert process.returncode == 130
     assert not (tmp_path / "out").exists()

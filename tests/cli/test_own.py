@@ -12,7 +12,8 @@ from numpy.testing import assert_array_equal
 
 import cfe_faiss as cfe
 from cfe_faiss.cli import main
-from cfe_faiss.datasets.own import OwnFiles, Source, read_own
+from cfe_faiss.data.roles import Source
+from cfe_faiss.datasets.own import OwnFiles, read_own
 
 
 @pytest.fixture
@@ -203,7 +204,7 @@ def test_byte_order_mark_and_carriage_returns(hostile: Path, output) -> None:
         ),
         ("--edges strange.csv", "strange.csv, line 3: to must be the patient of a node, got 'zz'"),
         ("--edges headless.csv", "headless.csv must begin with a header, .* got node 'a' there"),
-        ("--predictions partly.csv", "must hold a class for every node, got none for 1, such as 'b'"),
+        ("--predictions partly.csv", "must hold every node, got no row for 1 of 3, such as patient .b."),
         ("--predictions bom.csv", "bom.csv has several columns .*: name that of the classes, as in bom.csv:y"),
         ("--id name", r"a column of bom.csv \(patient, age, y\), got 'name'"),
         ("--nodes test", "--nodes test needs --split"),

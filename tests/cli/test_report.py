@@ -239,3 +239,25 @@ def test_errors_of_comparisons_and_cases(inside, second: Path, error, line: str,
     before = written(inside.path)
     assert re.search(expected, error(*line.split()))
     assert written(inside.path) == before
+
+
+def test_options_of_the_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Reference, better ends, persons and skipped sections reach the report; the last line is the outcome."""
+    rng, n = np.random.default_rng(0), 400
+    frame = pd.DataFrame(
+        {"who": [f"w{row // 2}" for row in range(n)], "income": rng.normal(size=n), "debt": rng.normal(size=n)}
+    )
+    frame["sex"] = rng.choice(["f", "m"], n, p=[0.6, 0.4])
+    frame["loan"] = np.where(frame["income"] - frame["debt"] - (frame["sex"] == "f") > 0, "yes", "no")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    table, page = str(tmp_path / "t.csv"), str(tmp_path / "r.html")
+    given = ["audit", "--features", table, "--predictions", table, "loan", "--favourable", "yes", "--sensitive", "sex"]
+    given += ["--without", "who", "--person", "who", "--better", "income=high", "debt=low", "--skip", "sensitivity"]
+    given += ["--out", page, "--overwrite"]
+    assert main([*given, "--reference", "sex=m", "--require", "impact_ratio[sex]>=0.8"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1].startswith("failed: impact_ratio[sex] >= 0.8, sex = f: 0.")
+    assert main(given) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "no conditions"
+    for wrong in (["--reference", "sex=x"], ["--better", "wage=high"], ["--skip", "sense"], ["--person", "whom"]):
+        assert main([*given, *wrong]) == 2
+        assert wrong[0].removeprefix("--") in capsys.readouterr().err

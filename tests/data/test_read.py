@@ -229,12 +229,13 @@ def test_problems_of_one_kind_are_one_sentence(tmp_path: Path) -> None:
 def test_repeated_ids_have_a_remedy(tmp_path: Path, are_options: bool) -> None:
     text = "nr,x,y\n" + "".join(f"{i // 3},{i},{'ab'[i % 2]}\n" for i in range(30))
     path = written(tmp_path, text)
-    ignore = "--ignore nr" if are_options else r"ignore=\['nr'\]"
-    with pytest.raises(ValueError, match=rf"line 3: nr '0' again, as in line 2.*{ignore}.*person="):
+    ignore = "--ignore nr .*--without nr" if are_options else r"ignore=\['nr'\].*without=\['nr'\]"
+    person = "--person nr" if are_options else "person='nr'"
+    with pytest.raises(ValueError, match=rf"line 3: nr '0' again, as in line 2.*{ignore}.*{person}"):
         Ids.of_column(read_table(path, Reading(are_options=are_options)), "nr")
     if not are_options:
         for given in (path, pd.read_csv(path), pl.read_csv(path)):
-            with pytest.raises(ValueError, match=rf"nr '0' again.*{ignore}.*person="):
+            with pytest.raises(ValueError, match=rf"nr '0' again.*{ignore}.*{person}"):
                 cfe.EvidenceFinder.from_table(given, "y", id="nr")
         with pytest.raises(ValueError, match=r"id must hold each id once .*person="):
             cfe.EvidenceFinder.from_table(path, "y", id=[1, 1] * 15, ignore=["nr"])

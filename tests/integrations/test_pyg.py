@@ -193,6 +193,7 @@ def test_a_threshold_leaves_few_features(patients, model, finder, node):
     assert len(explained.features(top=30)) == (importance > 0).any(axis=0).sum()
 
 
+@pytest.mark.filterwarnings("ignore:class .* never among the others:cfe_faiss.InputWarning")
 def test_errors_of_explain_beside(patients, model, finder, node):
     with pytest.raises(TypeError, match="explainer must be an Explainer of PyG, got GNNExplainer"):
         explain_beside(GNNExplainer(), finder, patients, node)

@@ -6,9 +6,9 @@ from torch_geometric.data import HeteroData
 from torch_geometric.nn import GATConv, HANConv, HeteroConv, HGTConv, Linear, SAGEConv, to_hetero
 from torch_geometric.nn.models import GraphSAGE
 
+from cfe_faiss.data.call import call
+from cfe_faiss.data.predict import predictions_of
 from cfe_faiss.models import predict
-from cfe_faiss.models.call import call
-from cfe_faiss.models.predictions import predictions_of
 
 WRITES, WRITTEN = ("author", "writes", "paper"), ("paper", "rev_writes", "author")
 

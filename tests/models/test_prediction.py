@@ -9,8 +9,8 @@ import pytest
 import torch
 from weights import equal, weights
 
+from cfe_faiss.data.call import outputs
 from cfe_faiss.models import evaluate, gcn, predict
-from cfe_faiss.models.call import outputs
 
 
 def test_prediction_is_the_largest_logit_in_evaluation_mode(patients, trained):
@@ -141,9 +141,9 @@ def test_one_logit_in_batches(patients):
     [
         (LOGITS[:5], ValueError, r"\(569, C\) with C >= 2 .* got shape \(5, 3\)"),
         (torch.from_numpy(EXPECTED[:, None]), ValueError, r"got shape \(569, 1\)"),
-        (LOGITS[:, 0], TypeError, "output must be integers.*got dtype float32"),
+        (LOGITS[:, 0] + 0.25, TypeError, "output must be integers.*got"),
         (torch.from_numpy(EXPECTED[:5]), ValueError, r"got shape \(5,\)"),
-        (torch.from_numpy(EXPECTED - 1), ValueError, "output must lie in 0"),
+        (torch.from_numpy(EXPECTED - 1), ValueError, "output must hold a class for every node, got none"),
         (torch.full((569, 2), math.nan), ValueError, "got NaN for node 0"),
         (None, TypeError, "output must be an array of real numbers"),
         ({"logits": LOGITS}, TypeError, r"got dict of logits=Tensor \(569, 3\): hand in a function"),

@@ -10,9 +10,9 @@ from sklearn.linear_model import LogisticRegression
 from torch_geometric.data import Data
 
 import cfe_faiss as cfe
+from cfe_faiss.data.predict import predictions_of
 from cfe_faiss.datasets import load
 from cfe_faiss.models import evaluate, gcn, predict
-from cfe_faiss.models.predictions import predictions_of
 
 PATIENTS: Any = load("patients")
 MODEL = gcn(PATIENTS)

@@ -52,7 +52,8 @@ def report(  # noqa: PLR0913
     path: str | PathLike[str],
     *,
     sensitive: Sequence[str] | None = None,
-    favourable: int | str | None = None,
+    favourable: int | str | Sequence[int | str] | None = None,
+    truth_favourable: int | str | Sequence[int | str] | None = None,
     require: Sequence[str | Condition] = (),
     where: Constraints | None = None,
     compare: Mapping[str, Any] | None = None,
@@ -64,6 +65,7 @@ def report(  # noqa: PLR0913
     confidence: float = 0.95,
     reference: Mapping[str, Any] | None = None,
     better: Mapping[str, Any] | None = None,
+    person: Any = None,
     skip: Collection[str] = (),
     figures: str | PathLike[str] | None = None,
     overwrite: bool = False,
@@ -82,31 +84,26 @@ def report(  # noqa: PLR0913
         The page to write; its name must end in ".html".
     sensitive
         Names of attributes to compare, to cross in pairs and to test; by default the finder's.
-    favourable
-        The class that counts as selected, number or name. None: each in turn, without impact ratios in conditions.
+    favourable, truth_favourable
+        The class that counts as selected, number or name, or several together (None: each in turn, without impact
+        ratios in conditions); the true classes that agree with it, where truth has words of its own, such as "repaid".
     require
         Conditions such as "impact_ratio[sex]>=0.8", as strings or :class:`Condition` objects.
     where
         ``cfe_faiss.Constraints`` on the closest pairs, their case files and their balance.
-    compare
-        Predictions of other models by name, see :func:`compare_models`; the finder's model is "v1".
-    subject
-        Names of data and model, the command, and the noun for the audited people.
+    compare, subject
+        Predictions of other models by name, see :func:`compare_models`; names of data, model and people.
     k, pairs, cases
         Numbers of evidence per node, of closest pairs, and of case files.
     bins, confidence
         Cuts of numbers, as in :func:`cfe_faiss.audit.discrimination_scores`; level of all intervals, in (0, 1).
-    reference
-        By attribute: the group that the others are compared with, see :func:`cfe_faiss.audit.group_metrics`.
-    better
-        By column: its better end, see :func:`cfe_faiss.audit.dominated`. In the strongest case the refused person is at
-        least as good in all of these columns.
-    skip
-        Sections to leave out, by their ids in report.json; "sensitivity" takes the most time.
-    figures
-        Folder for the drawings as SVG files; by default none is written.
-    overwrite
-        Whether to replace files that this package has not written. Files of an earlier report are always replaced.
+    reference, better
+        By attribute: the group that the others are compared with, see :func:`group_metrics`; by column: its better end,
+        see :func:`dominated`, in which the refused person of the strongest case is at least as good.
+    person, skip
+        Attribute that says whose each row is: tests count people; ids of sections to leave out, as "sensitivity".
+    figures, overwrite
+        Folder for the drawings as SVG files; whether to replace files that this package has not written.
     progress
         Whether to show a progress bar on standard error (never when it is not a terminal).
 
@@ -120,8 +117,6 @@ def report(  # noqa: PLR0913
     TypeError, ValueError
         If an argument is not as described, a condition names something that is not measured, or a file of the report
         is an input, mapped, or foreign without ``overwrite``.
-    OSError
-        If a file cannot be written.
 
     Examples
     --------
@@ -147,8 +142,8 @@ def report(  # noqa: PLR0913
     inputs_read = [*finder.files, *map(Path, subject.files)]
     folders = [] if folder is None else [folder]
     check_outputs([*report_files(target), *folders], inputs_read, overwrite=overwrite, folders=folders)
-    settings = Settings(k, pairs, cases, bins, confidence, where, reference, better)
-    inputs = check_inputs(finder, sensitive, favourable, settings, subject, compare)
+    settings = Settings(k, pairs, cases, bins, confidence, where, reference, better, person)
+    inputs = check_inputs(finder, sensitive, favourable, settings, subject, compare, truth_favourable)
     conditions = as_conditions(require)
     check_conditions(conditions, inputs)
     content = collect(inputs, conditions, progress, skip)

@@ -26,6 +26,7 @@ from cfe_faiss.audit.reporting.sections import SECTIONS
 from cfe_faiss.base.checks import UNKNOWN, check_known
 from cfe_faiss.base.versions import find_version
 from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.finder.suspicious import is_leak, selective_classes
 from cfe_faiss.graph import Graph
 
 COMMAND = "Command to rerun"
@@ -129,10 +130,14 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool, ski
     ]
     # None: no bar if standard error is not a terminal.
     disable = None if progress else True
-    with tqdm(parts, "Auditing", disable=disable, file=sys.stderr, leave=False) as bar:
-        for part in bar:
-            bar.set_postfix_str(part.name.replace("_", " "))
-            sections.append(make_section(part, inputs))
+    try:
+        with tqdm(parts, "Auditing", disable=disable, file=sys.stderr, leave=False) as bar:
+            for part in bar:
+                bar.set_postfix_str(part.name.replace("_", " "))
+                sections.append(make_section(part, inputs))
+    except KeyboardInterrupt:
+        _print_unfinished(sections)
+        raise
     measures = [measure for section in sections for measure in section.measures]
     results = check_all(conditions, measures, inputs.attributes_and_pairs)
     rows = [
@@ -160,6 +165,14 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool, ski
     )
 
 
+def _print_unfinished(sections: Sequence[Section]) -> None:
+    """Print the sentences of the sections before an interrupt on standard error."""
+    lines = [f"interrupted; complete: {join_words([section.title for section in sections]) or 'no section'}"]
+    for section in sections:
+        lines += [line for line in (section.headline, *section.named, *section.described) if line]
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
+
+
 def scope(inputs: Inputs) -> tuple[str, ...]:
     """Return sentences that describe the audit to readers who know neither the data nor the model."""
     finder, removed = inputs.finder, inputs.finder.removed
@@ -170,9 +183,13 @@ def scope(inputs: Inputs) -> tuple[str, ...]:
         "model": inputs.subject.model,
         "part": part,
         "features": finder.vectors.shape[1],
+        "leaks": [
+            f"{show(name)} (known for {join_words(known)} only)" if known else show(name)
+            for name, known in _leaks(inputs).items()
+        ],
         "removed": [] if removed is None else [show(name) for name in removed.columns],
     }
-    shares = {"selected": inputs.labels == inputs.favourable} if inputs.has("favourable") else {}
+    shares = {"selected": np.isin(inputs.labels, inputs.favourable)} if inputs.has("favourable") else {}
     if inputs.truth is not None:
         shares["right"] = (inputs.truth == inputs.labels)[inputs.truth != UNKNOWN]
         values["judged"] = len(shares["right"])
@@ -182,6 +199,22 @@ def scope(inputs: Inputs) -> tuple[str, ...]:
     return Prose(inputs, "scope", values).lines("scope")
 
 
+def _leaks(inputs: Inputs) -> dict[str, list[str]]:
+    """Return the columns that determine the decisions, and the decisions that alone are known to them."""
+    finder = inputs.finder
+    left_out = () if finder.removed is None else finder.removed.columns
+    found: dict[str, list[str]] = {}
+    if finder.graph is not None:
+        return found
+    for name, attribute in inputs.attributes.items():
+        if name in left_out:
+            continue
+        known = selective_classes(inputs.labels, ~attribute.missing)
+        if known or is_leak(attribute, inputs.labels, finder.model is None):
+            found[name] = [f"“{show(inputs.class_names[label])}”" for label in known]
+    return found
+
+
 def facts(inputs: Inputs) -> dict[str, str]:
     """Return the known facts about the subject by name."""
     finder, subject, graph, removed = inputs.finder, inputs.subject, inputs.finder.graph, inputs.finder.removed
@@ -189,7 +222,7 @@ def facts(inputs: Inputs) -> dict[str, str]:
     classes = [f"{show(name, _NAMES)} {size:,}" for name, size in zip(inputs.class_names, sizes, strict=True) if size]
     known = 0 if inputs.truth is None else int((inputs.truth >= 0).sum())
     people, person = inputs.words["people"], inputs.words["person"]
-    favourable = None if inputs.favourable is None else show(inputs.class_names[inputs.favourable], _NAMES)
+    favourable = " or ".join(show(name, _NAMES) for name in inputs.favourable_names)
     found = {
         "Data": inputs.subject.data,
         "Model": inputs.subject.model,

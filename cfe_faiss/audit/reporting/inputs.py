@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes
-from cfe_faiss.audit.evidence import attributes_of, sensitive_of
+from cfe_faiss.audit.evidence import attributes_of, persons_of, sensitive_of, with_truth
 from cfe_faiss.audit.groups import Bins, groupings
 from cfe_faiss.audit.intervals import normal_quantile
 from cfe_faiss.audit.model_comparison import Models, as_models
@@ -70,6 +70,7 @@ class Settings:
     where: Constraints | None = None
     reference: Mapping[str, Any] | None = None
     better: Mapping[str, Any] | None = None
+    person: Any = None
 
     def __post_init__(self) -> None:
         for name in ("k", "pairs", "cases"):
@@ -102,7 +103,7 @@ class Inputs:
     class_names
         Names of class 0, 1, ...
     favourable
-        The class that counts as selected; None if none was named.
+        The classes that count as selected, together; empty if none was named.
     settings, subject
         Settings of the audit, and the names in it, all of them filled in.
     models
@@ -119,7 +120,7 @@ class Inputs:
     truth: NDArray[np.int32] | None
     selective: tuple[str, ...]
     class_names: tuple[str, ...]
-    favourable: int | None
+    favourable: tuple[int, ...]
     settings: Settings
     subject: Subject
     models: Models | None = None
@@ -141,14 +142,14 @@ class Inputs:
     def words(self) -> Mapping[str, Any]:
         """Words and settings in the sentences of all sections."""
         people = self.subject.people
-        selected = "each class" if self.favourable is None else f"“{show(self.class_names[self.favourable])}”"
+        selected = " or ".join(f"“{show(name)}”" for name in self.favourable_names)
         return {
             "people": show(people),
             "People": show(people.capitalize()),
             "person": show("person" if people == "people" else people.removesuffix("s")),
             "everyone": self.everyone,
             "level": f"{100 * self.settings.confidence:g}%",
-            "favourable_class": selected,
+            "favourable_class": selected or "each class",
             "selective": [show(name) for name in self.selective],
             "sensitive": [show(name) for name in self.sensitive],
             "k": self.settings.k,
@@ -158,6 +159,11 @@ class Inputs:
             "measure": measure_of(self.finder.metric),
             "scale": self.finder.scale,
         }
+
+    @cached_property
+    def persons(self) -> NDArray[np.int64]:
+        """Person of every row of the finder, (n,)."""
+        return persons_of(self.finder, self.settings.person)
 
     @property
     def everyone(self) -> str:
@@ -197,9 +203,14 @@ class Inputs:
 
     @property
     def unfavourable(self) -> list[int]:
-        """The predicted classes other than the favourable one, ascending; empty if none was named."""
-        others = [int(label) for label in np.unique(self.labels) if label not in (UNKNOWN, self.favourable)]
-        return [] if self.favourable is None else others
+        """The predicted classes other than the favourable ones, ascending; empty if none was named."""
+        others = [int(label) for label in np.unique(self.labels) if label not in (UNKNOWN, *self.favourable)]
+        return others if self.favourable else []
+
+    @property
+    def favourable_names(self) -> list[str]:
+        """Names of the favourable classes."""
+        return [self.class_names[label] for label in self.favourable]
 
     def reword(self, text: str) -> str:
         """Return a sentence of an audit, which says "nodes", in the words of the report."""
@@ -220,10 +231,11 @@ class Inputs:
 def check_inputs(
     finder: EvidenceFinder,
     sensitive: Sequence[str] | None,
-    favourable: int | str | None,
+    favourable: int | str | Sequence[int | str] | None,
     settings: Settings,
     subject: Subject = Subject(),
     compare: Mapping[str, Any] | None = None,
+    truth_favourable: int | str | Sequence[int | str] | None = None,
 ) -> Inputs:
     """Return the inputs of a report.
 
@@ -243,12 +255,11 @@ def check_inputs(
     attributes = attributes_of(finder).take(nodes)
     _check_texts(attributes)
     names = tuple(attributes.known("sensitive", name) for name in sensitive_of(finder, sensitive))
+    selected = () if favourable is None else tuple(finder.class_numbers("favourable", favourable).tolist())
+    finder = with_truth(finder, selected, truth_favourable)
     labels = members.labels[members.labels != UNKNOWN]
     truth = None if finder.truth is None else finder.truth[nodes]
     selective = [] if truth is None else selective_classes(labels, truth != UNKNOWN)
-    selected = [None] if favourable is None else finder.class_numbers("favourable", favourable).tolist()
-    if len(selected) > 1:
-        raise ValueError(f"favourable must be one class, got {favourable!r}")
     return Inputs(
         finder,
         attributes,
@@ -258,7 +269,7 @@ def check_inputs(
         None if truth is None or selective or (truth == UNKNOWN).all() else truth,
         tuple(finder.class_name(label) for label in selective),
         tuple(finder.class_name(label) for label in range(finder.class_count)),
-        selected[0],
+        selected,
         settings,
         _complete(subject, finder),
         None if compare is None else as_models(finder, compare, "compare"),

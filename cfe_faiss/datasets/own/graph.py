@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.extras import extra
+from cfe_faiss.data.classes import Predictions, Threshold, as_predictions
 from cfe_faiss.data.columns import Table
 from cfe_faiss.data.dialect import DEFAULT, Reading
 from cfe_faiss.data.encode import Encoding, can_be_encoded, encode
@@ -42,6 +43,10 @@ class OwnFiles:
         Two columns of ids; where ``id`` is None, everything that :func:`cfe_faiss.data.read.read_graph` reads.
     neighbours
         In place of edges: number of nearest nodes by ``x`` that each node is joined to.
+    threshold
+        In place of predictions, a decision by a column of the features, such as "score>=5"; the column is no feature.
+    unknown
+        Values that stand for an unknown class; default: -1, unless 1 is the only other class.
     predictions, truth, split
         Predicted classes or probabilities; true classes; and "train", "val" or "test" for each node. A column named in
         the file of the features is no feature.
@@ -78,6 +83,8 @@ class OwnFiles:
     without: Sequence[str] = ()
     ignore: Sequence[str] = ()
     compare: Sequence[Source] = ()
+    threshold: str | None = None
+    unknown: Sequence[str] | None = None
     reading: Reading = DEFAULT
 
 
@@ -223,13 +230,17 @@ def read_own(files: OwnFiles) -> OwnGraph:
         ids = Ids.of_column(table, files.id)
     columns = table.frame(roles.attributes(table))
     check_categories(table, columns, [str(name) for name in columns], files.without)
+    decisions = None
+    if files.threshold is not None:
+        with table.problems.collect():
+            decisions = _decisions(table, Threshold.parse(files.threshold, table.reading))
     attributes = _attributes(files, table, columns)
     encoded = [name for name, attribute in attributes.items() if can_be_encoded(attribute)]
     if not encoded:
         raise ValueError(f"{table.name} must hold features that vectors are made from, got none")
     as_is = files.as_is or not table.has_header
     encoding = encode(attributes.select(encoded), scale=files.scale, as_is=as_is)
-    classes = read_classes(files.predictions, files.truth, ids)
+    classes = read_classes(files.predictions, files.truth, ids, files.unknown, decisions)
     masks = (None, None, None) if files.split is None else read_split(files.split, ids)
     return OwnGraph(
         files.features.name.partition(".")[0],
@@ -261,6 +272,11 @@ def read_attributes(files: OwnFiles) -> Attributes:
     return _attributes(files, table, table.frame(roles.attributes(table)))
 
 
+def _decisions(table: Table, threshold: Threshold) -> Predictions:
+    """Return the decisions by a threshold of a column."""
+    return as_predictions(threshold.classes(table), len(table), threshold.names, "threshold", complete=False)
+
+
 def _features(files: OwnFiles) -> tuple[Table, Roles]:
     """Return the table of the features, and the roles of its columns: those of classes and split are ignored."""
     path = files.features
@@ -280,6 +296,9 @@ def _features(files: OwnFiles) -> tuple[Table, Roles]:
     for name in (name for source in others for name in source.names(table)):
         with table.problems.collect():
             taken.append(table.known("FILE:COLUMN", name))
+    if files.threshold is not None:
+        with table.problems.collect():
+            taken.append(table.known("threshold", Threshold.parse(files.threshold, reading).column))
     return table, Roles(files.id, without=tuple(files.without), ignore=(*files.ignore, *taken))
 
 

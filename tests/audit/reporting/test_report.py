@@ -123,7 +123,7 @@ def test_pairs_keep_the_constraints(audited, tmp_path):
         ({"favourable": "no class"}, ValueError, "favourable must be among the classes"),
         ({"favourable": "Granted"}, ValueError, "did you mean 'granted'"),
         ({"favourable": 7}, ValueError, "favourable must be among the classes"),
-        ({"favourable": [0, 1]}, ValueError, "favourable must be one class"),
+        ({"truth_favourable": 1}, ValueError, "truth_favourable must come with"),
         ({"cases": 20, "pairs": 10}, ValueError, "cases must be at most pairs"),
         ({"confidence": 1}, ValueError, "confidence must lie strictly"),
         ({"require": [0.8]}, TypeError, "require must hold texts or Condition objects"),

@@ -8,6 +8,7 @@ from cfe_faiss.data.columns import Table
 from cfe_faiss.data.roles import Ids, Source
 from cfe_faiss.datasets.own.classes import read_classes
 
+pytestmark = pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
 IDS = Ids.of_column(Table("f.csv", pd.DataFrame({"id": ["a", "b", "c"]}), is_text=True), "id")
 
 
@@ -29,7 +30,7 @@ def test_texts_by_id(tmp_path: Path) -> None:
 def test_integers_are_ordered_as_numbers(tmp_path: Path) -> None:
     predictions = source(tmp_path, "id,class\na,10\nb,-1\nc,2.0\n")
     classes = read_classes(predictions, None, IDS)
-    assert (classes.names, classes.predicted.tolist(), classes.y) == (("-1", "2", "10"), [2, 0, 1], None)
+    assert (classes.names, classes.predicted.tolist(), classes.y) == (("2", "10"), [1, -1, 0], None)
 
 
 def test_integers_that_no_float_holds_are_different_classes(tmp_path: Path) -> None:
@@ -62,8 +63,7 @@ def test_files_without_header(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "columns", "expected"),
     [
-        ("id,class\na,x\nb,y\n", (), r"p\.csv must hold a class for every node, got none for 1, such as 'c'"),
-        ("id,class\na,x\nb,\nc,y\n", (), r"got none for 1, such as 'b'"),
+        ("id,class\na,x\nb,y\n", (), "must hold every node, got no row for 1 of 3, such as id 'c'"),
         ("id,class\na,x\nb,y\nd,y\n", (), "line 4: id must be the id of a node, got 'd'"),
         ("id,class\na,x\nb,y\nb,y\nc,y", (), "line 4: id 'b' again, as in line 3"),
         ("name,class\na,x\nb,y\nc,y\n", ("class",), "must name a column of .*got 'id'"),
@@ -95,8 +95,8 @@ def test_errors_of_truth(tmp_path: Path) -> None:
     shares = source(tmp_path, "id,u,v\na,1,0\nb,1,0\nc,0,1\n")
     with pytest.raises(ValueError, match="must hold one class for each node, got columns u, v"):
         read_classes(None, shares, IDS)
-    with pytest.raises(ValueError, match=r"t\.csv must hold classes that are predicted \(u, v\), got 'w'"):
-        read_classes(shares, source(tmp_path, "id,y\na,w\n", name="t.csv"), IDS)
+    with pytest.raises(ValueError, match=r"t\.csv must be among the class names \(u, v\), got 'w'"):
+        read_classes(shares, source(tmp_path, "id,y\na,w\nb,u\n", name="t.csv"), IDS)
 
 
 def test_errors_of_arrays(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ import pytest
 import cfe_faiss as cfe
 from cfe_faiss.data.dialect import DEFAULT
 from cfe_faiss.data.read import is_table
+from cfe_faiss.data.roles import Source
 from cfe_faiss.datasets import load
-from cfe_faiss.datasets.own import OwnFiles, Source, read_own
+from cfe_faiss.datasets.own import OwnFiles, read_own
 
 pytestmark = pytest.mark.filterwarnings("ignore:missing values")
 
@@ -20,6 +21,7 @@ def written(folder: Path, text: str, name: str) -> Path:
     return folder / name
 
 
+@pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
 def test_all_files_together(tmp_path: Path) -> None:
     features = written(tmp_path, PEOPLE, "people.csv")
     edges = written(tmp_path, "a,b\np4,p1\np2,p3\n", "e.csv")
@@ -135,6 +137,7 @@ def test_errors(tmp_path: Path, text: str, options: dict, expected: str) -> None
         read_own(OwnFiles(written(tmp_path, text, "f.csv"), **options))
 
 
+@pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
 def test_what_training_needs(tmp_path: Path) -> None:
     features = written(tmp_path, PEOPLE, "f.csv")
     truth = Source(features, ("outcome",))

@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.direct_test import judge, pair_counts
 from cfe_faiss.audit.effects import DirectEffects, direct_effects
-from cfe_faiss.audit.evidence import attributes_of, known_rows, persons_of
+from cfe_faiss.audit.evidence import attributes_of, known_rows
 from cfe_faiss.audit.groups import groupings
 from cfe_faiss.audit.model_comparison import ModelComparison, compare_models
 from cfe_faiss.audit.reporting.document import Column, Numbers, Table
@@ -22,7 +22,6 @@ from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.groups import Rates, find_rates
 from cfe_faiss.audit.sample import Samples
 from cfe_faiss.base.checks import as_dense
-from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.data.encode import can_be_encoded, encode
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.graph.ks import ks_vectors
@@ -35,6 +34,8 @@ _CHANGES = {"rates": "change of the rate", **{kind: f"change: {name}" for kind, 
 """Names of the tests of a change on the page."""
 _FINDINGS, _LEFT_OUT = 4, 40
 """Findings and attributes that are varied, at most."""
+_WORK = 1e9
+"""Rows times squared columns of all attributes that are left out in turn, at most (one at least): about 20 seconds."""
 _ALPHA = 0.05
 _Row = dict[str, Any]
 _Answer = tuple[float, float, float]
@@ -54,7 +55,7 @@ def find_effects(inputs: Inputs) -> DirectEffects | None:
         "unfavourable": [inputs.class_names[label] for label in inputs.unfavourable],
         "k": inputs.settings.k,
     }
-    return direct_effects(inputs.finder, others=others, **tested, **inputs.options)
+    return direct_effects(inputs.finder, others=others, person=inputs.persons, **tested, **inputs.options)
 
 
 def find_changes(inputs: Inputs) -> ModelComparison | None:
@@ -63,7 +64,7 @@ def find_changes(inputs: Inputs) -> ModelComparison | None:
         return None
     tested: dict[str, Any] = {}
     if inputs.unfavourable:
-        others = [name for label, name in enumerate(inputs.class_names) if label != inputs.favourable]
+        others = [name for label, name in enumerate(inputs.class_names) if label not in inputs.favourable]
         tested = {"unfavourable": others, "sensitive": inputs.sensitive, **inputs.options}
     first, *named = inputs.models
     models = {name: inputs.models[name] for name in named}
@@ -260,7 +261,7 @@ def sensitivity_section(inputs: Inputs) -> Numbers:
     named = [] if effects is None else _find_named(effects)
     if not named:
         return Numbers({"findings": {}})
-    encodings = _encodings(inputs.finder)
+    encodings = _encodings(inputs)
     if not encodings:
         return Numbers(missing="no_features")
     rows = [{"choice": choice} | _judge_answers(named, tests) for choice, tests in _choices(inputs, encodings, named)]
@@ -310,7 +311,6 @@ def _choices(
         yield choice, reported if is_same else _tests(inputs, finder, named, [k])[0]
 
 
-@single_threaded_blas()  # many small matrices: waiting for threads would take longer
 def _tests(
     inputs: Inputs, finder: EvidenceFinder, named: Sequence[_Row], neighbours: Sequence[int]
 ) -> list[list[_Answer]]:
@@ -319,7 +319,7 @@ def _tests(
     attributes = list(dict.fromkeys(row["attribute"] for row in named))
     known = groupings(attributes_of(finder), rows, attributes, inputs.settings.bins, with_missing=False)
     groups = {group.name: group for group in known}
-    samples = Samples(finder, rows, np.array(inputs.unfavourable, np.int32), persons_of(finder, None))
+    samples = Samples(finder, rows, np.array(inputs.unfavourable, np.int32), inputs.persons)
     with_pairs = any(row["test"] == "direction" for row in named)
     found: dict[tuple[str, str], list[_Answer]] = {}
     for attribute, value in dict.fromkeys((row["attribute"], row["value"]) for row in named):
@@ -344,12 +344,14 @@ def _replace_vectors(finder: EvidenceFinder, X: NDArray[Any]) -> EvidenceFinder:
     return replace(finder, vectors=as_rows("X", X, None, finder.metric))
 
 
-def _encodings(finder: EvidenceFinder) -> dict[str, NDArray[Any]]:
+def _encodings(inputs: Inputs) -> dict[str, NDArray[Any]]:
     """Return other numbers to make vectors of, by choice; none if the numbers behind the vectors are unknown."""
+    finder = inputs.finder
+    refused = np.isin(finder.labels, inputs.unfavourable)
     x = getattr(finder.data, "x", None) if finder.graph is not None else finder.data
     removed = set() if finder.removed is None else set(finder.removed.columns)
     if hasattr(x, "columns") and finder.attributes is not None:
-        return _encodings_of_table(finder.attributes, removed, finder.scale)
+        return _encodings_of_table(finder.attributes, removed, finder.scale, refused)
     if x is None or not hasattr(x, "shape"):
         return {}
     names = [str(name) for name in getattr(finder.data, "feature_names", None) or []]
@@ -364,11 +366,11 @@ def _encodings(finder: EvidenceFinder) -> dict[str, NDArray[Any]]:
     standard = (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1)
     owners = [name.partition("=")[0] for name in names if name not in removed]
     scaled = {"scaling: none": X, "scaling: standard": standard, "scaling: rank": rankdata(X, axis=0) / len(X)}
-    return scaled | _without_each(X, owners)
+    return scaled | _without_each(X, owners, refused)
 
 
 def _encodings_of_table(
-    attributes: Attributes, removed: Collection[str], scale: Mapping[str, float] | None
+    attributes: Attributes, removed: Collection[str], scale: Mapping[str, float] | None, refused: NDArray[np.bool_]
 ) -> dict[str, NDArray[Any]]:
     """Return the vectors of a table under other scalings of its numbers, and without each column."""
     compared = [name for name in attributes if name not in removed and can_be_encoded(attributes[name])]
@@ -385,11 +387,25 @@ def _encodings_of_table(
         "scaling: standard": standard.x,
         "scaling: rank": encode(Attributes(ranks, columns.ids)).x,
     }
-    return scaled | _without_each(standard.x, standard.attributes)
+    return scaled | _without_each(standard.x, standard.attributes, refused)
 
 
-def _without_each(X: NDArray[Any], owners: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Return the numbers without the columns of each attribute, of some attributes at most."""
+def _without_each(X: NDArray[Any], owners: Sequence[str], refused: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+    """Return the numbers without the columns of each attribute.
+
+    If there are too many, it leaves out those that go along most with unfavourable decisions.
+    """
     names = list(dict.fromkeys(owners))
-    masks = {name: np.array([owner != name for owner in owners]) for name in names[:_LEFT_OUT]}
-    return {f"without {show(name)}": X[:, mask] for name, mask in masks.items() if len(names) > 1}
+    if len(names) < 2:
+        return {}
+    n, d = X.shape
+    most = max(1, min(_LEFT_OUT, int(_WORK / (n * d * d))))
+    if len(names) > most:
+        centred = X - X.mean(axis=0)
+        spread = np.sqrt((centred**2).sum(axis=0))
+        strength = abs((refused - refused.mean()) @ centred) / np.where(spread > 0, spread, np.inf)
+        by_name = {name: max(strength[np.array(owners) == name]) for name in names}
+        strongest = sorted(names, key=lambda name: -by_name[name])[:most]
+        names = [name for name in names if name in strongest]
+    masks = {name: np.array([owner != name for owner in owners]) for name in names}
+    return {f"without {show(name)}": X[:, mask] for name, mask in masks.items()}

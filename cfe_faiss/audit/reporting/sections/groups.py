@@ -43,11 +43,12 @@ def find_rates(inputs: Inputs) -> Rates:
         y_true=inputs.truth,
         y_pred=inputs.labels,
         sensitive_features=inputs.groups,
-        favourable=None if inputs.favourable is None else inputs.class_names[inputs.favourable],
+        favourable=inputs.favourable_names or None,
         class_names=inputs.class_names,
         confidence=inputs.settings.confidence,
         intersections=inputs.crossed,
         reference=inputs.settings.reference,
+        person=inputs.persons[inputs.nodes],
     )
     table = metrics.table
     frame = table.assign(positives=table["TP"] + table["FN"], negatives=table["FP"] + table["TN"])
@@ -239,7 +240,7 @@ def find_true_rates(inputs: Inputs) -> list[dict[str, Any]]:
     metrics = group_metrics(
         y_pred=truth[rows],
         sensitive_features=inputs.groups.take(rows),
-        favourable=None if inputs.favourable is None else inputs.class_names[inputs.favourable],
+        favourable=inputs.favourable_names or None,
         class_names=inputs.class_names,
         confidence=inputs.settings.confidence,
         intersections=inputs.crossed,
@@ -253,7 +254,7 @@ def calibration_section(inputs: Inputs) -> Numbers:
     probabilities = inputs.finder.probabilities
     assert probabilities is not None
     shared: dict[str, Any] = {
-        "y_prob": probabilities[inputs.nodes, inputs.favourable].clip(0, 1),
+        "y_prob": probabilities[inputs.nodes][:, list(inputs.favourable)].sum(axis=1).clip(0, 1),
         "sensitive_features": inputs.groups,
     }
     lines: dict[str, dict[str, Any]] = {}
@@ -266,7 +267,7 @@ def calibration_section(inputs: Inputs) -> Numbers:
     of_thresholds = (Column(f"rate_{value:g}", f"{value:g}", "share", n="count") for value in _THRESHOLDS)
     tables = [Table("thresholds", (_GROUP, _COUNT, *of_thresholds), list(lines.values()))]
     if inputs.truth is not None:
-        right = np.where(inputs.truth == UNKNOWN, UNKNOWN, inputs.truth == inputs.favourable)
+        right = np.where(inputs.truth == UNKNOWN, UNKNOWN, np.isin(inputs.truth, inputs.favourable))
         curves = calibration_curves(**shared, y_true=right, n_bins=_BINS, confidence=inputs.settings.confidence)
         ends = [f"{i / _BINS:g} to {(i + 1) / _BINS:g}" for i in range(_BINS)]
         rows = [row | {"group": inputs.group(row), "probability": ends[row["bin"]]} for row in rows_of(curves)]

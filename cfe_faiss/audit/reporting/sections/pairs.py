@@ -1,6 +1,6 @@
 """The closest pairs with different decisions: their table, files of the first, and their balance in each attribute."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -90,10 +90,14 @@ def strongest_section(inputs: Inputs) -> Numbers:
     pairs = inputs.once(find_pairs)
     if not len(pairs):
         return Numbers(missing="no_pairs")
-    lacking = [np.zeros(len(pairs), bool), *pairs.found.both_lack.values()]
+    lacking = [
+        np.zeros(len(pairs), bool),
+        *(lacks for name, lacks in pairs.found.both_lack.items() if not inputs.attributes[name].missing.all()),
+    ]
     known = np.flatnonzero(~np.any(lacking, axis=0))
     if not len(known):
         return Numbers(missing="lacking")
+    skipped = int(known[0])
     better = inputs.once(find_directions)
     if better:
         known_better = known[_are_dominated(inputs, pairs, better)[known]]
@@ -101,7 +105,7 @@ def strongest_section(inputs: Inputs) -> Numbers:
         known = known_better if len(known_better) else known
     place, mine, theirs = _strongest(inputs, pairs, known)
     values = _row(inputs, pairs, place) | {
-        "skipped": int(known[0]),
+        "skipped": skipped,
         "better": [f"{show(name)} ({end if isinstance(end, str) else 'as listed'})" for name, end in better.items()],
         "is_estimated": inputs.settings.better is None,
         **_count_dominated(inputs, better),
@@ -342,7 +346,7 @@ def balance_section(inputs: Inputs) -> Numbers:
     if chosen is None:
         return Numbers(missing="no_class")
     first, name_a, name_b = chosen
-    of_a = inputs.labels == first
+    of_a = np.isin(inputs.labels, first)
     left, right = inputs.positions(pairs.found.source), inputs.positions(pairs.found.target)
     used = of_a[left] != of_a[right]
     sides = np.where(of_a[left], [left, right], [right, left])[:, used]
@@ -370,16 +374,17 @@ def balance_section(inputs: Inputs) -> Numbers:
     return Numbers(values, tables=[Table("balance", columns, rows)])
 
 
-def _classes(inputs: Inputs) -> tuple[int, str, str] | None:
-    """Return the class of side A, and the names of both sides; None with more than two classes and no favourable."""
-    present = np.unique(inputs.labels[inputs.labels >= 0])
+def _classes(inputs: Inputs) -> tuple[Sequence[int], str, str] | None:
+    """Return the classes of side A, and the names of both sides; None with more than two classes and no favourable."""
+    present = np.unique(inputs.labels[inputs.labels >= 0]).tolist()
     if len(present) == 2:
-        first = int(present[1]) if inputs.favourable is None or inputs.favourable not in present else inputs.favourable
-        other = int(present[present != first][0])
-        return first, inputs.class_names[first], inputs.class_names[other]
-    if inputs.favourable is None:
+        favourable = [label for label in present if label in inputs.favourable]
+        first = favourable[0] if len(favourable) == 1 else present[1]
+        other = present[0] if first == present[1] else present[1]
+        return [first], inputs.class_names[first], inputs.class_names[other]
+    if not inputs.favourable:
         return None
-    return inputs.favourable, inputs.class_names[inputs.favourable], "any other class"
+    return inputs.favourable, " or ".join(inputs.favourable_names), "any other class"
 
 
 def _lines(attribute: Attribute) -> Iterator[tuple[str, str, Floats]]:

@@ -7,6 +7,8 @@ from audit_report_helpers import section_of
 import cfe_faiss as cfe
 from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
 
+pytestmark = pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
+
 
 def made(section, people, labels, sensitive, favourable=1, y=None):
     n = len(labels)

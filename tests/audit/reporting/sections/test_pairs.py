@@ -7,6 +7,8 @@ import cfe_faiss as cfe
 from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
 from cfe_faiss.audit.reporting.sections.pairs import cases_section, find_pairs, pairs_section
 
+pytestmark = pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
+
 
 @pytest.fixture(scope="module")
 def inputs():

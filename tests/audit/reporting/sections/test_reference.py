@@ -38,6 +38,7 @@ def test_a_condition_fails_where_the_largest_group_is_at_a_disadvantage(tmp_path
     assert any("sex = f" in line and "selected less often" in line for line in numbers["named"])
 
 
+@pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
 def test_truth_that_one_decision_shows_is_said_and_not_counted(tmp_path: Path) -> None:
     with pytest.warns(cfe.InputWarning, match="truth"):
         numbers = report(people(), tmp_path, truth="repaid")
@@ -75,3 +76,40 @@ def test_skipped_sections_are_left_out_and_unknown_ones_are_errors(tmp_path: Pat
         report(people(), tmp_path, reference={"sex": "x"})
     with pytest.raises(ValueError, match="better"):
         report(people(), tmp_path, better={"wage": "high"})
+
+
+def test_columns_that_determine_the_decision_are_on_the_page(tmp_path: Path) -> None:
+    frame = people()
+    frame["outcome"] = np.where(frame["loan"] == "yes", "paid", None)
+    with pytest.warns(cfe.InputWarning):
+        numbers = report(frame, tmp_path)
+    assert any("outcome (known for “yes” only) determines the decision" in line for line in numbers["scope"])
+
+
+@pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
+def test_a_column_that_everybody_lacks_hides_no_case(tmp_path: Path) -> None:
+    numbers = report(people().assign(empty=np.nan), tmp_path)
+    (case,) = [section for section in numbers["sections"] if section["id"] == "strongest_case"]
+    assert case["tables"]
+    assert not any("are left out" in line for line in case["findings"])
+
+
+def test_an_interrupted_report_prints_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from cfe_faiss.audit.reporting import content
+
+    make = content.make_section
+
+    def make_or_interrupt(part: Any, inputs: Any) -> Any:
+        if part.name == "counts":
+            raise KeyboardInterrupt
+        return make(part, inputs)
+
+    monkeypatch.setattr(content, "make_section", make_or_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        report(people(), tmp_path)
+    printed = capsys.readouterr().err
+    assert "interrupted" in printed
+    assert "sex = f: people of this group" in printed
+    assert not list(tmp_path.iterdir())

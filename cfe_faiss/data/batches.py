@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.attributes import classes
-from cfe_faiss.attributes.classes import Predictions
 from cfe_faiss.base.arrays import Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_array
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.values import as_ids
+from cfe_faiss.data import classes
+from cfe_faiss.data.call import device_of, inference, output_of
+from cfe_faiss.data.classes import Predictions
 from cfe_faiss.graph.metapath import nodes_of
-from cfe_faiss.models.call import device_of, inference, output_of
 
 with extra("gnn"):
     import torch

@@ -9,8 +9,8 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv, GraphNorm, RGCNConv, Sequential, global_mean_pool
 from torch_geometric.nn.models import GAT, GCN, GIN, MLP, PNA, EdgeCNN, GraphSAGE, LabelPropagation
 
+from cfe_faiss.data.call import arguments, call
 from cfe_faiss.models import gcn, mpnn, predict, train
-from cfe_faiss.models.call import arguments, call
 
 EDGES = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
 

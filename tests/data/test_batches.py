@@ -12,8 +12,8 @@ from torch_geometric.loader import NeighborLoader, RandomNodeLoader
 from torch_geometric.nn import SAGEConv, to_hetero
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
+from cfe_faiss.data.predict import predictions_of
 from cfe_faiss.models import predict
-from cfe_faiss.models.predictions import predictions_of
 
 COMPILED = torch_geometric.typing.WITH_PYG_LIB or torch_geometric.typing.WITH_TORCH_SPARSE
 """Whether PyG can sample neighbours itself: not without one of these, and not every torch has wheels of them."""

@@ -1,0 +1,368 @@
+"""Predictions of any kind of model for the nodes of a graph or the rows of a matrix."""
+
+import sys
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cfe_faiss.attributes.table import as_attributes, attributes_of
+from cfe_faiss.base.arrays import Array, Ints
+from cfe_faiss.base.checks import as_dense, did_you_mean
+from cfe_faiss.base.extras import extra
+from cfe_faiss.data.classes import Predictions, are_shares, as_predictions, class_names_of, node_count
+from cfe_faiss.graph.metapath import nodes_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_OUTPUT, _GIVEN = "the model's output", "model (the predictions)"
+_POSITIONS = "{}", "Column_{}", "f{}"
+"""Names that CatBoost, LightGBM and XGBoost give to the columns of an array."""
+
+
+def predict(model: Any, data: Any, features: Any = None, *, node_type: str | None = None, loader: Any = None) -> Ints:
+    """Return the class that ``model`` predicts for every node of ``data``.
+
+    A module runs in evaluation mode and without gradients. The modes of its submodules, its gradients and the global
+    random state do not change. A model that draws random numbers draws the same ones in every call.
+
+    Parameters
+    ----------
+    model
+        A ``torch.nn.Module`` or any other callable, called once with the arguments of its signature:
+
+        - ``model(data)`` if its first parameter is named ``data``, ``batch``, ``graph`` or ``g``, or is its only
+          parameter (and not named like features, ``x`` for example);
+        - ``model(x)`` if it has no parameter for edges;
+        - ``model(x, edge_index)`` otherwise. ``edge_weight``, ``edge_attr`` and ``edge_type`` of ``data`` are passed by
+          name. A model that takes no ``edge_attr`` is called without it; the other two are never ignored: an error is
+          raised if the model does not accept them. Other parameters without a default are taken from ``data``;
+          ``batch`` is 0 for all nodes of a single graph;
+        - for ``HeteroData`` the same with ``x_dict``, ``edge_index_dict``, ``edge_attr_dict`` and so on, under any
+          parameter names.
+
+        It returns logits or probabilities of shape (n, C), C at least 2, one logit for two classes, (n, 1), which is
+        positive for class 1, or classes of shape (n,), as a tensor or an array; for ``HeteroData`` the output of
+        ``node_type``, or a dict with it. A function that wraps a module sets the mode of the module itself. ``model``
+        may also be a fitted scikit-learn estimator or ready predictions, see
+        :func:`cfe_faiss.data.predict.predictions_of`.
+    data
+        The graph, PyG ``Data`` or ``HeteroData``, on the device of the model.
+    features
+        Attributes of the nodes, for estimators that were fitted on a DataFrame.
+    node_type
+        Node type to predict; for ``HeteroData`` only.
+    loader
+        Batches of the graph, as from PyG's ``NeighborLoader``: ``Data`` or ``HeteroData`` with the node numbers in
+        ``data`` as ``n_id``, and ``batch_size`` seed nodes first. Every node must be a seed once, in any order
+        (``input_nodes`` left out). See :doc:`/how_to/large_models` for loaders, exact predictions and estimates.
+
+    Returns
+    -------
+    ndarray
+        Classes, (n,) int64; for equal logits the smaller class.
+
+    Raises
+    ------
+    TypeError
+        If the model is not as described, or its output is neither numbers nor texts, or has several parts.
+    ValueError
+        If ``data`` has no ``x`` or edges, lacks a value that the model requires or has edge weights or types that it
+        does not accept; if the output has another shape, NaN, a negative class, or one column of numbers in [0, 1]
+        only; or if the batches are not as described: one has no ``n_id`` (as from ``ClusterLoader``,
+        ``GraphSAINTSampler`` and ``RandomNodeLoader``, whose batches lack edges), or a node is not a seed, or twice.
+
+    Examples
+    --------
+    >>> from cfe_faiss.datasets import load
+    >>> predict(lambda x, edge_index: x[:, :2], load("patients")).shape
+    (569,)
+    """
+    return predictions_of(model, data, features, node_type=node_type, loader=loader).labels.astype(np.int64)
+
+
+def predictions_of(
+    model: Any,
+    data: Any,
+    features: Any = None,
+    *,
+    node_type: str | None = None,
+    loader: Any = None,
+    complete: bool = True,
+) -> Predictions:
+    """Return the predictions of ``model`` for every node of ``data``.
+
+    Parameters
+    ----------
+    model
+        One of
+
+        - a ``torch.nn.Module`` or another callable, called once; see :func:`cfe_faiss.models.predict` for its
+          arguments;
+        - a fitted estimator (an object with ``predict`` that is not callable). If it was fitted on a DataFrame, its
+          columns, see :func:`column_names`, come from ``features``, or from ``data.x`` by ``data.feature_names``;
+          otherwise it gets ``data.x``;
+        - ready predictions; see :func:`cfe_faiss.data.classes.as_predictions`. Texts are ``data.class_names``.
+    data
+        PyG ``Data`` or any object with ``x``, (n, d), and for callables ``edge_index``, (2, E); or ``HeteroData``.
+    features
+        Attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them; for estimators only.
+    node_type, loader
+        Node type to predict, for ``HeteroData``; batches of a graph that is too large for one call. See
+        :func:`cfe_faiss.models.predict`.
+    complete
+        Whether ready predictions must hold a class for every node.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, the estimator is not fitted, or was fitted on other columns.
+    ImportError
+        If ``model`` is a callable and torch is missing.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> data = SimpleNamespace(x=[[0.0], [1.0], [2.0], [3.0]])
+    >>> model = LogisticRegression().fit(data.x, ["low", "low", "high", "high"])
+    >>> found = predictions_of(model, data)
+    >>> found.labels, found.class_names, found.scores.shape
+    (array([1, 1, 0, 0], dtype=int32), ('high', 'low'), (4, 2))
+    """
+    nodes = nodes_of(data, node_type)
+    if callable(model):
+        from cfe_faiss.data.batches import call_by_batches
+        from cfe_faiss.data.call import call_once
+
+        if loader is not None:
+            return call_by_batches(model, data, node_type, loader)
+        output = call_once(model, data, node_type)
+        return as_predictions(output, len(nodes.x), class_names_of(nodes), _OUTPUT)
+    if loader is not None:
+        raise ValueError(f"loader is for a model that is called with its batches, got {type(model).__name__}")
+    if is_estimator(model):
+        return predictions_of_estimator(model, nodes, features)
+    return as_predictions(model, node_count(nodes), class_names_of(nodes), _GIVEN, complete=complete)
+
+
+def predictions_of_rows(
+    model: Any, X: Array, class_names: Sequence[str] | None = None, features: Any = None, **options: Any
+) -> Predictions:
+    """Return the predictions of ``model`` for every row of a matrix, without a graph.
+
+    Parameters
+    ----------
+    model
+        A fitted estimator, as in :func:`predictions_of`; another callable, called once as ``model(X)``, a
+        ``torch.nn.Module`` with a float32 tensor, in evaluation mode and without gradients; or ready predictions, see
+        :func:`cfe_faiss.data.classes.as_predictions`.
+    X
+        The rows, (n, d).
+    class_names
+        Names of the classes, if known.
+    features
+        Attributes of all rows, for an estimator that was fitted on a DataFrame.
+    **options
+        Further arguments of :func:`cfe_faiss.data.classes.as_predictions` for ready predictions.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or the estimator was fitted on other columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> predictions_of_rows(lambda X: X[:, 0] > 0, np.array([[1.0], [-1.0]])).labels
+    array([1, 0], dtype=int32)
+    """
+    if hasattr(model, "predict"):
+        return predictions_of_estimator(model, SimpleNamespace(x=X, class_names=class_names), features)
+    if callable(model):
+        return as_predictions(_call_on_rows(model, X), len(X), class_names, _OUTPUT)
+    return as_predictions(model, len(X), class_names, _GIVEN, **options)
+
+
+def predictions_of_table(model: Any, frame: "pd.DataFrame", class_names: Sequence[str] | None = None) -> Predictions:
+    """Return the predictions of a model for the rows of a frame, whose classes have names.
+
+    Without ``class_names``, classes are numbered as in the model. It gets its columns by name, in its order and with
+    their types, or if it has no names all columns; a module and an estimator that was fitted on an array as an array.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the frame lacks columns of the model, or its output is not as described.
+    """
+    known = list(frame.columns)
+    asked = columns_of(model, known)
+    given: Any = frame if asked is None else frame[asked]
+    count = getattr(model, "n_features_in_", None)
+    is_unnamed = count is not None and asked is None
+    if is_unnamed and count != len(known):
+        raise ValueError(
+            f"model was fitted on {count} columns without names, got {len(known)} columns "
+            f"({', '.join(known[:20])}): fit it on a frame, or leave columns out of frame"
+        )
+    if is_unnamed or _is_module(model):
+        given = given.to_numpy()
+    if hasattr(model, "predict"):
+        return _of_estimator(model, given, len(frame), class_names, are_names=True)
+    output = _call_on_rows(model, given)
+    return as_predictions(output, len(frame), class_names, _OUTPUT, are_names=True)
+
+
+def _is_module(model: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)
+
+
+def _call_on_rows(model: Any, X: Any) -> Any:
+    if not _is_module(model):
+        return model(X)
+    import torch
+
+    from cfe_faiss.data.call import device_of, inference
+
+    device = device_of(model) or torch.device("cpu")
+    if X.dtype.kind not in "biuf":
+        raise TypeError("columns of a torch module must be numbers, got texts: leave them out, or pass a function")
+    with inference(model, device):
+        return model(torch.as_tensor(X, dtype=torch.float32, device=device))
+
+
+# --- columns of a model -----------------------------------------------------------------------------------------------
+
+
+def column_names(model: Any) -> list[str] | None:
+    """Return the columns that a model was fitted on, in its order; None if it does not know their names.
+
+    Libraries keep them in different places: ``feature_names_in_`` (scikit-learn, XGBoost), ``feature_names_``
+    (CatBoost), ``feature_name_`` and ``feature_name()`` (LightGBM), ``feature_names`` (boosters of XGBoost); a pipeline
+    in its first step, and a search in its best estimator.
+    """
+    for place in ("feature_names_in_", "feature_names_", "feature_name_", "feature_name", "feature_names"):
+        names = _attribute(model, place)
+        names = names() if callable(names) else names
+        if names is not None and len(names):
+            return [str(name) for name in names]
+    steps = _attribute(model, "steps")
+    parts = [_attribute(model, "best_estimator_"), _attribute(model, "estimator_"), steps[0][1] if steps else None]
+    return next((names for part in parts if part is not None and (names := column_names(part)) is not None), None)
+
+
+def _attribute(model: Any, name: str) -> Any:
+    """Return an attribute, None without it; some are properties that raise if the model is not fitted."""
+    try:
+        return getattr(model, name, None)
+    except Exception:  # the type depends on the library
+        return None
+
+
+def columns_of(model: Any, known: Sequence[str], where: str = "frame lacks") -> list[str] | None:
+    """Return the columns of a table that a model asks for, in its order; None if it knows no names.
+
+    LightGBM writes blanks in names as underscores.
+
+    Raises
+    ------
+    ValueError
+        If the table lacks columns; the error names them, and ``where`` says what was searched.
+    """
+    names = column_names(model)
+    if names is None:
+        return None
+    written = {name.replace(" ", "_"): name for name in known} | {name: name for name in known}
+    missing = [name for name in names if name not in written]
+    if missing and any(names == [form.format(j) for j in range(len(names))] for form in _POSITIONS):
+        return None
+    if missing:
+        raise ValueError(
+            f"model was fitted on columns that {where}, {', '.join(missing[:8])}: give features with all its columns"
+            f"{did_you_mean(missing[0], known)}"
+        )
+    return [written[name] for name in names]
+
+
+# --- fitted estimators ------------------------------------------------------------------------------------------------
+
+
+def is_model(model: Any) -> bool:
+    """Return whether a model can be called again, rather than being predictions."""
+    return callable(model) or hasattr(model, "predict")
+
+
+def is_estimator(model: Any) -> bool:
+    """Return whether a model has the ``predict`` of scikit-learn and is not callable."""
+    return hasattr(model, "predict") and not callable(model)
+
+
+def predictions_of_estimator(model: Any, data: Any, features: Any = None) -> Predictions:
+    """Return a fitted estimator's predictions for every node; see :func:`predictions_of`."""
+    return _of_estimator(model, _input(model, data, features), len(data.x), class_names_of(data), are_names=False)
+
+
+def _of_estimator(model: Any, X: Any, n: int, class_names: Sequence[str] | None, *, are_names: bool) -> Predictions:
+    """Return classes of ``predict``, with the probabilities of ``predict_proba``, if the model has it."""
+    is_booster = type(model).__name__ == "Booster"
+    output = _booster_output(model, X) if is_booster else model.predict(X)
+    if np.shape(output) == (n, 1) and not hasattr(output, "columns"):
+        output = np.asarray(output).ravel()
+    own = getattr(model, "classes_", None)
+    names = class_names
+    if names is None and own is not None and np.ndim(own) == 1:
+        named = as_predictions(own, len(own), None, "model.classes_", are_names=are_names, unknown=())
+        names = None if named.class_names is None else list(map(str, np.asarray(own).tolist()))
+    found = as_predictions(output, n, names, _OUTPUT, are_names=are_names)
+    if found.scores is not None and not is_booster:
+        raise ValueError(f"{_OUTPUT} must be classes of shape ({n},), got shape {found.scores.shape}")
+    if own is None or not hasattr(model, "predict_proba"):
+        return found
+    options: dict[str, Any] = {"are_names": are_names, "unknown": ()}
+    places = as_predictions(np.asarray(own), len(own), found.class_names, "model.classes_", **options).labels
+    shares = np.asarray(model.predict_proba(X))
+    scores = np.zeros((n, max(int(places.max()) + 1, len(found.class_names or ()))), shares.dtype)
+    scores[:, places] = shares  # classes that the model does not know have no probability
+    return Predictions(found.labels, scores, found.class_names)
+
+
+def _booster_output(model: Any, X: Any) -> Any:
+    """Return probabilities of a booster of XGBoost or LightGBM, one column for each class, or its classes."""
+    output = np.asarray((model.inplace_predict if hasattr(model, "inplace_predict") else model.predict)(X))
+    if output.ndim == 1 and are_shares(output) and not np.isin(output, (0, 1)).all():
+        return np.column_stack([1 - output, output])
+    return output
+
+
+def _input(model: Any, data: Any, features: Any) -> Any:
+    """Return the input of an estimator: columns of ``features`` or of ``data.x`` by name, or ``data.x``."""
+    x = as_dense("data.x", data.x)
+    given = [] if features is None else list(as_attributes(features))
+    known = list(map(str, getattr(data, "feature_names", None) or ()))
+    where = "neither features nor data.feature_names hold"
+    asked = columns_of(model, [*known, *given], where)
+    if asked is None:
+        width = getattr(model, "n_features_in_", x.shape[1])
+        if width != x.shape[1]:
+            raise ValueError(f"model must be fitted on the columns of data.x, {x.shape[1]}, got one fitted on {width}")
+        return x
+    if set(asked) <= set(given):
+        return _columns(features, asked, len(x))
+    columns_of(model, known, where)  # refuses columns of both
+    with extra("audit"):
+        import pandas as pd
+
+    return pd.DataFrame(x, columns=known)[asked]
+
+
+def _columns(features: Any, names: list[str], n: int) -> Any:
+    """Return columns with the dtypes of the frame, which encoders depend on, row i for node i."""
+    kind = type(features).__module__.partition(".")[0]
+    if kind == "pandas":
+        return features.loc[np.arange(n), names]
+    if kind == "polars":
+        return features.select(names)
+    return attributes_of(features, n).select(names).to_frame()

@@ -1,0 +1,169 @@
+"""Favourable classes, truth in words of its own and thresholds, in reports, audits and on the command line."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import cfe_faiss as cfe
+from cfe_faiss import audit
+from cfe_faiss.cli import main
+
+N = 240
+RNG = np.random.default_rng(0)
+SMALL: dict[str, Any] = {"pairs": 20, "cases": 1, "progress": False, "overwrite": True}
+
+
+@pytest.fixture
+def people() -> pd.DataFrame:
+    frame = pd.DataFrame(
+        {
+            "person": [f"p{i}" for i in range(N)],
+            "income": RNG.normal(40, 12, N).round(1),
+            "debt": RNG.gamma(2, 6, N).round(1),
+            "sex": RNG.choice(["f", "m"], N),
+            "score": RNG.integers(0, 11, N),
+        }
+    )
+    frame["loan"] = np.select([frame["score"] > 7, frame["score"] > 4], ["prime", "standard"], "refused")
+    frame["granted"] = np.where(frame["score"] > 4, "yes", "no")
+    frame["outcome"] = np.where(RNG.random(N) < 0.6, "repaid", "defaulted")
+    frame.loc[:9, "outcome"] = None
+    return frame
+
+
+def finder_of(people: pd.DataFrame, decision: str, **options: Any) -> cfe.EvidenceFinder:
+    columns = ["person", "income", "debt", "sex", decision, *options.get("more", ())]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cfe.InputWarning)
+        truth = options.get("truth")
+        return cfe.EvidenceFinder.from_table(people[columns], decision, id="person", sensitive=["sex"], truth=truth)
+
+
+def numbers_of(finder: cfe.EvidenceFinder, path: Path, **options: Any) -> dict[str, Any]:
+    numbers: dict[str, Any] = audit.report(finder, path, **SMALL, **options).numbers
+    return numbers
+
+
+def rows_of(numbers: dict[str, Any], section: str, table: str) -> list[dict[str, Any]]:
+    found = next(one for one in numbers["sections"] if one["id"] == section)
+    return next(one["rows"] for one in found["tables"] if one["id"] == table)
+
+
+def one_effects(people: pd.DataFrame) -> pd.Series:
+    return audit.direct_effects(finder_of(people, "granted"), unfavourable="no").table["p"]
+
+
+def test_several_classes_count_together_as_one(people: pd.DataFrame, tmp_path: Path) -> None:
+    several = finder_of(people, "loan")
+    favourable = ["prime", "standard"]
+    require = ["impact_ratio[sex]>=0.1"]
+    numbers = numbers_of(several, tmp_path / "a.html", favourable=favourable, require=require)
+    one = numbers_of(finder_of(people, "granted"), tmp_path / "b.html", favourable="yes", require=require)
+    assert numbers["subject"]["Favourable class"] == "prime or standard"
+    for section, table, keys in (
+        ("groups", "rates", ("value", "count", "selected", "rate")),
+        ("groups", "disparities", ("value", "ratio", "verdict")),
+    ):
+        parts = ([[row[key] for key in keys] for row in rows_of(each, section, table)] for each in (numbers, one))
+        first, second = parts
+        assert first == second
+    judged = [each["conditions"] for each in (numbers, one)]
+    assert judged[0] == judged[1]
+    tests = [audit.direct_effects(several, unfavourable="refused").table["p"], one_effects(people)]
+    assert tests[0].tolist() == pytest.approx(tests[1].tolist())
+    sections = [[one["tables"] for one in each["sections"] if one["id"] == "tests"] for each in (numbers, one)]
+    assert sections[0] == sections[1]
+    rates = audit.group_metrics(y_pred=people["loan"], sensitive_features=people["sex"], favourable=favourable).table
+    assert rates["selected"].iloc[0] == (people["granted"] == "yes").sum()
+
+
+def test_truth_in_words_of_its_own(people: pd.DataFrame, tmp_path: Path) -> None:
+    known = people["outcome"].notna()
+    for decision, favourable in (("granted", "yes"), ("loan", ["prime", "standard"])):
+        finder = finder_of(people, decision, truth="outcome", more=["outcome"])
+        options = {"favourable": favourable, "truth_favourable": "repaid"}
+        numbers = numbers_of(finder, tmp_path / "a.html", **options)
+        right = ((people["granted"] == "yes") == (people["outcome"] == "repaid"))[known]
+        rows = rows_of(numbers, "error_rates", "error_rates")
+        assert sum(row["judged"] for row in rows) == known.sum()
+        assert sum(row["accuracy"] * row["judged"] for row in rows) == pytest.approx(right.sum())
+        curve = audit.error_rate_by_evidence(finder, ks=[5], **options)
+        assert curve["overall"].iloc[0] == pytest.approx(right.mean())
+        unfavourable = "no" if decision == "granted" else "refused"
+        compared = audit.compare_models(
+            finder, {"v2": people[decision]}, unfavourable=unfavourable, truth_favourable="repaid"
+        )
+        assert compared.models["accuracy"].tolist() == pytest.approx([right.mean()] * 2)
+        with pytest.raises(
+            ValueError, match=r"must have a class in common, got .* and defaulted, repaid: .*truth_favour"
+        ):
+            numbers_of(finder, tmp_path / "a.html", favourable=favourable)
+        with pytest.raises(ValueError, match=r"truth_favourable must be among the classes .*did you mean 'repaid'"):
+            numbers_of(finder, tmp_path / "a.html", favourable=favourable, truth_favourable="repayd")
+        with pytest.raises(ValueError, match="truth_favourable must come with favourable"):
+            numbers_of(finder, tmp_path / "a.html", truth_favourable="repaid")
+
+
+def audited(folder: Path, table: pd.DataFrame, *options: str) -> tuple[int, dict[str, Any]]:
+    path, page = folder / "t.csv", folder / "r.html"
+    table.to_csv(path, index=False)
+    words = ["--features", str(path), "--id", "person", "--sensitive", "sex", "--out", str(page), "--overwrite"]
+    status = main(
+        ["audit", *words, "--pairs", "20", "--cases", "1", *(text.replace("@", str(path)) for text in options)]
+    )
+    return status, json.loads(page.with_suffix(".json").read_text()) if status == 0 else {}
+
+
+def test_the_command_line(people: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = people.drop(columns=["granted", "score"])
+    options = ["--predictions", "@:loan", "--truth", "@:outcome", "--truth-favourable", "repaid"]
+    status, together = audited(tmp_path, table, *options, "--favourable", "prime", "standard")
+    assert status == 0
+    notes = capsys.readouterr().err
+    assert notes.count("no true class for 10 of 240 rows") == 1
+    assert "never among the others" not in notes
+    _, repeated = audited(tmp_path, table, *options, "--favourable", "prime", "--favourable", "standard")
+    names = ("rates", "disparities")
+    for name in names:
+        assert rows_of(together, "groups", name) == rows_of(repeated, "groups", name)
+    assert audited(tmp_path, table, *options[:4], "--favourable", "prime")[0] == 2
+    assert "truth_favourable" in capsys.readouterr().err
+    assert audited(tmp_path, table, *options, "--favourable", "primed")[0] == 2
+    assert "did you mean 'prime'" in capsys.readouterr().err
+
+
+def test_a_threshold_on_the_command_line(people: pd.DataFrame, tmp_path: Path) -> None:
+    table = people.drop(columns=["granted", "loan", "outcome"])
+    for text, granted in (("score>=5", people["score"] >= 5), ("score<5", people["score"] < 5)):
+        status, numbers = audited(tmp_path, table, "--threshold", text)
+        assert status == 0
+        assert numbers["subject"]["Favourable class"] == text
+        assert numbers["subject"]["Model"] == f"threshold {text}"
+        rates = rows_of(numbers, "groups", "rates")
+        assert [row["selected"] for row in rates] == [int(granted[people["sex"] == sex].sum()) for sex in ("f", "m")]
+    assert audited(tmp_path, table, "--threshold", "score")[0] == 2
+    assert audited(tmp_path, table, "--threshold", "score>5", "--predictions", "@:sex")[0] == 2
+    truth = table.assign(good=np.where(RNG.random(N) < 0.5, 1, 0))
+    words = ["--threshold", "score>=5", "--truth", "@:good", "--truth-favourable", "1"]
+    assert audited(tmp_path, truth, *words)[0] == 0
+
+
+def test_german_credit_and_unlabelled_people(people: pd.DataFrame, tmp_path: Path, capsys: Any) -> None:
+    signs = np.where(people["granted"] == "yes", 1, -1)
+    table = people[["person", "income", "debt", "sex"]].assign(credit=signs, truth=np.roll(signs, 3))
+    status, numbers = audited(tmp_path, table, "--predictions", "@:credit", "--truth", "@:truth", "--favourable", "1")
+    assert status == 0
+    assert capsys.readouterr().err == ""
+    assert numbers["subject"]["Predicted classes"].split(", ") == [f"-1 {(signs < 0).sum()}", f"1 {(signs > 0).sum()}"]
+    status, _ = audited(
+        tmp_path,
+        table.assign(credit=(signs > 0).astype(int), truth=np.where(np.arange(N) < 20, -1, signs > 0)),
+        *("--predictions", "@:credit", "--truth", "@:truth", "--favourable", "1"),
+    )
+    assert status == 0
+    assert "no true class for 20 of 240 rows" in capsys.readouterr().err
