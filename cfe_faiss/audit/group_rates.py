@@ -30,9 +30,8 @@ _LIMITS = (
     "Rates describe the decisions. They do not show why groups differ, nor whether a difference is justified.",
     "Intervals treat people as independent draws from a larger population. In a graph "
     "neighbours influence each other's predictions, and the intervals are rather too narrow.",
-    "Intervals and tests hold for all groups of one attribute at once, so the group that is "
-    "selected most often may be chosen from the data. Over several attributes and classes their"
-    " p-values have to be adjusted.",
+    "Intervals and tests hold for all groups of one attribute at once. Over several attributes "
+    "and classes their p-values have to be adjusted.",
     "Groups of fewer than 30 people, and groups with fewer than 5 expected of either outcome, "
     "are listed but not ranked. They are neither the reference nor a finding, and their ratios "
     "have intervals for one group alone.",

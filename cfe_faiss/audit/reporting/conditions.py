@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, Self, TypeAlias
 
+import numpy as np
+
 from cfe_faiss.audit.reporting.document import Measure, Row
 from cfe_faiss.audit.reporting.formats import join_words
 from cfe_faiss.audit.reporting.inputs import Inputs, Need
@@ -219,8 +221,13 @@ class Condition:
     def __str__(self) -> str:
         name = self.metric + ("" if self.attribute is None else f"[{self.attribute}]")
         signs = {"at_least": ">=", "at_most": "<="}
-        given = [(signs[bound], value) for bound, value in self._bounds() if value is not None]
-        return " and ".join(f"{name} {sign} {v if isinstance(v, str) else f'{v:g}'}" for sign, v in given)
+        parts = []
+        for bound, value in self._bounds():
+            if value is None:
+                continue
+            shown = value if isinstance(value, str) else np.format_float_positional(float(value), trim="-")
+            parts.append(f"{name} {signs[bound]} {shown}")
+        return " and ".join(parts)
 
     @classmethod
     def parse(cls, text: str, min_cases: int = FEWEST_CASES) -> Self:

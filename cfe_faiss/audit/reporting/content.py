@@ -230,7 +230,7 @@ def facts(inputs: Inputs) -> dict[str, str]:
         "Connections": "" if graph is None else _connections(finder, graph),
         "Predicted classes": ", ".join(classes),
         "Favourable class": favourable or "none was named; each class is reported in turn",
-        "True classes": f"known for {plural(known, person, people)}" if known else "not known",
+        "True classes": f"known for {plural(known, person, people)}" if known else "unknown",
         f"Attributes ({len(inputs.attributes):,})": list_first(_shorten(inputs.attributes), _NAMES),
         "Sensitive attributes": join_words(_shorten(inputs.sensitive)) if inputs.sensitive else "none named",
         "Left out of the comparison": "" if removed is None else join_words(_shorten(removed.columns)),

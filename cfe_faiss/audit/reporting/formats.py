@@ -35,6 +35,17 @@ def show(value: object, longest: int = LONGEST) -> str:
     return visible(re.sub(r"[\t\n\r]", " ", text))
 
 
+def with_article(noun: str) -> str:
+    """Return a noun behind "a" or "an".
+
+    Examples
+    --------
+    >>> with_article("applicant"), with_article("person"), with_article("user")
+    ('an applicant', 'a person', 'a user')
+    """
+    return f"{'an' if re.match('(?!uni|use|eu)[aeiou]', noun, re.IGNORECASE) else 'a'} {noun}"
+
+
 def visible(value: object) -> str:
     """Return a text without invisible characters; line ends stay."""
     return "".join(_show_character(character) for character in str(value))
@@ -77,8 +88,8 @@ def number(value: float | None, kind: str) -> str:
     ('−0.500', '+4.1 points', '4.1 points')
     >>> [number(value, "similarity") for value in (0.75, 1 - 1e-12, 1.0)]
     ['0.750000', '> 0.999999', '1']
-    >>> [number(value, "number") for value in (12500.0, 0.30710003, -2)]
-    ['12,500', '0.3071', '−2']
+    >>> [number(value, "number") for value in (12500.0, 12440.25, 0.30710003, 0.00001234, -2)]
+    ['12,500', '12,440', '0.3071', '0.00001234', '−2']
     >>> number(0.0312, "p-value"), number(1e-9, "q")
     ('0.031', 'q < 0.001')
     """
@@ -100,8 +111,11 @@ def _similarity(value: float) -> str:
 
 
 def _format_in_unit(value: float) -> str:
-    is_whole = math.isfinite(value) and value == round(value) and abs(value) < 1e12
-    return f"{value:,.0f}" if is_whole else f"{value:,.4g}"
+    if not math.isfinite(value):
+        return str(value)
+    if value == round(value) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return np.format_float_positional(float(f"{value:.4g}"), trim="-")
 
 
 _KINDS: dict[str, Callable[[float], str]] = {
@@ -124,7 +138,7 @@ _KINDS: dict[str, Callable[[float], str]] = {
 def show_value(value: Any, kind: str) -> str:
     """Return a value of a table as the page shows it."""
     if kind == "flag":
-        return "not known" if value is None else "yes" if value else "no"
+        return "unknown" if value is None else "yes" if value else "no"
     if kind in ("text", "long") or isinstance(value, str):
         return "" if value is None else show(value, 300 if kind == "long" else LONGEST)
     return "–" if is_undefined(value) else number(value, kind)

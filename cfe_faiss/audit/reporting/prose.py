@@ -21,6 +21,7 @@ from cfe_faiss.audit.reporting.formats import (
     plural,
     show,
     visible,
+    with_article,
 )
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections import Part
@@ -47,7 +48,7 @@ class _Unknown(StrictUndefined):
 def _environment() -> Environment:
     """Return the environment of plain texts. They call functions of formats.py by their names."""
     made = Environment(undefined=_Unknown, loader=FunctionLoader(template), finalize=visible)
-    filters = first_lines, join_words, list_first, number, plural, show
+    filters = first_lines, join_words, list_first, number, plural, show, with_article
     made.filters.update({function.__name__: function for function in filters})
     return made
 

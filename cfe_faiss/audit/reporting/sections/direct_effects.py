@@ -232,7 +232,7 @@ def _unexplained(named: Sequence[_Row]) -> list[_Row]:
         if row["test"] != _RATIO:
             groups[row["group"], row["verdict"]].append(row)
     return [
-        tests[0] | {"tests": tests, "direction": "more" if verdict == "disadvantaged" else "less"}
+        tests[0] | {"tests": tests, "direction": "unfavourably" if verdict == "disadvantaged" else "favourably"}
         for (_, verdict), tests in groups.items()
     ]
 

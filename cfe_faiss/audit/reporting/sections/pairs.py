@@ -304,7 +304,7 @@ def _differences(inputs: Inputs, pairs: Pairs, place: int, name: str) -> Table:
     names = _row(inputs, pairs, place)
     titles = {"Decision": "predicted", "True class": "true"} if inputs.has("truth") else {"Decision": "predicted"}
     head = [
-        {"attribute": title, "a": names[f"{key}_a"] or "not known", "b": names[f"{key}_b"] or "not known"}
+        {"attribute": title, "a": names[f"{key}_a"] or "unknown", "b": names[f"{key}_b"] or "unknown"}
         | {"difference": None, "named": True}
         for title, key in titles.items()
     ]
@@ -326,7 +326,7 @@ def _difference(inputs: Inputs, attribute: Attribute, nodes: tuple[int, int]) ->
         numbers = attribute.numbers.astype(np.float64)
         spread, change = float(np.nanstd(numbers)), float(numbers[rows[1]] - numbers[rows[0]])
         difference = change / spread if spread > 0 else None
-    cells = ["missing" if value is None else value if isinstance(value, str) else float(value) for value in (a, b)]
+    cells = ["unknown" if value is None else value if isinstance(value, str) else float(value) for value in (a, b)]
     return {"attribute": attribute.name, "a": cells[0], "b": cells[1], "difference": difference}
 
 
