@@ -11,5 +11,3 @@ def test_a_store_of_another_metric_is_refused() -> None:
     assert checked_store(store) is store
     with pytest.raises(ValueError, match="store must have metric 'cosine' behind another framework, got 'l2'"):
         checked_store(cfe.EvidenceStore(2, metric="l2"))
-    with pytest.raises(ValueError, match="index must have metric 'cosine' in a finder"):
-        cfe.EvidenceFinder.from_index(cfe.IndexEvidenceIDMap2(2, "ip"))

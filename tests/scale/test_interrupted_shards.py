@@ -121,7 +121,7 @@ def relabel(folder, moment):
     elif moment == "names":  # the first file has another name than it should
         os.replace = die
     elif moment == "before":
-        os.replace = lambda old, new, replace=os.replace: die() if new.name == "shards.json" else replace(old, new)
+        os.replace = lambda old, new, replace=os.replace: die() if os.path.basename(new) == "shards.json" else replace(old, new)
     elif moment == "after":
         sharded.sync_folder = die
     index.relabel(np.arange(index.ntotal) % 4)
