@@ -121,7 +121,8 @@ def relabel(folder, moment):
     elif moment == "names":  # the first file has another name than it should
         os.replace = die
     elif moment == "before":
-        os.replace = lambda old, new, replace=os.replace: die() if os.path.basename(new) == "shards.json" else replace(old, new)
+        replace = os.replace
+        os.replace = lambda old, new: die() if new.endswith("shards.json") else replace(old, new)
     elif moment == "after":
         sharded.sync_folder = die
     index.relabel(np.arange(index.ntotal) % 4)
