@@ -175,7 +175,7 @@ $(DEMO): $(CORE)
 $(TESTS): $(CORE)
 	$(BIN)/python -m pip install $(PIP_OPTIONS) "cfe-faiss[all,test-integrations,docs]"
 	$(BIN)/python -m pip install $(PIP_OPTIONS) --no-deps faiss-haystack
-	$(BIN)/python -m benchmarks.real_tables.files $(REAL_TABLES)
+	$(BIN)/python -m benchmarks.real_tables.files $(REAL_TABLES) || echo "tests of real tables are left out"
 	touch $@
 
 $(TOOLS): $(TESTS)

@@ -122,7 +122,7 @@ def relabel(folder, moment):
         os.replace = die
     elif moment == "before":
         replace = os.replace
-        os.replace = lambda old, new: die() if new.endswith("shards.json") else replace(old, new)
+        os.replace = lambda old, new: die() if os.fspath(new).endswith("shards.json") else replace(old, new)
     elif moment == "after":
         sharded.sync_folder = die
     index.relabel(np.arange(index.ntotal) % 4)
