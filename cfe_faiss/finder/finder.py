@@ -477,7 +477,7 @@ class EvidenceFinder:
             A column of which 95 % are numbers is one of numbers, and its other cells are an error.
         model
             Column of the predicted classes; these classes, (n,); or an estimator or another callable, called with a
-            frame of its columns, or of all without another role (:func:`cfe_faiss.data.predict.column_names`).
+            frame of its columns, or of all without another role (``cfe_faiss.data.predict.column_names``).
         scores, threshold
             In place of a model: column of a number for each row; a decision such as "score>=5" (or >, <=, <), with
             classes "score>=5" and "score<5". The column stays out of the vectors.
