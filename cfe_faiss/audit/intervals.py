@@ -8,6 +8,7 @@ from scipy.special import ndtri, stdtrit
 
 from cfe_faiss.audit.tables import Floats, Ints, share
 from cfe_faiss.base.checks import as_array, as_count, as_number
+from cfe_faiss.base.threads import single_threaded_blas
 
 _SMALLEST_CELL = 5
 _AXES = 16
@@ -356,8 +357,10 @@ def near_cells(vectors: NDArray[np.float32]) -> Ints:
     if len(vectors) < 2 * _SMALLEST_CELL:
         return cells
     centred = vectors - vectors.mean(axis=0)
-    axes = randomized_svd(centred, min(_AXES, *vectors.shape), random_state=_SEED)[2]
-    _, order, nodes, _ = KDTree(centred @ axes.T, leaf_size=_SMALLEST_CELL).get_arrays()
+    with single_threaded_blas():  # the last bits, and so the cells, would depend on the number of threads
+        axes = randomized_svd(centred, min(_AXES, *vectors.shape), random_state=_SEED)[2]
+        projected = centred @ axes.T
+    _, order, nodes, _ = KDTree(projected, leaf_size=_SMALLEST_CELL).get_arrays()
     for number, leaf in enumerate(nodes[nodes["is_leaf"] == 1]):
         cells[order[leaf["idx_start"] : leaf["idx_end"]]] = number
     return cells

@@ -155,7 +155,8 @@ os.register_at_fork(
 
 def product(X: Array, Y: Array, out: Array | None = None) -> Array:
     """Return ``X @ Y`` and delay forks meanwhile: a fork during a parallel OpenBLAS product never returns."""
-    with _native.Unforked():
+    # Kernels of BLAS compute on lanes behind the end of an array, too, whose contents are arbitrary.
+    with _native.Unforked(), np.errstate(invalid="ignore"):
         return np.matmul(X, Y, out=out)
 
 

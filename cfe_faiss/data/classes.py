@@ -471,10 +471,8 @@ def note_unknown(what: str, is_known: Bools) -> None:
 
 def check_sides(labels: Int32s, truth: Int32s, names: Sequence[str] | None) -> None:
     """Warn of classes of a quarter of the predictions or of the true classes that never occur on the other side."""
-    sides = {
-        "predicted": Counter(labels[labels != UNKNOWN].tolist()),
-        "true": Counter(truth[truth != UNKNOWN].tolist()),
-    }
+    both = (labels != UNKNOWN) & (truth != UNKNOWN)
+    sides = {"predicted": Counter(labels[both].tolist()), "true": Counter(truth[both].tolist())}
     predicted, true = sides.values()
     for side, other in (("predicted", true), ("true", predicted)):
         counts = sides[side]
