@@ -1,6 +1,5 @@
 """Errors at any line of the package, as an interrupt or too little memory brings them about."""
 
-import pathlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +11,12 @@ import cfe_faiss as cfe
 PACKAGE = str(Path(cfe.__file__).parent)
 
 
-def raises_at(line: int, error: type[BaseException], change: Callable[[], Any], where: str = "") -> bool:
+def raises_at(
+    line: int, error: type[BaseException], change: Callable[[], Any], where: str = "", libraries: tuple[str, ...] = ()
+) -> bool:
     """Raise an error at the n-th line that a change runs in (a part of) the package; return whether it ran so many.
 
-    ``where`` is how the paths of the part begin, in the package. Lines of pathlib count, too: native calls run them.
+    ``where`` is how the paths of the part begin, in the package. Lines of ``libraries``, files, count, too.
     """
     count = 0
 
@@ -30,7 +31,7 @@ def raises_at(line: int, error: type[BaseException], change: Callable[[], Any], 
     def anywhere(frame: FrameType, *_: Any) -> Any:
         return in_package if frame.f_code.co_filename.startswith(parts) else None
 
-    parts, before = (str(Path(PACKAGE, where)), pathlib.__file__), sys.gettrace()
+    parts, before = (str(Path(PACKAGE, where)), *libraries), sys.gettrace()
     sys.settrace(anywhere)
     try:
         change()

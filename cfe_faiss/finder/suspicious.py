@@ -125,7 +125,7 @@ def selective_classes(labels: Int32s, is_known: Bools) -> list[int]:
         to a hundredth.
     """
     classes = np.unique(labels[labels != UNKNOWN])
-    if is_known.all():
+    if is_known.all() or len(labels) < _FEWEST_ROWS:
         return []
     shares = np.array([is_known[labels == label].mean() for label in classes])
     often = shares >= _KNOWN
