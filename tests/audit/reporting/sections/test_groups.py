@@ -79,7 +79,7 @@ def test_low_power_is_no_absence():
 def test_unknown_attributes_are_counted_and_bound_the_ratios():
     people = {"sex": ["f", "f", None, "m", "m", "m"]}
     found = made("groups", people, [1, 0, 1, 1, 1, 0], ["sex"])
-    assert "sex is not known for 1 node." in found.undetermined
+    assert "sex is unknown for 1 node." in found.undetermined
     assert not [measure for measure in found.measures if measure.group == "unknown"]
     (table,) = made("counts", people, [1, 0, 1, 1, 1, 0], ["sex"]).tables
     assert [row["count"] for row in table.rows if row["unknown"]] == [1]

@@ -21,7 +21,7 @@ def test_pairs_that_differ_in_one_attribute(audited):
         assert first["equal_pairs"] == int(test.table["pairs"].iloc[1])
     unknown = audited.people["sex"].isna().sum()
     assert (
-        f"{unknown} nodes with a missing attribute could not be compared." in recorded(audited, "only_in")["findings"]
+        f"{unknown} nodes with an unknown attribute could not be compared." in recorded(audited, "only_in")["findings"]
     )
 
 

@@ -90,7 +90,7 @@ def test_differences_are_in_units_and_standard_deviations(inputs):
     for case in section.cases:
         decision, true_class, *rows = case.differences.rows
         assert (decision["a"], decision["b"]) == tuple(side.predicted for side in case.sides)
-        assert (true_class["a"], true_class["b"]) == tuple(side.true or "not known" for side in case.sides)
+        assert (true_class["a"], true_class["b"]) == tuple(side.true or "unknown" for side in case.sides)
         sizes = [abs(row["difference"] or 0) for row in rows]
         assert sizes == sorted(sizes, reverse=True)
         for row in rows:
@@ -99,7 +99,7 @@ def test_differences_are_in_units_and_standard_deviations(inputs):
                 assert row["difference"] == pytest.approx((row["b"] - row["a"]) / spread)
             else:
                 assert row["difference"] is None
-                assert {row["a"], row["b"]} <= {"f", "m", "missing"}
+                assert {row["a"], row["b"]} <= {"f", "m", "unknown"}
     assert found
 
 
