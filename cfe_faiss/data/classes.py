@@ -1,4 +1,4 @@
-"""Names of classes and their codes: predicted and true classes from numbers, texts, booleans, probabilities or logits.
+"""Names of classes and their codes, of predicted and true classes in any form.
 
 A class is an integer, a text or a boolean; the classes of one column are of one kind. Missing values, blanks and -1 are
 unknown classes. -1 is a class where 1 is the only other one, or where a class has this name.
@@ -24,8 +24,11 @@ from cfe_faiss.data.dialect import Reading
 TRUTH_VALUES = "False", "True"
 """Names of the classes of boolean predictions, whose numbers are 0 and 1."""
 _SIGNS = "-1", "1"
-_LARGE_SHARE, _FEWEST_ROWS = 0.25, 20
-"""A class of this share of one side that never occurs on the other is named, in so many rows."""
+_LARGE_SHARE = 0.25
+"""A class of this share of one side that never occurs on the other is named."""
+_FEWEST_ROWS = 20
+"""Rows from which on the classes of both sides are compared, if they are numbers."""
+_REMEDY = "write both in the same words, or name the favourable true classes in truth_favourable (--truth-favourable)"
 _COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 _OPPOSITES = {">=": "<", "<=": ">", ">": "<=", "<": ">="}
 _THRESHOLD = re.compile(r"\s*(.+?)\s*(>=|<=|>|<)\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*")
@@ -187,17 +190,20 @@ def _encode(
     known = array[is_known]
     first, numbers = distinct(known)
     values = known[first].tolist()
-    found = [_code_of(value, names, by_number=by_number) for value in values]
-    unnamed = [str(value) for value, code in zip(values, found, strict=True) if code is None]
+    value_codes = [_code_of(value, names, by_number=by_number) for value in values]
+    unnamed = [str(value) for value, code in zip(values, value_codes, strict=True) if code is None]
     if unnamed and not extend:
-        row = int(np.flatnonzero(is_known)[first[found.index(None)]])
+        row = int(np.flatnonzero(is_known)[first[value_codes.index(None)]])
         hint = did_you_mean(unnamed[0], names)
         expected = f"{name} must be among the class names ({', '.join(names[:20])})"
         raise ValueError(f"{expected}, got {array[row]!r} for node {row}{hint}")
-    names = (*names, *sort_names(unnamed))
-    found = [_code_of(value, names, by_number=by_number) for value in values]
-    codes[is_known] = np.array(found, np.int32)[numbers] if values else codes[is_known]
-    return codes, names
+    new_names = sort_names(unnamed)
+    code_of_new = {text: code for code, text in enumerate(new_names, len(names))}
+    for place, value in enumerate(values):
+        if value_codes[place] is None:
+            value_codes[place] = code_of_new[str(value)]
+    codes[is_known] = np.array(value_codes, np.int32)[numbers]
+    return codes, (*names, *new_names)
 
 
 # --- predictions ------------------------------------------------------------------------------------------------------
@@ -218,13 +224,10 @@ def node_count(data: Any) -> int:
 def check_names(predictions: Predictions, data: Any) -> None:
     """Raise ValueError if texts are predicted, and ``data.y`` holds numbers without class names."""
     names = predictions.class_names
-    if names is not None and not _are_values(names) and class_names_of(data) is None and _has_numbers(data):
-        some = ", ".join(names[:8])
-        raise ValueError(f"data must have class_names, the text of each class of data.y: the model predicts {some}")
-
-
-def _has_numbers(data: Any) -> bool:
-    return getattr(data, "y", None) is not None
+    has_numbers = getattr(data, "y", None) is not None and class_names_of(data) is None
+    if names is not None and not _are_values(names) and has_numbers:
+        shown = ", ".join(names[:8])
+        raise ValueError(f"data must have class_names, the text of each class of data.y: the model predicts {shown}")
 
 
 def as_predictions(
@@ -382,7 +385,10 @@ def _order_of(columns: list[Any], names: tuple[str, ...] | None, name: str) -> l
     """Return the column of each class."""
     texts = [str(column) for column in columns]
     numbers = [str(number) for number in range(len(texts))]
-    classes = numbers if sorted(texts) == sorted(numbers) else texts if names is None else list(names)
+    if sorted(texts) == sorted(numbers):
+        classes = numbers
+    else:
+        classes = texts if names is None else list(names)
     if sorted(texts) != sorted(classes):
         raise ValueError(f"{name} must have the class names as columns ({', '.join(classes)}), got {', '.join(texts)}")
     return [texts.index(text) for text in classes]
@@ -455,10 +461,7 @@ def check_in_common(name: str, labels: Int32s, truth: Int32s, names: Sequence[st
     if is_judged and predicted and true and not predicted & true:
         sides = (sorted(codes)[:5] for codes in (predicted, true))
         shown = (", ".join(str(c) if names is None else class_name(names, c) for c in codes) for codes in sides)
-        raise ValueError(
-            f"predictions and {name} must have a class in common, got {' and '.join(shown)}: write both in the same "
-            "words, or name the favourable true classes in truth_favourable (--truth-favourable)"
-        )
+        raise ValueError(f"predictions and {name} must have a class in common, got {' and '.join(shown)}: {_REMEDY}")
 
 
 def note_unknown(what: str, is_known: Bools) -> None:
@@ -480,12 +483,10 @@ def check_sides(labels: Int32s, truth: Int32s, names: Sequence[str] | None) -> N
         has_words = not _are_values(names) and counts.keys().isdisjoint(other)
         is_judged = other and (total >= _FEWEST_ROWS or has_words)
         for code in sorted(counts.keys() - other.keys()) if is_judged else ():
-            name, share = str(code) if names is None else class_name(names, code), counts[code] / total
+            share = counts[code] / total
             if share >= _LARGE_SHARE:
-                text = (
-                    f"class {name!r} is {share:.0%} of the {side} classes and never among the others: write both in "
-                    "the same words, or name the favourable true classes in truth_favourable (--truth-favourable)"
-                )
+                name = str(code) if names is None else class_name(names, code)
+                text = f"class {name!r} is {share:.0%} of the {side} classes and never among the others: {_REMEDY}"
                 warnings.warn(text, InputWarning, stacklevel=4)
 
 
@@ -507,7 +508,8 @@ def in_words_of_decision(
         Number of classes.
     """
     is_favourable = np.isin(truth, truth_favourable)
-    predicted, others = np.unique(labels[labels != UNKNOWN]), np.setdiff1d(np.arange(count), favourable)
+    predicted = np.unique(labels[labels != UNKNOWN])
+    others = np.setdiff1d(np.arange(count), favourable)
     unfavourable = [*np.setdiff1d(predicted, favourable), *others][:1]
     agree = (np.isin(labels, favourable) == is_favourable) & (labels != UNKNOWN)
     opposite = np.where(is_favourable, favourable[0], unfavourable[0] if unfavourable else UNKNOWN)

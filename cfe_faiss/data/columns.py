@@ -173,8 +173,10 @@ class Table:
     def texts(self, name: str) -> list[str]:
         """Return the texts of a column, "" where missing; whole numbers without a decimal point."""
         keys = self.keys(name)
+        if name in self.reading.keep_text:
+            return keys
         missing = frozenset(self.reading.na) | (_MISSING if self.is_text else {""})
-        return keys if name in self.reading.keep_text else ["" if text in missing else text for text in keys]
+        return ["" if text in missing else text for text in keys]
 
     def numbers(self, name: str, *, strict: bool = True) -> NDArray[np.float64] | None:
         """Return the numbers of a column, (n,), NaN where missing; None for another column. See :meth:`values`."""
@@ -195,9 +197,11 @@ class Table:
         cells = self.cells[self.known("a column", name)]
         are_codes = name in (*self.reading.categorical, *self.reading.keep_text)
         is_plain = _is_numeric(cells) and not (are_codes or self.reading.na)
-        if is_bool_dtype(cells) or isinstance(cells.dtype, pd.CategoricalDtype) or is_plain:
+        if is_bool_dtype(cells) or is_plain:
             return cells
         texts = pd.Series(self.texts(name), dtype=object)
+        if isinstance(cells.dtype, pd.CategoricalDtype):
+            return cells.where(texts != "")
         known = texts[texts != ""]
         if self.is_text and len(known) and known.isin(list(_BOOLEANS)).all() and not are_codes:
             return texts.map(_BOOLEANS).astype(bool if len(known) == len(texts) else object)
@@ -234,11 +238,12 @@ class Table:
         notes = []
         read_as_missing = []
         for name, column in columns.items():
-            count = int(column.isna().sum())
+            missing = self.cells[name][column.isna().to_numpy()].tolist()
+            count = len(missing)
             if not count:
                 continue
-            pairs = zip(self.keys(name), self.texts(name), strict=True)
-            words = Counter(text for text, known in pairs if text != known).most_common(_SHOWN)
+            texts = (_text(name, value) for value in missing)
+            words = Counter(text for text in texts if text).most_common(_SHOWN)
             parts = [f"{text!r} {number:,}" for text, number in words]
             others = 0 if name in classes else count - sum(number for _, number in words)
             if others:
@@ -289,12 +294,13 @@ class Table:
 
     def _marks(self, numbers: "pd.Series[Any]") -> str:
         """Return the remedy that names the marks in numbers, "" if no others than those of the options fit."""
-        own = self.reading.point, self.reading.thousands
-        points = sorted(DECIMALS, key=lambda point: point != own[0])
+        if _parse(numbers, self.reading.point, self.reading.thousands).notna().all():
+            return ""
+        points = sorted(DECIMALS, key=lambda point: point != self.reading.point)
         marks = [(point, mark) for point in points for mark in (None, *_MARKS) if point != mark]
-        for point, mark in marks if _parse(numbers, *own).isna().any() else ():
+        for point, mark in marks:
             if _parse(numbers, point, mark).notna().all():
-                given = [] if point == own[0] else [self.reading.remedy("decimal", point)]
+                given = [] if point == self.reading.point else [self.reading.remedy("decimal", point)]
                 given += [] if mark is None else [self.reading.remedy("thousands", mark)]
                 return f"{' '.join(given)} if that is the mark of {'thousands' if mark else 'decimals'}"
         return ""

@@ -346,6 +346,9 @@ def test_kinds_stay_apart() -> None:
     finder = cfe.EvidenceFinder.from_table(table, HALF == 1, truth=HALF)
     assert finder.class_names == ("False", "True")
     assert_array_equal(finder.truth, HALF)
+    finder, _ = warned(lambda: cfe.EvidenceFinder.from_table(table, HALF == 1, truth=np.arange(N) % 3))
+    assert finder.class_names == ("False", "True", "2")
+    assert_array_equal(finder.truth, np.arange(N) % 3)
 
 
 def test_a_threshold_decides(tmp_path: Path) -> None:

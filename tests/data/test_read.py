@@ -296,6 +296,11 @@ def test_a_path_and_a_frame_mean_the_same(tmp_path: Path) -> None:
         own = cfe.EvidenceFinder.from_table(frame, "loan", id="id", na=["n/a"], categorical=["sex"])
     assert own.attributes is not None
     assert own.attributes["sex"].values == ("NA", "f", "m")
+    coded = frame.astype({"sex": "category"})
+    with pytest.warns(cfe.InputWarning, match="sex 'NA' "):
+        finder = cfe.EvidenceFinder.from_table(coded, "loan", id="id", na=["n/a", "NA"])
+    assert finder.attributes is not None
+    assert finder.attributes["sex"].values == ("f", "m")
 
 
 def test_notes_count_what_was_changed(tmp_path: Path) -> None:
