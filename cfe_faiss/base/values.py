@@ -212,7 +212,7 @@ def _check_objects(name: str, labels: list[Any], unknown: bool) -> Array:
     return _as_objects(None if label == UNKNOWN else label for label in labels)
 
 
-def as_classes(name: str, values: Any, *, unknown: bool = False, floats: bool = False) -> Array:
+def as_classes(name: str, values: Any, *, unknown: bool = False) -> Array:
     """Return labels of one kind: integers, booleans, or texts as objects; with ``unknown`` also objects with None.
 
     Parameters
@@ -223,8 +223,6 @@ def as_classes(name: str, values: Any, *, unknown: bool = False, floats: bool = 
         As in :func:`as_values`.
     unknown
         Whether values may be missing.
-    floats
-        Whether to take floats that are whole numbers, as integers.
 
     Raises
     ------
@@ -233,7 +231,7 @@ def as_classes(name: str, values: Any, *, unknown: bool = False, floats: bool = 
     ValueError
         If a value is missing, or above 2**63 - 1.
     """
-    array = as_values(name, values, floats=floats)
+    array = as_values(name, values, floats=False)
     if array.dtype.kind != "O" or not array.size:
         return array
     listed = array.tolist()

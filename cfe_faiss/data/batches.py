@@ -33,7 +33,8 @@ def call_by_batches(model: Callable[..., Any], data: Any, node_type: str | None,
     if isinstance(loader, str) or not isinstance(loader, Iterable):
         raise TypeError(f"loader must yield batches of the graph, got {type(loader).__name__}")
     nodes = nodes_of(data, node_type)
-    labels, may_be_shares = np.full(classes.node_count(nodes), UNKNOWN, np.int32), True
+    labels = np.full(classes.node_count(nodes), UNKNOWN, np.int32)
+    may_be_shares = True
     names = classes.class_names_of(nodes)
     device = device_of(model)  # None: batches are not moved
     with inference(model, device or torch.device("cpu")):
@@ -97,7 +98,8 @@ def _classes(
         raise ValueError(f"{name} must not be NaN, got NaN for node {seeds[np.isnan(output).any(axis=1)][0]}")
     has_shares = False
     if getattr(output, "shape", None) == (len(seeds), 1) and output.dtype.kind == "f":
-        has_shares, output = classes.are_shares(output), classes.as_two_logits(output)
+        has_shares = classes.are_shares(output)
+        output = classes.as_two_logits(output)
     found = classes.as_predictions(output, len(seeds), names, name)
     if names is None and found.class_names not in (None, classes.TRUTH_VALUES):
         raise ValueError(f"{name} must be numbers, got texts: give data class_names, which number them")

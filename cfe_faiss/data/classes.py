@@ -385,10 +385,9 @@ def _order_of(columns: list[Any], names: tuple[str, ...] | None, name: str) -> l
     """Return the column of each class."""
     texts = [str(column) for column in columns]
     numbers = [str(number) for number in range(len(texts))]
+    classes = texts if names is None else list(names)
     if sorted(texts) == sorted(numbers):
         classes = numbers
-    else:
-        classes = texts if names is None else list(names)
     if sorted(texts) != sorted(classes):
         raise ValueError(f"{name} must have the class names as columns ({', '.join(classes)}), got {', '.join(texts)}")
     return [texts.index(text) for text in classes]

@@ -161,7 +161,7 @@ class Table:
     def ids(self, name: str) -> Any:
         """Return the ids in a column: of a text file as written, None where there is none."""
         cells = self.cells[self.known("id", name)]
-        return as_integers([key or None for key in self.keys(name)]) if self.is_text else cells
+        return parse_ids([key or None for key in self.keys(name)]) if self.is_text else cells
 
     def model_frame(self, names: Sequence[str]) -> "pd.DataFrame":
         """Return columns as a model gets them: as they were given, or as pandas reads them from a text file."""
@@ -265,7 +265,7 @@ class Table:
         import pandas as pd
 
         numbers = pd.to_numeric(texts, errors="coerce")
-        point, mark = self.reading.point, self.reading.thousands
+        point = self.reading.point
         if point == "." and numbers.notna().all():
             return numbers
         bare = texts.str.replace(_UNIT, "", regex=True)
@@ -273,7 +273,7 @@ class Table:
         are_numbers = numbers.notna() | bare.str.fullmatch(_NUMBER)
         if are_numbers.mean() < _NUMERIC_SHARE:
             return None
-        parsed = _parse(bare, point, mark)
+        parsed = _parse(bare, point, self.reading.thousands)
         kinds = set(units[are_numbers].dropna())
         one_unit = len(kinds) < 2 and not (kinds == {"%"} and units[are_numbers].isna().any())
         if one_unit and parsed.notna().all():
@@ -327,7 +327,7 @@ class _CellsError(ValueError):
         return cls(errors[0].table, cells, errors[0].marks, list(words))
 
 
-def as_integers(texts: Sequence[str | None]) -> NDArray[Any]:
+def parse_ids(texts: Sequence[str | None]) -> NDArray[Any]:
     """Return integers if every text is the usual form of one, so that ids look the same; else texts as objects."""
     try:
         numbers = np.array(texts, np.int64)

@@ -145,7 +145,9 @@ def split_lines(text: str) -> tuple[list[int], list[str]]:
     """
     if '"' in text:
         text = _QUOTED.sub(lambda found: found[1] + '"' + _INNER_LINE * found[0].count("\n", len(found[1])), text)
-    numbers, lines, number = [], text.rstrip("\n ").split("\n"), 1
+    lines = text.rstrip("\n ").split("\n")
+    numbers = []
+    number = 1
     for line in lines:
         numbers.append(number)
         number += 1 + line.count(_INNER_LINE)

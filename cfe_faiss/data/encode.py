@@ -87,9 +87,11 @@ def encode(attributes: Attributes, *, scale: Mapping[str, float] | None = None, 
            [ 2.45,  0.  ,  0.  ,  0.71]], dtype=float32)
     """
     weights = _weights(scale, attributes)
-    names, owners = list[str](), list[str]()
+    names: list[str] = []
+    owners: list[str] = []
     none = np.empty((len(attributes.ids), 0), np.float32)
-    scaled, raw = [none], [none]
+    scaled = [none]
+    raw = [none]
     for attribute in attributes.values():
         for name, values, distances in _columns(attribute, as_is):
             names.append(name)

@@ -17,7 +17,8 @@ from cfe_faiss.graph.metapath import nodes_of
 if TYPE_CHECKING:
     import pandas as pd
 
-_OUTPUT, _GIVEN = "the model's output", "model (the predictions)"
+_OUTPUT = "the model's output"
+_GIVEN = "model (the predictions)"
 _POSITIONS = "{}", "Column_{}", "f{}"
 """Names that CatBoost, LightGBM and XGBoost give to the columns of an array."""
 
@@ -251,7 +252,11 @@ def column_names(model: Any) -> list[str] | None:
             return [str(name) for name in names]
     steps = _attribute(model, "steps")
     parts = [_attribute(model, "best_estimator_"), _attribute(model, "estimator_"), steps[0][1] if steps else None]
-    return next((names for part in parts if part is not None and (names := column_names(part)) is not None), None)
+    for part in parts:
+        names = None if part is None else column_names(part)
+        if names is not None:
+            return names
+    return None
 
 
 def _attribute(model: Any, name: str) -> Any:
@@ -311,22 +316,23 @@ def _of_estimator(model: Any, X: Any, n: int, class_names: Sequence[str] | None,
     output = _booster_output(model, X) if is_booster else model.predict(X)
     if np.shape(output) == (n, 1) and not hasattr(output, "columns"):
         output = np.asarray(output).ravel()
-    own = getattr(model, "classes_", None)
+    fitted = getattr(model, "classes_", None)
+    options: dict[str, Any] = {"name": "model.classes_", "are_names": are_names, "unknown": ()}
     names = class_names
-    if names is None and own is not None and np.ndim(own) == 1:
-        named = as_predictions(own, len(own), None, "model.classes_", are_names=are_names, unknown=())
-        names = None if named.class_names is None else list(map(str, np.asarray(own).tolist()))
-    found = as_predictions(output, n, names, _OUTPUT, are_names=are_names)
-    if found.scores is not None and not is_booster:
-        raise ValueError(f"{_OUTPUT} must be classes of shape ({n},), got shape {found.scores.shape}")
-    if own is None or not hasattr(model, "predict_proba"):
-        return found
-    options: dict[str, Any] = {"are_names": are_names, "unknown": ()}
-    places = as_predictions(np.asarray(own), len(own), found.class_names, "model.classes_", **options).labels
+    if names is None and fitted is not None and np.ndim(fitted) == 1:
+        have_names = as_predictions(fitted, len(fitted), **options).class_names is not None
+        names = list(map(str, np.asarray(fitted).tolist())) if have_names else None
+    predicted = as_predictions(output, n, names, _OUTPUT, are_names=are_names)
+    if predicted.scores is not None and not is_booster:
+        raise ValueError(f"{_OUTPUT} must be classes of shape ({n},), got shape {predicted.scores.shape}")
+    if fitted is None or not hasattr(model, "predict_proba"):
+        return predicted
+    names = predicted.class_names
+    places = as_predictions(np.asarray(fitted), len(fitted), names, **options).labels
     shares = np.asarray(model.predict_proba(X))
-    scores = np.zeros((n, max(int(places.max()) + 1, len(found.class_names or ()))), shares.dtype)
+    scores = np.zeros((n, max(int(places.max()) + 1, len(names or ()))), shares.dtype)
     scores[:, places] = shares  # classes that the model does not know have no probability
-    return Predictions(found.labels, scores, found.class_names)
+    return Predictions(predicted.labels, scores, names)
 
 
 def _booster_output(model: Any, X: Any) -> Any:

@@ -64,7 +64,7 @@ _MOST_EXPANSION = 200
 _PART = 1 << 20
 
 
-def as_table(frame: Any, reading: Reading, name: str = "frame") -> Table:
+def as_table(frame: Any, reading: Reading) -> Table:
     """Return a table of pandas, polars, Arrow or others with their interface, a mapping of columns, or a path.
 
     Raises
@@ -92,15 +92,15 @@ def as_table(frame: Any, reading: Reading, name: str = "frame") -> Table:
         cells = pa.table(frame).to_pandas()
     else:
         raise TypeError(
-            f"{name} must be a table of pandas, polars or PyArrow, a mapping of columns, or the path of a file, got "
-            f"{type(frame).__name__}"
+            "frame must be a table of pandas, polars or PyArrow, a mapping of columns, or the path of a "
+            f"file, got {type(frame).__name__}"
         )
     if not len(cells):
-        raise ValueError(f"{name} must have rows, got none")
+        raise ValueError("frame must have rows, got none")
     cells = cells.reset_index(drop=True)
-    cells.columns = _number_doubles(name, [str(column) for column in cells.columns])
+    cells.columns = _number_doubles("frame", [str(column) for column in cells.columns])
     index = frame.index if isinstance(frame, pd.DataFrame) else None
-    return Table(name, cells, reading, index=index)
+    return Table("frame", cells, reading, index=index)
 
 
 def read_table(path: Path, reading: Reading = DEFAULT, *, empty: bool = False) -> Table:
@@ -196,7 +196,8 @@ def _expanded(file: Any, suffix: str) -> bytes:
             return archive.read(members[0])
     if suffix not in _OPENERS:
         return data
-    parts, size = [], 0
+    parts = []
+    size = 0
     with _OPENERS[suffix](io.BytesIO(data)) as expanded:
         while part := expanded.read(_PART):
             parts.append(part)
@@ -241,14 +242,17 @@ def _read_text(name: str, text: str, reading: Reading, empty: bool, *, headless:
     numbers, lines = split_lines(text)
     stated = _SEPARATOR_LINE.fullmatch(text.partition("\n")[0].strip())
     if stated:
-        text, numbers, lines = text.partition("\n")[2], numbers[1:], lines[1:]
+        text = text.partition("\n")[2]
+        numbers = numbers[1:]
+        lines = lines[1:]
     if not any(map(str.strip, lines)):
         raise ValueError(f"{name} must hold a table, got an empty file")
     separator = (reading.separator or stated[1]) if stated else _separator(lines, reading, headless)
     counts = np.array([len(line.split()) if separator is None else line.count(separator) + 1 for line in lines])
     if counts.max() > 1:  # in a single column, an empty line is a missing value
         filled = [place for place, line in enumerate(lines) if line.strip(" ")]
-        counts, numbers = counts[filled], [numbers[place] for place in filled]
+        counts = counts[filled]
+        numbers = [numbers[place] for place in filled]
     width = Counter(counts.tolist()).most_common(1)[0][0]
     problems = Problems()
     try:

@@ -1,7 +1,7 @@
 """Roles of columns and files: which column is the id, a class, sensitive; and the row of each id in every file."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN, did_you_mean
-from cfe_faiss.data.columns import Table, as_integers
+from cfe_faiss.base.derived import derived
+from cfe_faiss.data.columns import Table, parse_ids
 from cfe_faiss.data.dialect import DEFAULT, Reading
 from cfe_faiss.data.encode import MOST_VALUES
 from cfe_faiss.data.read import read_table
@@ -94,7 +95,6 @@ class Ids:
 
     names: NDArray[Any]
     column: str | None = None
-    _numbers: dict[str, int] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -117,13 +117,17 @@ class Ids:
             return cls.of_rows(len(table))
         texts = table.check_ids(name)
         table.check([not text for text in texts], lambda row: f"no {name}")
-        return cls(as_integers(texts), name, {text: row for row, text in enumerate(texts)})
+        return cls(parse_ids(texts), name)
 
     def find(self, texts: Iterable[str]) -> NDArray[np.int64]:
         """Return the number of each name, (m,); -1 for unknown ones."""
         if self.column is None:
             return np.array([_row_number(text, len(self.names)) for text in texts], np.int64)
-        return np.array([self._numbers.get(text, UNKNOWN) for text in texts], np.int64)
+        return np.array([self._row_of.get(text, UNKNOWN) for text in texts], np.int64)
+
+    @derived
+    def _row_of(self) -> dict[str, int]:
+        return {str(name): row for row, name in enumerate(self.names.tolist())}
 
     def known(self, argument: str, texts: Sequence[str]) -> NDArray[np.int64]:
         """Return the number of each name, (m,); ValueError names an unknown one, and ``argument`` its origin."""
@@ -196,8 +200,10 @@ class Ids:
 
 def _row_number(text: str, n: int) -> int:
     """Return a number in 0..n-1 written as an integer, or like one ("3.0"); -1 for another text."""
-    whole, _, rest = text.partition(".")
-    number = int(whole) if whole.isdecimal() and len(whole) < 19 and not rest.strip("0") else UNKNOWN
+    whole, _, fraction = text.partition(".")
+    if not whole.isdecimal() or len(whole) >= 19 or fraction.strip("0"):
+        return UNKNOWN
+    number = int(whole)
     return number if number < n else UNKNOWN
 
 
@@ -264,8 +270,8 @@ def check_categories(table: Table, columns: "pd.DataFrame", names: Sequence[str]
     if not texts:
         return
     if len(texts) == 1:
-        shown = f"column {texts[0]!r} has {counts[texts[0]]:,} different texts, more than {MOST_VALUES}, which is no "
-        shown += "category"
+        different = f"{counts[texts[0]]:,} different texts, more than {MOST_VALUES}"
+        shown = f"column {texts[0]!r} has {different}, which is no category"
     else:
         numbers = ", ".join(f"{name!r} {counts[name]:,}" for name in texts)
         shown = f"columns of more than {MOST_VALUES} different texts, which are no categories: {numbers}"
@@ -282,5 +288,7 @@ def _are_one_to_one(columns: "pd.DataFrame", name: str, other: str) -> bool:
 
 def column_names(given: Any) -> list[str]:
     """Return the names of columns that an argument gives, one or several; none if it holds values."""
+    if isinstance(given, str):
+        return [given]
     several = isinstance(given, list | tuple) and all(isinstance(name, str) for name in given)
-    return [given] if isinstance(given, str) else list(given) if several else []
+    return list(given) if several else []
