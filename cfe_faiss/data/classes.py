@@ -8,7 +8,7 @@ import operator
 import re
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,21 +75,25 @@ def sort_names(names: Iterable[str]) -> tuple[str, ...]:
         return tuple(listed)
 
 
-def _are_values(names: Sequence[str] | None) -> bool:
+def _are_values(names: Iterable[str] | None) -> bool:
     """Return whether all class names are whole numbers or truth values, so that such a value is a name."""
     return all(name.removeprefix("-").isdecimal() or name in TRUTH_VALUES for name in names or ())
 
 
-def _code_of(value: Any, names: Sequence[str], *, by_number: bool) -> int | None:
+def _codes(names: Sequence[str]) -> dict[str, int]:
+    return {name: code for code, name in enumerate(names)}
+
+
+def _code_of(value: Any, codes: Mapping[str, int], *, by_number: bool) -> int | None:
     """Return the code of a class, given by its name or, with ``by_number``, by its number; None for no class."""
     is_value = isinstance(value, bool | np.bool_ | int | np.integer)
     texts = [str(value)]
-    if is_value and value in (0, 1) and set(names) <= {"0", "1", *TRUTH_VALUES}:
+    if is_value and value in (0, 1) and codes.keys() <= {"0", "1", *TRUTH_VALUES}:
         texts += [str(int(value)), str(bool(value))]
     for text in texts:
-        if text in names:
-            return names.index(text)
-    if is_value and by_number and not _are_values(names) and 0 <= value < len(names):
+        if text in codes:
+            return codes[text]
+    if is_value and by_number and not _are_values(codes) and 0 <= value < len(codes):
         return int(value)
     return None
 
@@ -107,12 +111,13 @@ def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count:
     known = [class_name(names, c) for c in range(count)]
     given = given.tolist() if hasattr(given, "tolist") else given
     several = hasattr(given, "__iter__") and not isinstance(given, str | bytes)
+    code_of_name = _codes(known)
     codes: dict[int, None] = {}
     for value in given if several else [given]:
         whole = int(value) if isinstance(value, float) and value.is_integer() else value
-        code = _code_of(whole, known, by_number=names is None or not _are_values(names))
+        code = _code_of(whole, code_of_name, by_number=names is None or not _are_values(names))
         if code is None and names is None:
-            code = _code_of(str(whole), [str(c) for c in range(count)], by_number=False)
+            code = _codes([str(c) for c in range(count)]).get(str(whole))
         if code is None:
             hint = did_you_mean(str(value), known)
             raise ValueError(f"{argument} must be among the classes ({', '.join(known[:20])}), got {value!r}{hint}")
@@ -190,20 +195,20 @@ def _encode(
     known = array[is_known]
     first, numbers = distinct(known)
     values = known[first].tolist()
-    value_codes = [_code_of(value, names, by_number=by_number) for value in values]
+    code_of_name = _codes(names)
+    value_codes = [_code_of(value, code_of_name, by_number=by_number) for value in values]
     unnamed = [str(value) for value, code in zip(values, value_codes, strict=True) if code is None]
     if unnamed and not extend:
         row = int(np.flatnonzero(is_known)[first[value_codes.index(None)]])
         hint = did_you_mean(unnamed[0], names)
         expected = f"{name} must be among the class names ({', '.join(names[:20])})"
         raise ValueError(f"{expected}, got {array[row]!r} for node {row}{hint}")
-    new_names = sort_names(unnamed)
-    code_of_new = {text: code for code, text in enumerate(new_names, len(names))}
-    for place, value in enumerate(values):
-        if value_codes[place] is None:
-            value_codes[place] = code_of_new[str(value)]
+    names = (*names, *sort_names(unnamed))
+    code_of_name = _codes(names)
+    pairs = zip(values, value_codes, strict=True)
+    value_codes = [code_of_name[str(value)] if code is None else code for value, code in pairs]
     codes[is_known] = np.array(value_codes, np.int32)[numbers]
-    return codes, (*names, *new_names)
+    return codes, names
 
 
 # --- predictions ------------------------------------------------------------------------------------------------------
@@ -438,7 +443,8 @@ def true_classes(
         truth = as_labels(name, numbers, len(labels), unknown=True)
     else:
         names = names or ()
-        in_common = any(_code_of(value, names, by_number=by_number) is not None for value in known)
+        codes = _codes(names)
+        in_common = any(_code_of(value, codes, by_number=by_number) is not None for value in known)
         extend = not (is_named and in_common)
         truth, names = _encode(name, array, is_known, names, by_number=by_number, extend=extend)
     return truth, names

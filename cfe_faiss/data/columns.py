@@ -269,10 +269,10 @@ class Table:
         if point == "." and numbers.notna().all():
             return numbers
         bare = texts.str.replace(_UNIT, "", regex=True)
-        units = texts.str.extract(_UNIT)[0]
         are_numbers = numbers.notna() | bare.str.fullmatch(_NUMBER)
         if are_numbers.mean() < _NUMERIC_SHARE:
             return None
+        units = texts.str.extract(_UNIT)[0]
         parsed = _parse(bare, point, self.reading.thousands)
         kinds = set(units[are_numbers].dropna())
         one_unit = len(kinds) < 2 and not (kinds == {"%"} and units[are_numbers].isna().any())
