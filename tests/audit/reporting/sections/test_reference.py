@@ -39,8 +39,22 @@ def test_a_condition_fails_where_the_largest_group_is_at_a_disadvantage(tmp_path
 
 
 @pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
+def test_differences_and_ratios_of_a_reference_at_a_disadvantage_fail(tmp_path: Path) -> None:
+    frame = people()
+    frame.loc[frame["sex"] == "f", "loan"] = "no"  # nobody of the largest group is selected
+    require = ["impact_ratio[sex]>=0.8", "selection_rate_difference[sex]>=-0.2"]
+    numbers = report(frame, tmp_path, require=require)
+    failed = {
+        (check["condition"], check["group"]) for check in numbers["conditions"]["rows"] if check["outcome"] == "fail"
+    }
+    assert {group for _, group in failed} == {"f"}
+    assert len(failed) == 2
+    assert any("sex = f" in line and "selected less often" in line for line in numbers["named"])
+
+
+@pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
 def test_truth_that_one_decision_shows_is_said_and_not_counted(tmp_path: Path) -> None:
-    with pytest.warns(cfe.InputWarning, match="truth"):
+    with pytest.warns(cfe.InputWarning, match="truth is known"):
         numbers = report(people(), tmp_path, truth="repaid")
     text = json.dumps(numbers)
     assert "are right" not in text
@@ -112,4 +126,22 @@ def test_an_interrupted_report_prints_what_it_has(
     printed = capsys.readouterr().err
     assert "interrupted" in printed
     assert "sex = f: people of this group" in printed
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"better": {"income": "high"}, "favourable": None},
+        {"better": {}},
+        {"better": "income"},
+        {"reference": {"sex": "m"}, "sensitive": []},
+        {"person": "income", "sensitive": []},
+        {"person": "whom"},
+        {"skip": ["consistency"], "require": ["consistency<=0.2"]},
+    ],
+)
+def test_options_without_effect_are_errors(options: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises((TypeError, ValueError), match=next(iter(options))):
+        report(people(), tmp_path, **options)
     assert not list(tmp_path.iterdir())
