@@ -119,12 +119,12 @@ def leaks(compared: Iterable[Attribute], classes: Int32s, by_threshold: bool) ->
     by_threshold
         Whether a number with many values counts that a threshold parts.
     """
-    found = {}
+    columns = {}
     for attribute in compared:
         known = selective_classes(classes, ~attribute.missing)
         if known or _determines(attribute, classes, by_threshold):
-            found[attribute.name] = known
-    return found
+            columns[attribute.name] = known
+    return columns
 
 
 def selective_classes(labels: Int32s, is_known: Bools) -> list[int]:

@@ -145,3 +145,25 @@ def test_options_without_effect_are_errors(options: dict[str, Any], tmp_path: Pa
     with pytest.raises((TypeError, ValueError), match=next(iter(options))):
         report(people(), tmp_path, **options)
     assert not list(tmp_path.iterdir())
+
+
+def case_of(numbers: dict[str, Any]) -> dict[str, Any]:
+    (case,) = [section for section in numbers["sections"] if section["id"] == "strongest_case"]
+    return case
+
+
+def test_the_nearest_better_pair_is_searched_beyond_the_closest_pairs(tmp_path: Path) -> None:
+    frame = people(400).drop(columns="sex").assign(sex="f")
+    frame["debt"] = frame["debt"].round(1)
+    better = {"debt": "low", "income": "high"}
+    closest = case_of(report(frame, tmp_path, better=better, pairs=1, cases=1, overwrite=True))
+    assert any("at least as good" in line and "No pair" not in line for line in closest["findings"])
+    assert not case_of(report(frame, tmp_path, better=better, overwrite=True))["missing"]
+
+
+def test_a_page_says_that_no_refused_person_is_as_good(tmp_path: Path) -> None:
+    frame = people(400)
+    frame["loan"] = np.where(frame["income"] > 0.2, "yes", "no")
+    with pytest.warns(cfe.InputWarning, match="determines"):
+        case = case_of(report(frame, tmp_path, better={"income": "high"}))
+    assert any("No pair" in line and "income (high)" in line for line in case["findings"])
