@@ -99,11 +99,12 @@ def compare_rates(
     Returns
     -------
     dict
-        Arrays (g,), NaN where not defined: ``ranked``, ``reference``, ``ratio``, ``ratio_low``, ``ratio_high``,
-        ``difference``, ``difference_low``, ``difference_high``, ``p`` (of "equal to the reference", for all groups at
-        once), ``power`` (to find a ratio of 0.7 at the rate of all ranked groups) and ``verdict``: "below 0.8", "below
-        1", "above 1" or "above 1.25" where the whole interval of the ratio is, "no finding" where the power is at least
-        50 %, "cannot tell" where it is less, or the group or the reference is not ranked; empty for the reference.
+        Arrays (g,), NaN where not defined, ratios to a rate of 0 infinite: ``ranked``, ``reference``, ``ratio``,
+        ``ratio_low``, ``ratio_high``, ``difference``, ``difference_low``, ``difference_high``, ``p`` (of "equal to the
+        reference", for all groups at once), ``power`` (to find a ratio of 0.7 at the rate of all ranked groups) and
+        ``verdict``: "below 0.8", "below 1", "above 1" or "above 1.25" where the whole interval of the ratio is, "no
+        finding" where the power is at least 50 %, "cannot tell" where it is less, or the group or the reference is not
+        ranked; empty for the reference.
     """
     g = len(cases)
     ranked = is_ranked(successes, cases)
@@ -120,6 +121,7 @@ def compare_rates(
     groups = int(compared.sum())
     each = float(2 * ndtr(critical_value(groups, confidence)) - 1)
     columns["ratio"] = share(rate, rate[chosen])
+    columns["ratio"][(rate > 0) & (rate[chosen] == 0)] = np.inf
     columns["difference"] = rate - rate[chosen]
     for name, interval in (("ratio", risk_ratio), ("difference", newcombe)):
         low, high = interval(successes, cases, successes[chosen], cases[chosen], each)

@@ -123,11 +123,8 @@ def dominated(
     estimated = better is None
     if better is None:
         better = learned_directions(finder, rows, refused)
-    if not isinstance(better, Mapping) or not better:
-        raise ValueError(
-            "better must map columns to 'high', 'low' or their values from worst to best, got "
-            f"{'no column on which the decisions depend in one direction' if estimated else repr(better)}"
-        )
+        if not better:
+            raise ValueError("better must be given: the decisions depend on no column in one direction")
     grades = grades_of(attributes, better)[:, attributes.rows(rows)]
     is_known = ~np.isnan(grades).any(axis=0)
     count, worse_treated = count_pairs(grades[:, is_known & refused], grades[:, is_known & ~refused])
@@ -192,6 +189,8 @@ def learned_directions(finder: EvidenceFinder, rows: Ints, refused: Bools) -> di
 
 def grades_of(attributes: Attributes, better: Mapping[str, Any]) -> Floats:
     """Return the rank of each row in each column of ``better``, (c, n), larger for better values, NaN where missing."""
+    if not isinstance(better, Mapping) or not better:
+        raise ValueError(f"better must map columns to 'high', 'low' or values from worst to best, got {better!r}")
     return np.stack([_grades(attributes, name, end) for name, end in better.items()])
 
 

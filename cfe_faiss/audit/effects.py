@@ -521,9 +521,9 @@ def direct_effects(  # noqa: PLR0913
         people, codes = samples.of(group)
         for code in np.unique(codes):
             value = {"attribute": group.name, "value": group.values[code], "same_as": ""}
-            own_lines = [value | line for line in _lines(people, k, codes == code, fdr)]
-            tested.append(_Tested(people, codes == code, own_lines))
-            lines += own_lines
+            value_lines = [value | line for line in _lines(people, k, codes == code, fdr)]
+            tested.append(_Tested(people, codes == code, value_lines))
+            lines += value_lines
     given = (others or {}).items()
     further = {str(name): as_number(f"others[{name!r}]", p, 0, 1) if p == p else p for name, p in given}
     q = adjusted_p_values([*(line["p"] for line in lines), *further.values()])

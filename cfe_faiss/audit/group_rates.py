@@ -46,10 +46,10 @@ _LIMITS = (
 
 _UNKNOWN = "unknown"
 _BELOW_2_PERCENT = 0.02
-_VERDICTS = ("below 0.8", "above 1.25", "below 1", "above 1", "cannot tell", "no finding")
-"""The strongest first: an attribute has the strongest verdict of its groups."""
 _TURNED = {"above 1.25": "below 0.8", "above 1": "below 1"}
 """Verdict of the reference, compared with the group that has the verdict."""
+_VERDICTS = ("below 0.8", "below 1", "cannot tell", "no finding")
+"""The strongest first: an attribute has the strongest verdict of its groups."""
 
 # The categories of the EEO-1 report (component 1), in its order.
 _SEXES = (r"\b(male|men|man|m)\b", r"\b(female|women|woman|f)\b")
@@ -108,9 +108,9 @@ class GroupMetrics(TableResult):
 
         - ``class``, ``feature``; ``groups``, ``ranked``: number of groups with people, and of ranked ones.
         - ``verdict``: the strongest verdict of a ranked group. ``p``, ``power``: their least p-value and power.
-        - ``value``, ``count``, ``ratio``, ``ratio_low``, ``ratio_high``, ``difference``: the group with the least ratio
-          of those with this verdict. ``reference``: the group that it is compared with. Where groups are selected more
-          often than the reference of ``table``, that one is the group, and the group selected most often is compared.
+        - ``value``, ``count``, ``ratio``, ``ratio_low``, ``ratio_high``, ``difference``: of the comparisons with this
+          verdict the one with the least ratio (without a group below 1, with the least p), from the side of the group
+          selected less often, which may be the reference of ``table``. ``reference``: the other group.
         - ``tpr_difference``, ``fpr_difference``, ``equalised_odds_difference``: largest difference of true positive
           rates and of false positive rates between ranked groups, and the larger of both; ``equalised_odds_ratio``: the
           least ratio of either rate. Each has an interval in ``_low`` and ``_high``; NaN without true classes, or where
@@ -401,26 +401,29 @@ def _summary(table: Frame, independent: tuple[Floats, Floats], confidence: float
     known = table[~table["unknown"] & (table["count"] > 0)]
     others = known[~known["reference"]]
     ranked = others[others["ranked"]]
-    verdict = next((verdict for verdict in _VERDICTS if (ranked["verdict"] == verdict).any()), "cannot tell")
-    lines = ranked[ranked["verdict"] == verdict] if len(ranked) else others
+    compared = (ranked if len(ranked) else others).assign(verdict=lambda table: table["verdict"].replace(_TURNED))
+    verdict = next((verdict for verdict in _VERDICTS if (compared["verdict"] == verdict).any()), "cannot tell")
+    reference = known[known["reference"]]
     line: dict[str, Any] = {
         **table[["class", "feature"]].iloc[0],
         "groups": len(known),
         "ranked": int(known["ranked"].sum()),
-        "verdict": _TURNED.get(verdict, verdict),
+        "verdict": verdict,
         "p": ranked["p"].min(),
         "power": ranked["power"].min(),
-        "reference": next(iter(known.loc[known["reference"], "value"]), ""),
+        "reference": next(iter(reference["value"]), ""),
     }
     shown = ["value", "count", "ratio", "ratio_low", "ratio_high", "difference"]
     line |= dict.fromkeys(shown)
+    lines = compared[compared["verdict"] == verdict]
     if len(lines):
-        farthest = lines.sort_values("ratio", kind="stable").iloc[-1 if verdict in _TURNED else 0]
-        line |= dict(farthest[shown])
-    if verdict in _TURNED:  # the reference is at a disadvantage
-        line |= {"value": line["reference"], "reference": line["value"], "difference": -line["difference"]}
-        line["count"] = known.loc[known["reference"], "count"].iloc[0]
-        line |= {"ratio": 1 / line["ratio"], "ratio_low": 1 / line["ratio_high"], "ratio_high": 1 / line["ratio_low"]}
+        distance = np.minimum(lines["ratio"], 1 / lines["ratio"])
+        keys = ["distance"] if verdict.startswith("below") else ["p", "distance"]
+        shown_line = lines.assign(distance=distance).sort_values(keys, kind="stable").iloc[0].to_dict()
+        line |= {name: shown_line[name] for name in shown}
+        if shown_line["ratio"] > 1:  # the reference is the group that is selected less often
+            line |= {"value": line["reference"], "reference": line["value"]} | turned(shown_line, shown)
+            line["count"] = reference["count"].iloc[0]
     of_true, of_false = (part[known.index] for part in independent)
     if table["accuracy"].isna().all():  # errors are unknown
         of_true = np.zeros(len(known))
@@ -433,6 +436,15 @@ def _summary(table: Frame, independent: tuple[Floats, Floats], confidence: float
         line[f"equalised_odds_difference{end}"] = float(np.maximum(tpr[f"difference{end}"], fpr[f"difference{end}"]))
         line[f"equalised_odds_ratio{end}"] = float(np.minimum(tpr[f"ratio{end}"], fpr[f"ratio{end}"]))
     return line
+
+
+def turned(line: Mapping[Any, Any], names: Collection[str]) -> dict[str, float]:
+    """Return some of the numbers of the reference, compared with the group of a line of :attr:`GroupMetrics.table`."""
+    ends = {"": "", "_low": "_high", "_high": "_low"}
+    with np.errstate(divide="ignore"):
+        numbers = {f"ratio{end}": 1 / np.float64(line[f"ratio{other}"]) for end, other in ends.items()}
+    numbers |= {f"difference{end}": -line[f"difference{other}"] for end, other in ends.items()}
+    return {name: number for name, number in numbers.items() if name in names}
 
 
 def _references(reference: Mapping[str, Any] | None, groups: Sequence[Grouping]) -> dict[str, str]:

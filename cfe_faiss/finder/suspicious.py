@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -90,14 +90,11 @@ def _outcomes(
 ) -> Iterator[str]:
     if classes is None:
         return
-    for attribute in compared:
-        known = selective_classes(classes, ~attribute.missing)
-        if not known and not is_leak(attribute, classes, by_threshold):
-            continue
+    for name, known in leaks(compared, classes, by_threshold).items():
         how = f", as it is known for {' or '.join(repr(names[label]) for label in known)} only" if known else ""
         yield (
-            f"column {attribute.name!r} determines the {what}{how}: if it is the outcome, made from it or known only "
-            f"after it, name it in truth, model or without (--truth, --predictions or --without {attribute.name})"
+            f"column {name!r} determines the {what}{how}: if it is the outcome, made from it or known only after it, "
+            f"name it in truth, model or without (--truth, --predictions or --without {name})"
         )
 
 
@@ -108,6 +105,26 @@ def _selective_truth(labels: Int32s | None, truth: Int32s | None, names: Sequenc
     if known:
         decisions = " or ".join(repr(names[label]) for label in known)
         yield f"the truth is known for the decision {decisions} only: audits give no accuracy and no error rates"
+
+
+def leaks(compared: Iterable[Attribute], classes: Int32s, by_threshold: bool) -> dict[str, list[int]]:
+    """Return the columns that determine the classes, and the classes that alone are known to each of them.
+
+    Parameters
+    ----------
+    compared
+        Columns that may be leaks.
+    classes
+        Class of each row, (n,), -1 where unknown.
+    by_threshold
+        Whether a number with many values counts that a threshold parts.
+    """
+    columns = {}
+    for attribute in compared:
+        known = selective_classes(classes, ~attribute.missing)
+        if known or _determines(attribute, classes, by_threshold):
+            columns[attribute.name] = known
+    return columns
 
 
 def selective_classes(labels: Int32s, is_known: Bools) -> list[int]:
@@ -124,9 +141,9 @@ def selective_classes(labels: Int32s, is_known: Bools) -> list[int]:
         Whether it is known for each row, (n,). A class counts as known from a tenth of its rows on, and as unknown up
         to a hundredth.
     """
-    classes = np.unique(labels[labels != UNKNOWN])
     if is_known.all() or len(labels) < _FEWEST_ROWS:
         return []
+    classes = np.unique(labels[labels != UNKNOWN])
     shares = np.array([is_known[labels == label].mean() for label in classes])
     often = shares >= _KNOWN
     is_selective = often.any() and not often.all() and bool((shares[~often] <= _HARDLY_KNOWN).all())
@@ -142,7 +159,7 @@ def _are_ids(attribute: Attribute) -> bool:
     return whole and (bool(_ID_NAME.search(attribute.name)) or float(numbers.max() - numbers.min()) == len(numbers) - 1)
 
 
-def is_leak(attribute: Attribute, classes: Int32s, by_threshold: bool) -> bool:
+def _determines(attribute: Attribute, classes: Int32s, by_threshold: bool) -> bool:
     """Return whether nearly every value belongs to one class: few values, or many numbers that thresholds part.
 
     A missing value counts as a value.
@@ -152,15 +169,16 @@ def is_leak(attribute: Attribute, classes: Int32s, by_threshold: bool) -> bool:
     codes = attribute.codes[known]
     if len(labels) < _FEWEST_ROWS:
         return False
-    values = np.unique(codes, return_inverse=True)[1]
-    classes_of, numbers = np.unique(labels, return_inverse=True)
-    counts = np.zeros((values.max() + 1, len(classes_of)), np.int64)
-    np.add.at(counts, (values, numbers), 1)
-    rare = len(labels) - counts.sum(axis=0).max()
+    width = int(labels.max()) + 1
+    cells = np.bincount((codes - UNKNOWN) * np.int64(width) + labels, minlength=(len(attribute.values) + 1) * width)
+    counts = cells.reshape(-1, width)  # rows of each value, the missing one first, and of each class
+    of_class = counts.sum(axis=0)
+    values = np.count_nonzero(counts.any(axis=1))
+    class_count = np.count_nonzero(of_class)
     exceptions = len(labels) - counts.max(axis=1).sum()
-    if len(classes_of) < 2 or exceptions > _EXCEPTIONS * rare:
+    if class_count < 2 or exceptions > _EXCEPTIONS * (len(labels) - of_class.max()):
         return False
-    if 5 * len(counts) <= len(labels):
+    if 5 * values <= len(labels):
         return True
     changes = int((np.diff(labels[np.argsort(codes, kind="stable")]) != 0).sum())
-    return by_threshold and attribute.numbers is not None and changes == len(classes_of) - 1
+    return by_threshold and attribute.numbers is not None and changes == class_count - 1

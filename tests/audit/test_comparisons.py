@@ -78,6 +78,12 @@ def test_a_large_group_at_a_disadvantage_is_seen() -> None:
     assert compared["verdict"].tolist() == ["", "above 1.25"]
 
 
+def test_a_large_group_of_which_nobody_is_selected_is_seen() -> None:
+    compared = compare_rates(np.array([0, 250]), np.array([600, 500]), 0.95)
+    assert compared["verdict"].tolist() == ["", "above 1.25"]
+    assert compared["ratio"][1] == np.inf > compared["ratio_low"][1] > 1.25
+
+
 def test_a_reference_that_is_not_ranked_cannot_tell() -> None:
     compared = compare_rates(np.array([10, 50, 60]), np.array([20, 100, 100]), 0.95, 0)
     assert compared["verdict"].tolist() == ["", "cannot tell", "cannot tell"]

@@ -130,7 +130,7 @@ def test_small_groups_are_listed_and_not_ranked() -> None:
     none = counts(("a", 20, 10), ("b", 10, 6))
     assert none.table["ranked"].sum() == 0
     assert line(none, "group", "a")["reference"]
-    assert none.summary[["ranked", "verdict", "value"]].values.tolist() == [[0, "cannot tell", "b"]]
+    assert none.summary[["ranked", "verdict", "value"]].values.tolist() == [[0, "cannot tell", "a"]]
     assert np.isnan(none.summary[["p", "power"]].to_numpy(dtype=float)).all()
 
 
@@ -175,6 +175,16 @@ def test_a_large_group_at_a_disadvantage_is_the_group_of_the_summary() -> None:
     assert found["ratio"] == pytest.approx(0.4)
     assert found[["ratio_low", "ratio_high"]].tolist() == pytest.approx([1 / m["ratio_high"], 1 / m["ratio_low"]])
     assert found["difference"] == pytest.approx(-0.3)
+
+
+def test_the_summary_takes_the_side_that_is_selected_less_often() -> None:
+    """Also where the interval at a high confidence holds 1, while p is small."""
+    metrics = counts(("f", 300, 120), ("m", 250, 130), confidence=0.999)
+    assert line(metrics, "group", "m")["verdict"] in ("no finding", "cannot tell")
+    found = metrics.summary.iloc[0]
+    assert found[["value", "reference"]].tolist() == ["f", "m"]
+    assert found["p"] < 0.05
+    assert found["ratio"] == pytest.approx(0.4 / 0.52)
 
 
 def test_the_user_names_the_reference() -> None:

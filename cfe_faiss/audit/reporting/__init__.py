@@ -1,6 +1,6 @@
 """Report of an audit: a page for readers, and its numbers for programs."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -11,6 +11,7 @@ from cfe_faiss.audit.evidence import check_finder
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
 from cfe_faiss.audit.reporting.conditions import METRICS, Check, Condition, as_conditions, check_conditions, overall
 from cfe_faiss.audit.reporting.inputs import Settings, Subject, check_inputs
+from cfe_faiss.base.checks import as_names
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder
 
@@ -66,7 +67,7 @@ def report(  # noqa: PLR0913
     reference: Mapping[str, Any] | None = None,
     better: Mapping[str, Any] | None = None,
     person: Any = None,
-    skip: Collection[str] = (),
+    skip: Sequence[str] = (),
     figures: str | PathLike[str] | None = None,
     overwrite: bool = False,
     progress: bool = True,
@@ -142,11 +143,11 @@ def report(  # noqa: PLR0913
     inputs_read = [*finder.files, *map(Path, subject.files)]
     folders = [] if folder is None else [folder]
     check_outputs([*report_files(target), *folders], inputs_read, overwrite=overwrite, folders=folders)
-    settings = Settings(k, pairs, cases, bins, confidence, where, reference, better, person)
+    settings = Settings(k, pairs, cases, bins, confidence, where, reference, better, person, as_names("skip", skip))
     inputs = check_inputs(finder, sensitive, favourable, settings, subject, compare, truth_favourable)
     conditions = as_conditions(require)
     check_conditions(conditions, inputs)
-    content = collect(inputs, conditions, progress, skip)
+    content = collect(inputs, conditions, progress)
     written = write_all(content, target, folder, inputs=inputs_read, overwrite=overwrite)
     return Report(written, content.results, numbers(content))
 

@@ -367,6 +367,9 @@ def check_conditions(conditions: Sequence[Condition], inputs: Inputs) -> None:
     for condition in conditions:
         if condition.attribute is not None:
             check_known("require must be about sensitive attributes or two of them crossed", condition.attribute, known)
+        section = METRICS[condition.metric].section
+        if section in inputs.settings.skip:
+            raise ValueError(f"skip must not name {section!r}, which measures {condition.metric}, a condition")
         needs = (need for need in METRICS[condition.metric].needs if not inputs.has(need))
         lacking = [_TRUTH if need == "truth" else need for need in needs]
         if lacking:

@@ -5,7 +5,7 @@ import json
 import platform
 import sys
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -26,7 +26,7 @@ from cfe_faiss.audit.reporting.sections import SECTIONS
 from cfe_faiss.base.checks import UNKNOWN, check_known
 from cfe_faiss.base.versions import find_version
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.finder.suspicious import is_leak, selective_classes
+from cfe_faiss.finder.suspicious import leaks
 from cfe_faiss.graph import Graph
 
 COMMAND = "Command to rerun"
@@ -118,8 +118,9 @@ class Content:
         return f"{plural(len(self.results), 'check')}: {numbers}."
 
 
-def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool, skip: Collection[str] = ()) -> Content:
+def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> Content:
     """Run every audit but those to skip."""
+    skip = inputs.settings.skip
     for name in skip:
         check_known("skip must name sections", name, [part.name for part in SECTIONS])
     sections = []
@@ -202,17 +203,14 @@ def scope(inputs: Inputs) -> tuple[str, ...]:
 def _leaks(inputs: Inputs) -> dict[str, list[str]]:
     """Return the columns that determine the decisions, and the decisions that alone are known to them."""
     finder = inputs.finder
-    left_out = () if finder.removed is None else finder.removed.columns
-    found: dict[str, list[str]] = {}
     if finder.graph is not None:
-        return found
-    for name, attribute in inputs.attributes.items():
-        if name in left_out:
-            continue
-        known = selective_classes(inputs.labels, ~attribute.missing)
-        if known or is_leak(attribute, inputs.labels, finder.model is None):
-            found[name] = [f"“{show(inputs.class_names[label])}”" for label in known]
-    return found
+        return {}
+    left_out = () if finder.removed is None else finder.removed.columns
+    compared = [attribute for name, attribute in inputs.attributes.items() if name not in left_out]
+    return {
+        name: [f"“{show(inputs.class_names[label])}”" for label in known]
+        for name, known in leaks(compared, inputs.labels, finder.model is None).items()
+    }
 
 
 def facts(inputs: Inputs) -> dict[str, str]:

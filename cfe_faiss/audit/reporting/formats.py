@@ -217,11 +217,11 @@ def rows_of(frame: "pd.DataFrame") -> list[dict[str, Any]]:
 
 
 def to_python(value: Any) -> Any:
-    """Return a scalar of NumPy or pandas as one of Python; None for NaN and other missing values."""
+    """Return a scalar of NumPy or pandas as one of Python; None for missing values, NaN and infinity."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
-        return None if math.isnan(value) else value
+        return value if math.isfinite(value) else None
     return None if is_missing(value) else str(value)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes
+from cfe_faiss.audit.dominated import grades_of
 from cfe_faiss.audit.evidence import attributes_of, persons_of, sensitive_of, with_truth
 from cfe_faiss.audit.groups import Bins, groupings
 from cfe_faiss.audit.intervals import normal_quantile
@@ -71,6 +72,7 @@ class Settings:
     reference: Mapping[str, Any] | None = None
     better: Mapping[str, Any] | None = None
     person: Any = None
+    skip: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("k", "pairs", "cases"):
@@ -256,6 +258,14 @@ def check_inputs(
     _check_texts(attributes)
     names = tuple(attributes.known("sensitive", name) for name in sensitive_of(finder, sensitive))
     selected = () if favourable is None else tuple(finder.class_numbers("favourable", favourable).tolist())
+    if settings.better is not None:
+        grades_of(attributes, settings.better)  # checks it
+        if not selected:
+            raise ValueError(f"better must come with favourable, or it has no effect, got {settings.better!r}")
+    persons_of(finder, settings.person)  # checks it
+    for argument in ("reference", "person"):
+        if getattr(settings, argument) is not None and not names:
+            raise ValueError(f"{argument} must come with sensitive attributes, or it has no effect, got none")
     finder = with_truth(finder, selected, truth_favourable)
     labels = members.labels[members.labels != UNKNOWN]
     truth = None if finder.truth is None else finder.truth[nodes]

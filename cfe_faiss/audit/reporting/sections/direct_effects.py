@@ -119,7 +119,7 @@ def all_tests_section(inputs: Inputs) -> Numbers:
     direct = [_direct_row(inputs, row | {"values": int(sizes[row["attribute"]])}) for row in rows_of(effects.table)]
     rows = [*(_ratio_row(row, effects) for row in rates.comparisons), *_keep_one_side(direct)]
     changes = inputs.once(change_rows)
-    named = [row for row in rows if row["named"] and not row.get("same_as")]
+    named = [row for row in rows if row["named"]]
     q = [row["q"] for row in direct if row["q"] is not None]
     values = {
         "unequal": list(_unequal(inputs, rates, effects)),
@@ -178,6 +178,7 @@ def _direct_row(inputs: Inputs, row: _Row) -> _Row:
         "detail": detail,
         "effect": None if row["p"] is None else row["effect"],
         "n_effective": None if row["n_effective"] is None else round(row["n_effective"], 1),
+        "named": row["named"] and not row["same_as"],
     }
 
 

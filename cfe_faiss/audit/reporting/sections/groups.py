@@ -4,15 +4,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics
+from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics, turned
 from cfe_faiss.audit.neighbours import consistency, discrimination_scores, error_rate_by_evidence
 from cfe_faiss.audit.reporting.document import Column, Numbers, Plot, Table, low_high
-from cfe_faiss.audit.reporting.formats import rows_of, show
+from cfe_faiss.audit.reporting.formats import rows_of, show, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.score_curves import calibration_curves, threshold_curves
 from cfe_faiss.base.checks import UNKNOWN
 
+_COMPARED = [f"{name}{end}" for name in ("ratio", "difference") for end in ("", "_low", "_high")]
 _SEX = {"sex", "gender"}
 _RACE = {"race", "ethnicity", "race/ethnicity", "race_ethnicity", "race ethnicity"}
 _BINS, _THRESHOLDS = 5, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -39,17 +41,7 @@ class Rates:
 
 def find_rates(inputs: Inputs) -> Rates:
     """Return the rates of all groups of the sensitive attributes."""
-    metrics = group_metrics(
-        y_true=inputs.truth,
-        y_pred=inputs.labels,
-        sensitive_features=inputs.groups,
-        favourable=inputs.favourable_names or None,
-        class_names=inputs.class_names,
-        confidence=inputs.settings.confidence,
-        intersections=inputs.crossed,
-        reference=inputs.settings.reference,
-        person=inputs.persons[inputs.nodes],
-    )
+    metrics = _metrics(inputs, inputs.nodes, inputs.labels, inputs.truth)
     table = metrics.table
     frame = table.assign(positives=table["TP"] + table["FN"], negatives=table["FP"] + table["TN"])
     rows = [_row(inputs, row) for row in rows_of(frame)]
@@ -58,6 +50,23 @@ def find_rates(inputs: Inputs) -> Rates:
     for row in comparisons:
         row["gap"] = None if row["difference"] is None else -row["difference"]
     return Rates(metrics, rows, comparisons, [row for row in known if row["feature"] != "all"])
+
+
+def _metrics(
+    inputs: Inputs, rows: NDArray[np.int64], classes: NDArray[np.int32], truth: NDArray[np.int32] | None
+) -> GroupMetrics:
+    """Return the rates of the groups of some rows of the finder, given their classes and true classes."""
+    return group_metrics(
+        y_true=truth,
+        y_pred=classes,
+        sensitive_features=inputs.groups.take(rows),
+        favourable=inputs.favourable_names or None,
+        class_names=inputs.class_names,
+        confidence=inputs.settings.confidence,
+        intersections=inputs.crossed,
+        reference=inputs.settings.reference,
+        person=inputs.persons[rows],
+    )
 
 
 def _row(inputs: Inputs, row: dict[str, Any]) -> dict[str, Any]:
@@ -90,24 +99,22 @@ def groups_section(inputs: Inputs) -> Numbers:
 
 
 def _measured(rates: Rates) -> list[dict[str, Any]]:
-    """Return the rows that conditions can be about. The ratio of a reference is that to the group selected most often.
+    """Return the rows that conditions can be about.
 
-    So a condition on impact ratios fails, too, where the reference is at a disadvantage.
+    A reference at a disadvantage is compared with the group selected most often, so that conditions fail for it, too.
     """
-    compared: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in rates.groups:
-        if row["ranked"] and not row["reference"] and row["ratio"] is not None:
-            compared.setdefault((row["class"], row["feature"]), []).append(row)
+    table = rates.metrics.table
+    others = table[table["ranked"] & ~table["reference"] & (table["ratio"] > 1)]
+    highest = others.sort_values("ratio").drop_duplicates(["class", "feature"], keep="last")
+    compared: dict[tuple[str, str], dict[str, Any]] = {}
+    for line in highest.to_dict("records"):
+        numbers = turned(line, _COMPARED)
+        compared[line["class"], line["feature"]] = {name: to_python(number) for name, number in numbers.items()}
     measured = []
     for row in rates.rows:
-        others = compared.get((row["class"], row["feature"]), [])
-        highest = max(others, key=lambda other: other["ratio"], default=None)
-        if row["unknown"]:
-            continue
-        if row["reference"] and highest is not None and highest["ratio"] > 1:
-            ends = {"ratio": "ratio", "ratio_low": "ratio_high", "ratio_high": "ratio_low"}
-            row = row | {name: 1 / highest[end] if highest[end] else None for name, end in ends.items()}
-        measured.append(row)
+        is_reference = row["reference"] and row["ranked"]
+        if not row["unknown"]:
+            measured.append(row | (compared.get((row["class"], row["feature"]), {}) if is_reference else {}))
     return measured
 
 
@@ -119,7 +126,8 @@ def _rates_table(inputs: Inputs, rates: Rates) -> Table:
 
 
 def _disparities_table(rates: Rates) -> Table:
-    ratios = [row for row in rates.groups if row["ratio"] is not None]
+    # The ratio to a reference of which nobody is selected is infinite, and not defined in files.
+    ratios = [row for row in rates.groups if row["ratio"] is not None or row["verdict"].startswith("above")]
     rows = [row | {"difference": None if row["reference"] else row["difference"]} for row in ratios]
     drawn = [row[key] for row in rows for key in ("ratio", "ratio_low", "ratio_high")]
     within = [min(max(number, 0.0), 1.6) for number in drawn if number is not None]
@@ -237,15 +245,7 @@ def find_true_rates(inputs: Inputs) -> list[dict[str, Any]]:
     truth = inputs.finder.truth
     assert truth is not None
     rows = inputs.nodes[truth[inputs.nodes] != UNKNOWN]
-    metrics = group_metrics(
-        y_pred=truth[rows],
-        sensitive_features=inputs.groups.take(rows),
-        favourable=inputs.favourable_names or None,
-        class_names=inputs.class_names,
-        confidence=inputs.settings.confidence,
-        intersections=inputs.crossed,
-        reference=inputs.settings.reference,
-    )
+    metrics = _metrics(inputs, rows, truth[rows], None)
     return [_row(inputs, row) for row in rows_of(metrics.table) if not row["unknown"] and row["feature"] != "all"]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute
-from cfe_faiss.audit.dominated import count_pairs, grades_of, learned_directions
+from cfe_faiss.audit.dominated import count_pairs, dominated, grades_of, learned_directions
 from cfe_faiss.audit.reporting.document import (
     STYLES,
     Case,
@@ -75,7 +75,10 @@ class Pairs:
 
 def find_pairs(inputs: Inputs) -> Pairs:
     """Return the closest pairs under the user's constraints; exact."""
-    found = inputs.finder.top_pairs(inputs.settings.pairs, where=inputs.settings.where)
+    return _as_pairs(inputs, inputs.finder.top_pairs(inputs.settings.pairs, where=inputs.settings.where))
+
+
+def _as_pairs(inputs: Inputs, found: PairEvidence) -> Pairs:
     left, right = inputs.positions(found.source), inputs.positions(found.target)
     codes = {name: inputs.attributes[name].codes for name in inputs.attributes}
     table = {name: column[left] != column[right] for name, column in codes.items()}
@@ -90,22 +93,22 @@ def strongest_section(inputs: Inputs) -> Numbers:
     pairs = inputs.once(find_pairs)
     if not len(pairs):
         return Numbers(missing="no_pairs")
-    lacking = [
-        np.zeros(len(pairs), bool),
-        *(lacks for name, lacks in pairs.found.both_lack.items() if not inputs.attributes[name].missing.all()),
-    ]
-    known = np.flatnonzero(~np.any(lacking, axis=0))
+    known = _places_without_lack(inputs, pairs)
     if not len(known):
         return Numbers(missing="lacking")
     skipped = int(known[0])
     better = inputs.once(find_directions)
+    is_better = False
     if better:
-        known_better = known[_are_dominated(inputs, pairs, better)[known]]
-        better = better if len(known_better) else {}
-        known = known_better if len(known_better) else known
+        dominated_pairs, dominated_places = _find_dominated(inputs, pairs, known, better)
+        is_better = len(dominated_places) > 0
+        if is_better:
+            pairs = dominated_pairs
+            known = dominated_places
     place, mine, theirs = _strongest(inputs, pairs, known)
     values = _row(inputs, pairs, place) | {
         "skipped": skipped,
+        "is_better": is_better,
         "better": [f"{show(name)} ({end if isinstance(end, str) else 'as listed'})" for name, end in better.items()],
         "is_estimated": inputs.settings.better is None,
         **_count_dominated(inputs, better),
@@ -114,6 +117,31 @@ def strongest_section(inputs: Inputs) -> Numbers:
         "theirs": theirs,
     }
     return Numbers(values, tables=[_differences(inputs, pairs, place, "strongest_case")])
+
+
+def _places_without_lack(inputs: Inputs, pairs: Pairs) -> NDArray[np.int64]:
+    """Return the places of the pairs in which not both lack an attribute, unless everybody lacks it."""
+    lack = np.zeros(len(pairs), bool)
+    for name, both_lack in pairs.found.both_lack.items():
+        if not inputs.attributes[name].missing.all():
+            lack |= both_lack
+    return np.flatnonzero(~lack)
+
+
+def _find_dominated(
+    inputs: Inputs, pairs: Pairs, places: NDArray[np.int64], better: Mapping[str, Any]
+) -> tuple[Pairs, NDArray[np.int64]]:
+    """Return pairs, and the places among them whose refused side is at least as good in each of these columns.
+
+    If none of the closest pairs is so, the nearest such pairs are searched, unless conditions are set on the pairs.
+    """
+    dominated_places = places[_are_dominated(inputs, pairs, better)[places]]
+    if len(dominated_places) or inputs.settings.where is not None:
+        return pairs, dominated_places
+    unfavourable = [inputs.class_names[label] for label in inputs.unfavourable]
+    result = dominated(inputs.finder, unfavourable=unfavourable, better=better, k=inputs.settings.pairs)
+    pairs = _as_pairs(inputs, result.pairs)
+    return pairs, _places_without_lack(inputs, pairs)
 
 
 def find_directions(inputs: Inputs) -> Mapping[str, Any]:

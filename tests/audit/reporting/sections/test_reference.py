@@ -39,8 +39,22 @@ def test_a_condition_fails_where_the_largest_group_is_at_a_disadvantage(tmp_path
 
 
 @pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
+def test_differences_and_ratios_of_a_reference_at_a_disadvantage_fail(tmp_path: Path) -> None:
+    frame = people()
+    frame.loc[frame["sex"] == "f", "loan"] = "no"  # nobody of the largest group is selected
+    require = ["impact_ratio[sex]>=0.8", "selection_rate_difference[sex]>=-0.2"]
+    numbers = report(frame, tmp_path, require=require)
+    failed = {
+        (check["condition"], check["group"]) for check in numbers["conditions"]["rows"] if check["outcome"] == "fail"
+    }
+    assert {group for _, group in failed} == {"f"}
+    assert len(failed) == 2
+    assert any("sex = f" in line and "selected less often" in line for line in numbers["named"])
+
+
+@pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
 def test_truth_that_one_decision_shows_is_said_and_not_counted(tmp_path: Path) -> None:
-    with pytest.warns(cfe.InputWarning, match="truth"):
+    with pytest.warns(cfe.InputWarning, match="truth is known"):
         numbers = report(people(), tmp_path, truth="repaid")
     text = json.dumps(numbers)
     assert "are right" not in text
@@ -113,3 +127,43 @@ def test_an_interrupted_report_prints_what_it_has(
     assert "interrupted" in printed
     assert "sex = f: people of this group" in printed
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"better": {"income": "high"}, "favourable": None},
+        {"better": {}},
+        {"better": "income"},
+        {"reference": {"sex": "m"}, "sensitive": []},
+        {"person": "income", "sensitive": []},
+        {"person": "whom"},
+        {"skip": ["consistency"], "require": ["consistency<=0.2"]},
+    ],
+)
+def test_options_without_effect_are_errors(options: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises((TypeError, ValueError), match=next(iter(options))):
+        report(people(), tmp_path, **options)
+    assert not list(tmp_path.iterdir())
+
+
+def case_of(numbers: dict[str, Any]) -> dict[str, Any]:
+    (case,) = [section for section in numbers["sections"] if section["id"] == "strongest_case"]
+    return case
+
+
+def test_the_nearest_better_pair_is_searched_beyond_the_closest_pairs(tmp_path: Path) -> None:
+    frame = people(400).drop(columns="sex").assign(sex="f")
+    frame["debt"] = frame["debt"].round(1)
+    better = {"debt": "low", "income": "high"}
+    closest = case_of(report(frame, tmp_path, better=better, pairs=1, cases=1, overwrite=True))
+    assert any("at least as good" in line and "No pair" not in line for line in closest["findings"])
+    assert not case_of(report(frame, tmp_path, better=better, overwrite=True))["missing"]
+
+
+def test_a_page_says_that_no_refused_person_is_as_good(tmp_path: Path) -> None:
+    frame = people(400)
+    frame["loan"] = np.where(frame["income"] > 0.2, "yes", "no")
+    with pytest.warns(cfe.InputWarning, match="determines"):
+        case = case_of(report(frame, tmp_path, better={"income": "high"}))
+    assert any("No pair" in line and "income (high)" in line for line in case["findings"])
