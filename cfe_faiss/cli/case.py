@@ -184,8 +184,16 @@ class Case:
         return np.unique(read_nodes(source, self.ids))
 
 
-def class_names(names: Sequence[str], option: str, texts: Sequence[str]) -> list[str]:
-    """Return the names of classes that an option gives by name or number, as in a finder; ValueError for no class."""
+def class_names(names: Sequence[str], option: str, texts: Sequence[str] | None) -> list[str] | None:
+    """Return the names of classes that an option gives by name or number, as in a finder; None without the option.
+
+    Raises
+    ------
+    ValueError
+        If there is no such class.
+    """
+    if not texts:
+        return None
     given = [int(text) if text.isdecimal() and text not in names else text for text in texts]
     return [names[code] for code in class_numbers(option, given, names, len(names))]
 

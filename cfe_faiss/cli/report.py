@@ -37,10 +37,9 @@ def run_audit(arguments: argparse.Namespace) -> int:
     case = read_case(arguments)
     attributes = as_attributes(case.attributes)
     names = list(case.data.class_names)
-    favourable = class_names(names, "--favourable", arguments.favourable) if arguments.favourable else None
+    favourable = class_names(names, "--favourable", arguments.favourable)
     if favourable is None and arguments.threshold is not None:
         favourable = [names[1]]
-    truth_favourable = arguments.truth_favourable or None
     compare = _others(arguments, case)
     finder, where = _finder(arguments, case)
     if arguments.mask_ids:
@@ -62,7 +61,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
         better=better or None,
         skip=arguments.skip or (),
         favourable=favourable,
-        truth_favourable=truth_favourable and class_names(names, "--truth-favourable", truth_favourable),
+        truth_favourable=class_names(names, "--truth-favourable", arguments.truth_favourable),
         where=where,
         compare=compare or None,
         require=conditions,
@@ -73,9 +72,9 @@ def run_audit(arguments: argparse.Namespace) -> int:
         sys.stdout.write(f"{path}\n")
     for check in report.checks:
         sys.stdout.write(f"{check}\n")
-    deciding = next((f": {check}" for check in report.checks if check.outcome == report.outcome), "")
     outcome = {"pass": "passed", "fail": "failed"}.get(report.outcome, report.outcome)
-    sys.stdout.write(f"{outcome}{deciding.removeprefix(f': {report.outcome}') if deciding else ''}\n")
+    deciding = next((str(check) for check in report.checks if check.outcome == report.outcome), "")
+    sys.stdout.write(f"{outcome}{deciding.removeprefix(report.outcome)}\n")
     return 1 if report.outcome == "fail" or (arguments.strict and not report.passed) else 0
 
 
