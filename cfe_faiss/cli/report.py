@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from cfe_faiss import audit
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.model_comparison import BASELINE
 from cfe_faiss.audit.reporting.conditions import FEWEST_CASES
 from cfe_faiss.audit.reporting.files import report_files
@@ -35,7 +34,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--out must end in .html, got {arguments.out}")
     check_outputs(report_files(arguments.out), inputs_of(arguments), overwrite=arguments.overwrite)
     case = read_case(arguments)
-    attributes = as_attributes(case.attributes)
+    attributes = case.attributes
     names = list(case.data.class_names)
     favourable = class_names(names, "--favourable", arguments.favourable)
     if favourable is None and arguments.threshold is not None:
@@ -94,7 +93,7 @@ def run_case(arguments: argparse.Namespace) -> None:
 
 def _finder(arguments: argparse.Namespace, case: Case) -> tuple[EvidenceFinder, Constraints | None]:
     """Return the finder of a case, and the constraints of the options."""
-    where = constraints(arguments, as_attributes(case.attributes), list(case.data.class_names))
+    where = constraints(arguments, case.attributes, list(case.data.class_names))
     options = {} if case.data.edge_index is None else {"progress": True}
     return make_finder(arguments, case, case.nodes(arguments.nodes, arguments.reading), **options), where
 
