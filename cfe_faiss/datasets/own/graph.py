@@ -291,9 +291,6 @@ def _features(files: OwnFiles) -> tuple[Table, Roles]:
             raise ValueError(f"{path} must have a header that names the column {files.id!r} of the ids")
         cells = table.cells.set_axis([f"feature {j}" for j in range(table.cells.shape[1])], axis=1)
         table = replace(table, cells=cells)
-    for name in reading.categorical:
-        with table.problems.collect():
-            table.known("categorical", name)
     given = files.predictions, files.truth, files.split, *files.compare
     others = [source for source in given if source is not None and source.path.resolve() == path.resolve()]
     taken = []
