@@ -120,16 +120,20 @@ def _read(archive_content: bytes, member: str) -> bytes:
         return extracted.read()
 
 
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """Return the parser of a command for tables that are named, or for all."""
+    parser = argparse.ArgumentParser(
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="TABLE", help=f"of {', '.join(tables())}")
+    return parser
+
+
 def main(argv: list[str] | None = None) -> None:
     """Fetch tables, all by default."""
     known = tables()
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("names", nargs="*", metavar="TABLE", help=f"of {', '.join(known)}")
-    names = parser.parse_args(argv).names or list(known)
-    for name in names:
+    for name in parser_of(__doc__).parse_args(argv).names or known:
         print(fetch(known[name]))
 
 

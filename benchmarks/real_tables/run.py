@@ -10,7 +10,6 @@ of leaks, the one that its messages lead to. A difference from a golden file wit
 ends with exit status 1.
 """
 
-import argparse
 import json
 import os
 import shlex
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.real_tables import golden, page
-from benchmarks.real_tables.files import CACHE, Table, fetch, tables
+from benchmarks.real_tables.files import CACHE, Table, fetch, parser_of, tables
 
 LIMIT_SECONDS = 600
 
@@ -94,11 +93,7 @@ def record(table: Table, outcomes: list[Outcome]) -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> int:
     """Audit the tables, and return 1 if numbers changed or an auditor would complain."""
     known = tables()
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("names", nargs="*", metavar="TABLE", help=f"of {', '.join(known)}")
+    parser = parser_of(__doc__)
     parser.add_argument("--accept", metavar="REASON", help="record numbers, and why they changed")
     parser.add_argument("--cache", type=Path, default=CACHE, help="folder of packages and tables")
     args = parser.parse_args(argv)

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss.attributes.table import as_attributes
+from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.base.checks import InputNote, as_count, as_labels
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.cli.parser import call, flag
 from cfe_faiss.data.classes import class_numbers
 from cfe_faiss.data.dialect import DEFAULT, Reading
 from cfe_faiss.data.encode import encode
-from cfe_faiss.data.read import SUFFIXES, is_table
+from cfe_faiss.data.read import SUFFIXES
 from cfe_faiss.data.roles import Ids, Source
 from cfe_faiss.datasets import files_of, load
 from cfe_faiss.datasets.own import OwnFiles, read_own
@@ -42,7 +42,6 @@ class Names:
 
     ids: Ids | None
     classes: tuple[str, ...] = ()
-    reading: Reading = DEFAULT
 
     @classmethod
     def read(cls, arguments: argparse.Namespace, index: EvidenceIndex) -> "Names":
@@ -54,7 +53,7 @@ class Names:
             If the index holds another number of nodes or other classes than the files.
         """
         if arguments.features is None:
-            return cls(None, (), arguments.reading)
+            return cls(None)
         if arguments.id is None and arguments.predictions is None:
             raise ValueError("--features needs --id or --predictions: it names nodes or classes")
         ids = Ids.of_column(Source(arguments.features, reading=arguments.reading).read()[0], arguments.id)
@@ -65,7 +64,7 @@ class Names:
                 f"{members.ids[-1]} in the index"
             )
         if arguments.predictions is None:
-            return cls(ids, (), arguments.reading)
+            return cls(ids)
         found = read_classes(arguments.predictions, None, ids, arguments.unknown)
         other = int((found.labels[members.ids] != members.labels).sum())
         if other:
@@ -73,7 +72,7 @@ class Names:
                 f"--predictions must be what the index was built from, got another class for {other:,} of "
                 f"{len(members.ids):,} nodes"
             )
-        return cls(ids, found.names, arguments.reading)
+        return cls(ids, found.names)
 
     def nodes(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
         """Return the names of nodes, or their numbers."""
@@ -83,11 +82,11 @@ class Names:
         """Return the names of classes, or their numbers."""
         return np.array(self.classes, object)[labels] if self.classes else labels
 
-    def find(self, texts: Sequence[str] | None, index: EvidenceIndex) -> NDArray[np.int64] | None:
+    def find(self, texts: Sequence[str] | None, index: EvidenceIndex, reading: Reading) -> NDArray[np.int64] | None:
         """Return the numbers of the nodes of --nodes, given one by one or in a file; None for all of the index."""
         if texts is None:
             return None
-        source = as_file(texts, self.reading)
+        source = as_file(texts, reading)
         if source is not None and self.ids is None:
             return read_numbers(source, int(index.members().ids.max(initial=-1)) + 1)
         if self.ids is not None:
@@ -153,14 +152,14 @@ class Case:
     model
         The model that was trained here; None if predictions were given.
     attributes
-        Attributes of the nodes, for ``as_attributes``.
+        Attributes of the nodes, row i of node i.
     ids
         The users' names of the nodes.
     """
 
     data: Any
     predicted: Any
-    attributes: Any
+    attributes: Attributes
     ids: Ids
     model: Any = None
 
@@ -184,8 +183,16 @@ class Case:
         return np.unique(read_nodes(source, self.ids))
 
 
-def class_names(names: Sequence[str], option: str, texts: Sequence[str]) -> list[str]:
-    """Return the names of classes that an option gives by name or number, as in a finder; ValueError for no class."""
+def class_names(names: Sequence[str], option: str, texts: Sequence[str] | None) -> list[str] | None:
+    """Return the names of classes that an option gives by name or number, as in a finder; None without the option.
+
+    Raises
+    ------
+    ValueError
+        If there is no such class.
+    """
+    if not texts:
+        return None
     given = [int(text) if text.isdecimal() and text not in names else text for text in texts]
     return [names[code] for code in class_numbers(option, given, names, len(names))]
 
@@ -217,7 +224,7 @@ def _of_dataset(arguments: argparse.Namespace, predict: bool) -> Case:
     labels = None
     if predict and arguments.predictions is not None:
         labels, _ = read_labels(arguments.predictions, len(data.x), data.class_names)
-    return Case(data, labels, data, Ids.of_rows(len(data.x)))
+    return Case(data, labels, as_attributes(data), Ids.of_rows(len(data.x)))
 
 
 def _of_files(arguments: argparse.Namespace, predict: bool) -> Case:
@@ -231,9 +238,8 @@ def _of_files(arguments: argparse.Namespace, predict: bool) -> Case:
     arguments.scale = _weights(arguments)
     files: OwnFiles = call(OwnFiles, arguments)
     data = read_own(files)
-    if data.edge_index is not None and is_table(
-        arguments.features, arguments.reading
-    ):  # the finder checks a table without a graph
+    is_checked_by_finder = data.edge_index is None
+    if data.has_header and not is_checked_by_finder:
         truth = None if data.y is None else data.y.astype(np.int32)
         sensitive = [data.attributes.known("--sensitive", name) for name in arguments.sensitive or ()]
         check_table(data.attributes, data.labels, truth, data.class_names, sensitive=sensitive, left_out=files.without)
@@ -244,12 +250,12 @@ def make_finder(arguments: argparse.Namespace, case: Case, nodes: ArrayLike, **o
     """Return the finder of a case over some nodes; ``options`` go to its constructor, of a graph or a table."""
     if case.data.edge_index is None:
         return _make_table_finder(arguments, case, nodes, **options)
-    attributes, encoded = as_attributes(case.attributes), getattr(case.data, "feature_attributes", None)
-    left_out = [attributes.known("--without", name) for name in arguments.without or ()]
+    encoded = getattr(case.data, "feature_attributes", None)
+    left_out = [case.attributes.known("--without", name) for name in arguments.without or ()]
     return EvidenceFinder.from_data(
         case.data,
         case.predicted if case.model is None else case.model,
-        features=attributes,
+        features=case.attributes,
         # A column of many texts is not part of the vectors.
         without=[name for name in left_out if encoded is None or name in encoded],
         nodes=nodes,
@@ -261,12 +267,12 @@ def _make_table_finder(arguments: argparse.Namespace, case: Case, nodes: ArrayLi
     data, known = case.data, np.array([*case.data.class_names, None], object)
     scale = arguments.scale
     vectors: dict[str, Any] = {"scale": scale}
-    if arguments.as_is or not is_table(arguments.features, arguments.reading):
+    if arguments.as_is or not data.has_header:
         vectors = {"encoder": lambda frame: encode(as_attributes(frame), scale=scale, as_is=True).x}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "missing values", InputNote)  # the reader of the files has noted them
         return EvidenceFinder.from_table(
-            as_attributes(case.attributes),
+            case.attributes,
             case.predicted if case.predicted.ndim == 2 else known[case.predicted],
             truth=None if data.y is None else known[data.y],
             id=data.node_ids,

@@ -18,7 +18,6 @@ CONSTRAINTS = (
 
 def constraints(arguments: argparse.Namespace, attributes: Attributes, classes: list[str]) -> Constraints | None:
     """Return the constraints of the options; None without any."""
-    target = arguments.target
     found: Constraints = call(
         Constraints,
         arguments,
@@ -28,7 +27,7 @@ def constraints(arguments: argparse.Namespace, attributes: Attributes, classes: 
             name: _parse_permitted(name, text, attributes)
             for name, text in parse_named("--permitted", arguments.permitted, attributes)
         },
-        target=None if target is None else class_names(classes, "--target", target),
+        target=class_names(classes, "--target", arguments.target),
         common_neighbors=not arguments.no_common_neighbours,
     )
     return found or None

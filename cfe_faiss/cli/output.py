@@ -8,16 +8,13 @@ import sys
 import textwrap
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.tables import csv_text
 from cfe_faiss.base.text import format_measure
-
-if TYPE_CHECKING:
-    pass
 
 Columns: TypeAlias = dict[str, NDArray[Any]]
 

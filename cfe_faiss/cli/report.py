@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from cfe_faiss import audit
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.audit.model_comparison import BASELINE
 from cfe_faiss.audit.reporting.conditions import FEWEST_CASES
 from cfe_faiss.audit.reporting.files import report_files
@@ -35,12 +34,11 @@ def run_audit(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--out must end in .html, got {arguments.out}")
     check_outputs(report_files(arguments.out), inputs_of(arguments), overwrite=arguments.overwrite)
     case = read_case(arguments)
-    attributes = as_attributes(case.attributes)
+    attributes = case.attributes
     names = list(case.data.class_names)
-    favourable = class_names(names, "--favourable", arguments.favourable) if arguments.favourable else None
+    favourable = class_names(names, "--favourable", arguments.favourable)
     if favourable is None and arguments.threshold is not None:
         favourable = [names[1]]
-    truth_favourable = arguments.truth_favourable or None
     compare = _others(arguments, case)
     finder, where = _finder(arguments, case)
     if arguments.mask_ids:
@@ -62,7 +60,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
         better=better or None,
         skip=arguments.skip or (),
         favourable=favourable,
-        truth_favourable=truth_favourable and class_names(names, "--truth-favourable", truth_favourable),
+        truth_favourable=class_names(names, "--truth-favourable", arguments.truth_favourable),
         where=where,
         compare=compare or None,
         require=conditions,
@@ -73,9 +71,9 @@ def run_audit(arguments: argparse.Namespace) -> int:
         sys.stdout.write(f"{path}\n")
     for check in report.checks:
         sys.stdout.write(f"{check}\n")
-    deciding = next((f": {check}" for check in report.checks if check.outcome == report.outcome), "")
     outcome = {"pass": "passed", "fail": "failed"}.get(report.outcome, report.outcome)
-    sys.stdout.write(f"{outcome}{deciding.removeprefix(f': {report.outcome}') if deciding else ''}\n")
+    deciding = next((str(check) for check in report.checks if check.outcome == report.outcome), "")
+    sys.stdout.write(f"{outcome}{deciding.removeprefix(report.outcome)}\n")
     return 1 if report.outcome == "fail" or (arguments.strict and not report.passed) else 0
 
 
@@ -95,7 +93,7 @@ def run_case(arguments: argparse.Namespace) -> None:
 
 def _finder(arguments: argparse.Namespace, case: Case) -> tuple[EvidenceFinder, Constraints | None]:
     """Return the finder of a case, and the constraints of the options."""
-    where = constraints(arguments, as_attributes(case.attributes), list(case.data.class_names))
+    where = constraints(arguments, case.attributes, list(case.data.class_names))
     options = {} if case.data.edge_index is None else {"progress": True}
     return make_finder(arguments, case, case.nodes(arguments.nodes, arguments.reading), **options), where
 

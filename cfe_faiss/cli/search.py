@@ -34,7 +34,7 @@ def run_local(arguments: argparse.Namespace) -> None:
     names = Names.read(arguments, index)
     known = index.members()
     # Without ids the search multiplies every pair once.
-    asked = names.find(arguments.nodes, index)
+    asked = names.find(arguments.nodes, index, arguments.reading)
     nodes = known.ids if asked is None else asked
     known.find(nodes, name="nodes")
     conditions = _conditions(arguments, names)

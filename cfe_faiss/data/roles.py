@@ -248,7 +248,8 @@ class Roles:
         others += [("ignore", name) for name in self.ignore]
         roles = {name: argument for argument, name in others}
         left_out = [*(("sensitive", name) for name in self.sensitive), *(("without", name) for name in self.without)]
-        for argument, name in (*others, *left_out):
+        codes = [("categorical", name) for name in table.reading.categorical]
+        for argument, name in (*codes, *others, *left_out):
             with table.problems.collect():
                 table.known(argument, name)
         for argument, name in left_out:

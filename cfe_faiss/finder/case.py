@@ -101,7 +101,8 @@ def case_of(finder: "EvidenceFinder", row: int, k: int, where: "Constraints | No
     differing, agreeing = list[tuple[float, str, list[str]]](), dict[str, str]()
     for name, whole in (finder.attributes or {}).items():
         attribute = whole.take(finder.attributes.rows(rows))  # type: ignore[union-attr]
-        texts, differs = [_text(attribute.of(i)) for i in range(len(rows))], attribute.codes != attribute.codes[0]
+        texts = [_text(attribute.of(i)) for i in range(len(rows))]
+        differs = attribute.codes != attribute.codes[0]
         if differs.any():
             marked = [f"{value} *" if other else value for value, other in zip(texts, differs.tolist(), strict=True)]
             differing.append((_distance(attribute, whole), name, marked))

@@ -29,8 +29,9 @@ def table_fields(
     given: Table, model: Any, roles: Roles, encoder: Any, scale: Mapping[str, float] | None
 ) -> dict[str, Any]:
     """Return fields of a finder, made from a table; see :meth:`cfe_faiss.EvidenceFinder.from_table` for errors."""
-    for argument in ("model", "id", "truth", "probabilities"):
-        _check_index(argument, model if argument == "model" else getattr(roles, argument), given)
+    values_of_rows = {"model": model, "id": roles.id, "truth": roles.truth, "probabilities": roles.probabilities}
+    for argument, values in values_of_rows.items():
+        _check_index(argument, values, given)
     known = roles.attributes(given, model)
     classes = [name for name in (roles.truth, model) if isinstance(name, str)]
     others = [*classes, *column_names(roles.probabilities), *column_names(roles.weights)]
@@ -161,15 +162,24 @@ def _find_removed(attributes: Attributes, given: Iterable[str]) -> Removed | Non
     return Removed(names, left_out, copies, tuple(proxy for proxy in found if proxy.strength >= PROXY))
 
 
+def _as_numbers(argument: str, values: Any) -> Doubles:
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{argument} must hold numbers: {error}") from error
+
+
 def _as_weights(values: Any) -> Doubles:
-    weights = np.asarray(values, np.float64)
-    if not (np.isfinite(weights) & (weights >= 0)).all():
-        raise ValueError(f"weights must be finite and at least 0, got {values[~(weights >= 0)].tolist()[:5]}")
+    weights = _as_numbers("weights", values)
+    wrong = ~(np.isfinite(weights) & (weights >= 0))
+    if wrong.any():
+        raise ValueError(f"weights must be finite and at least 0, got {weights[wrong].tolist()[:5]}")
     return weights
 
 
 def _as_probabilities(values: Any, n: int, names: tuple[str, ...]) -> Doubles:
-    array = np.asarray(values, np.float64).reshape(n, -1) if np.size(values) % n == 0 else np.empty((0, 0))
+    array = _as_numbers("probabilities", values)
+    array = array.reshape(n, -1) if array.size % n == 0 else np.empty((0, 0))
     if array.shape[1] == 1 and len(names) == 2:
         array = np.column_stack([1 - array, array])
     wrong = array.shape != (n, len(names)) or not ((array >= 0) & (array <= 1)).all()

@@ -326,6 +326,13 @@ def test_roles(tmp_path: Path) -> None:
     assert finder.weights.tolist() == [1, 2, 0, 1]
     with pytest.raises(ValueError, match="weights must be finite and at least 0"):
         cfe.EvidenceFinder.from_table(frame.assign(w=-1), "y", ignore=["note"], weights="w")
+    for column in ("weights", "probabilities"):
+        with pytest.raises(TypeError, match=column):
+            cfe.EvidenceFinder.from_table(frame, "y", **{column: "note"})
+    with pytest.raises(ValueError, match=r"weights must be finite .*, got \[inf"):
+        cfe.EvidenceFinder.from_table(frame.assign(w=np.inf), "y", ignore=["note"], weights="w")
+    with pytest.raises(ValueError, match="categorical must name a column of frame"):
+        cfe.EvidenceFinder.from_table(frame, "y", ignore=["note"], categorical=["z"])
     with pytest.raises(ValueError, match="weights"):
         audit.report(finder, tmp_path / "r.html")
     with pytest.raises(ValueError, match="weights"):

@@ -127,15 +127,23 @@ def read_labels(
     return found.labels, list(found.class_names or ())
 
 
-def _predictions(values: list[Any] | _Probabilities, n: int, names: Any, path: str, **options: Any) -> Predictions:
-    if isinstance(values, tuple):
-        columns, shares = values
-        if names is not None or list(columns) != [str(c) for c in range(len(columns))]:
-            labels = as_predictions([columns[c] for c in shares.argmax(axis=1)], n, names or columns, path).labels
-            return Predictions(labels, shares, tuple(names or columns))
-        are_names = options.get("are_names", False)
-        return Predictions(labels_of(shares), shares, columns if are_names else None)
-    return as_predictions(values, n, names, path, complete=False, **options)
+def _predictions(
+    values: list[Any] | _Probabilities,
+    n: int,
+    names: Sequence[str] | None,
+    path: str,
+    *,
+    unknown: Collection[str] | None,
+    are_names: bool = False,
+) -> Predictions:
+    if not isinstance(values, tuple):
+        return as_predictions(values, n, names, path, are_names=are_names, unknown=unknown, complete=False)
+    columns, shares = values
+    labels = labels_of(shares)
+    if names is not None:
+        return as_predictions([columns[label] for label in labels], n, names, path)
+    are_numbers = not are_names and list(columns) == [str(label) for label in range(len(columns))]
+    return Predictions(labels, shares, None if are_numbers else columns)
 
 
 def _read(source: Source, ids: Ids | None, *, complete: bool = False) -> list[Any] | _Probabilities:

@@ -115,6 +115,8 @@ class OwnGraph:
         Predicted classes, (n,) int32, or probabilities, (n, C) float64; or None.
     y
         True classes, (n,) int64, -1 if unknown; or None.
+    has_header
+        Whether the columns of the file have names, which those of a matrix have not.
     train_mask, val_mask, test_mask
         (n,) bool; None without a split.
     """
@@ -130,6 +132,7 @@ class OwnGraph:
     class_names: list[str] = field(default_factory=list)
     predicted: NDArray[np.int32] | NDArray[np.float64] | None = None
     y: NDArray[np.int64] | None = None
+    has_header: bool = True
     train_mask: NDArray[np.bool_] | None = None
     val_mask: NDArray[np.bool_] | None = None
     test_mask: NDArray[np.bool_] | None = None
@@ -254,6 +257,7 @@ def read_own(files: OwnFiles) -> OwnGraph:
         list(classes.names),
         classes.predicted,
         classes.y,
+        table.has_header,
         *masks,
     )
 
@@ -287,9 +291,6 @@ def _features(files: OwnFiles) -> tuple[Table, Roles]:
             raise ValueError(f"{path} must have a header that names the column {files.id!r} of the ids")
         cells = table.cells.set_axis([f"feature {j}" for j in range(table.cells.shape[1])], axis=1)
         table = replace(table, cells=cells)
-    for name in reading.categorical:
-        with table.problems.collect():
-            table.known("categorical", name)
     given = files.predictions, files.truth, files.split, *files.compare
     others = [source for source in given if source is not None and source.path.resolve() == path.resolve()]
     taken = []
