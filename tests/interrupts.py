@@ -16,7 +16,7 @@ def raises_at(
 ) -> bool:
     """Raise an error at the n-th line that a change runs in (a part of) the package; return whether it ran so many.
 
-    ``where`` is how the paths of the part begin, in the package. Lines of ``libraries``, files, count, too.
+    ``where`` is how the paths of the part begin, in the package. ``libraries``: further files whose lines count.
     """
     count = 0
 

@@ -155,7 +155,7 @@ os.register_at_fork(
 
 def product(X: Array, Y: Array, out: Array | None = None) -> Array:
     """Return ``X @ Y`` and delay forks meanwhile: a fork during a parallel OpenBLAS product never returns."""
-    # Kernels of BLAS compute on lanes behind the end of an array, too, whose contents are arbitrary.
+    # BLAS computes on lanes behind the end of an array, too, and their arbitrary contents would cause warnings.
     with _native.Unforked(), np.errstate(invalid="ignore"):
         return np.matmul(X, Y, out=out)
 

@@ -14,6 +14,7 @@ from typing import BinaryIO
 from cfe_faiss._native import call_steps
 from cfe_faiss.files.outputs import check_owner
 from cfe_faiss.files.regular import lock
+from cfe_faiss.rows.faiss_functions import Step
 
 _FILES = Path("/proc/self/fd")
 _PREFIX_BYTES = 100  # of a temporary name: the name of the file may be as long as the file system admits
@@ -174,14 +175,19 @@ def _rename(outputs: Sequence[_Output]) -> None:
                 os.link(output.place, output.backup)
             except OSError:  # the file system has no hard links
                 shutil.copy2(output.place, output.backup)
-    # Texts instead of paths: the conversion of a path is Python code, in which an interrupt may end the call.
     try:
-        call_steps([(os.replace, (str(output.temporary), str(output.place))) for output in outputs], [])
+        call_steps([moving(output.temporary, output.place) for output in outputs], [])
     except OSError as error:
         moved = [output for output in outputs if not output.temporary.exists()]
-        back = [(os.replace, (str(output.backup), str(output.place))) for output in moved if output in replaced]
-        call_steps(back + [(os.unlink, (str(output.place),)) for output in moved if output not in replaced], [])
+        back = [moving(output.backup, output.place) for output in moved if output in replaced]
+        removal = [(os.unlink, (str(output.place),)) for output in moved if output not in replaced]
+        call_steps([*back, *removal], [])
         raise OSError(error.errno, error.strerror, str(outputs[len(moved)].target)) from error
+
+
+def moving(source: Path, target: Path) -> Step:
+    """Return the step that moves a file, with texts: Python code converts paths, and an interrupt may end it."""
+    return os.replace, (str(source), str(target))
 
 
 def _remove_stale(output: _Output) -> None:

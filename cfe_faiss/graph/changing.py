@@ -54,10 +54,14 @@ class _Lists:
         indptr, indices, weights = _native.gather_lists(*arrays, nodes)
         return indptr.view(np.int64), indices, None if self.weights is None else weights
 
+    def entries(self, nodes: Ints, n: int) -> tuple[Ints, Floats | None]:
+        """Return the entries of some of n nodes as keys, and their weights."""
+        indptr, indices, weights = self.arrays(nodes)
+        return np.repeat(nodes * n, np.diff(indptr)) + indices, weights
+
     def keys(self, nodes: Ints, n: int) -> Ints:
         """Return the entries of some of n nodes as keys."""
-        indptr, indices, _ = self.arrays(nodes)
-        return np.repeat(nodes * n, np.diff(indptr)) + indices
+        return self.entries(nodes, n)[0]
 
     def changed(self, n: int, removed: Ints, added: Ints, weights: Floats | None) -> tuple[Self, Ints, list[Write]]:
         """Return the lists of n nodes after a change, the nodes whose lists differ, and the writes that apply it.
@@ -66,14 +70,13 @@ class _Lists:
         """
         lists = replace(self, starts=grow(self.starts, n), sizes=grow(self.sizes, n))
         nodes = np.unique(np.concatenate([removed, added]) // n)
-        before = lists.keys(nodes, n)
-        _, _, old_weights = lists.arrays(nodes)
+        before, old_weights = lists.entries(nodes, n)
         stays = ~_contains(removed, before)
         is_new = ~_contains(before[stays], added)
         if weights is not None and not is_new.all():
             target, source = divmod(int(added[np.argmin(is_new)]), n)
-            graph = "a graph with weights"
-            raise ValueError(f"add_edges must hold new edges of {graph}, got ({source}, {target}): remove it first")
+            edge = f"({source}, {target})"
+            raise ValueError(f"add_edges must hold new edges of a graph with weights, got {edge}: remove it first")
         differing = np.unique(np.concatenate([removed, added[is_new]]) // n)
         keys, order = np.unique(np.concatenate([before[stays], added]), return_index=True)
         if weights is not None and old_weights is not None:
@@ -85,7 +88,8 @@ class _Lists:
         if lists.weights is not None:
             lists.weights[places] = weights
         bounds = np.searchsorted(keys, np.append(nodes, n) * n)
-        writes = [(lists.starts, nodes, places.start + bounds[:-1]), (lists.sizes, nodes, np.diff(bounds))]
+        starts = places.start + bounds[:-1]
+        writes = [(lists.starts, nodes, starts), (lists.sizes, nodes, np.diff(bounds))]
         num_edges = self.num_edges + len(keys) - len(before)
         return replace(lists, num_places=places.stop, num_edges=num_edges), differing, writes
 
@@ -111,7 +115,8 @@ class ChangingGraph:
         outgoing = incoming
         if graph.directed:
             keys = _reversed(incoming.keys(np.arange(n), n), n)
-            outgoing = _Lists.of(np.searchsorted(keys, np.arange(n + 1) * n), (keys % n).astype(np.int32), None, 0)
+            indptr = np.searchsorted(keys, np.arange(n + 1) * n)
+            outgoing = _Lists.of(indptr, (keys % n).astype(np.int32), None, 0)
         return cls(n, graph.directed, incoming, outgoing)
 
     @property
@@ -131,9 +136,8 @@ class ChangingGraph:
     def part(self, nodes: Ints) -> _native.CsrGraph:
         """Return the neighbour lists of some nodes as they are now, for steps of a propagation."""
         indptr, indices, weights = self.incoming.arrays(nodes)
-        return _native.CsrGraph(
-            indptr, indices, threads.num_threads(len(indices)), weights, nodes=nodes, num_nodes=self.num_nodes
-        )
+        num_threads = threads.num_threads(len(indices))
+        return _native.CsrGraph(indptr, indices, num_threads, weights, nodes=nodes, num_nodes=self.num_nodes)
 
     def changed(
         self, n: int, removed_nodes: Ints, removed: Ints, added: Ints, weights: Floats | None
@@ -184,7 +188,8 @@ class ChangingGraph:
         if edges.size == 0:
             return edges[0], np.empty(0, np.float32) if self.is_weighted else None
         nodes, ends = np.unique(edges, return_inverse=True)
-        graph = as_graph(ends.reshape(2, -1), len(nodes), edge_weight=weights, directed=self.is_directed)
+        ends = ends.reshape(2, -1)
+        graph = as_graph(ends, len(nodes), edge_weight=weights, directed=self.is_directed)
         keys = np.repeat(nodes * n, np.diff(graph.indptr)) + nodes[graph.indices]
         return keys, graph.weights
 

@@ -303,11 +303,12 @@ class EvidenceMixin(SearchingMixin):
             transaction.relabel(*changed, self._keeping(encoder))
 
     def update_vectors(self, ids: ArrayLike, x: ArrayLike, labels: ArrayLike | None = None) -> None:
-        """Replace stored vectors in place. Ids stay, and so do classes unless ``labels`` are given.
+        """Replace stored vectors. Ids stay, and so do classes unless ``labels`` are given.
 
-        Results equal the results after :meth:`remove_ids` and :meth:`add_with_labels` of the same vectors. A change of
-        r vectors costs O(r + the size of the lists that they leave and enter). Training again makes lists that fit the
-        new vectors; see :meth:`drift`.
+        Results equal the results after :meth:`remove_ids` and :meth:`add_with_labels` of the same vectors. A new vector
+        of an exact index takes the row of the old one; in lists it follows the rows of its class. A change of r vectors
+        costs O(r + the size of the lists that they leave and enter). Training again makes lists that fit the new
+        vectors; see :meth:`drift`.
 
         Parameters
         ----------

@@ -359,10 +359,6 @@ class GuardedSnapshot(Snapshot):
 
     unchanged: Callable[[Snapshot], AbstractContextManager[None]] = field(kw_only=True)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _ = self.labels  # later they may lie elsewhere
-
     def rows_of(self, ids: Ints) -> Ints:
         """Return the row of each id, (m,), or -1."""
         return self.members.rows_of(ids)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss._native import FaissLists, ReadWriteLock, Table, call_steps
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
-from cfe_faiss.files.new_file import sync_folder
+from cfe_faiss.files.new_file import moving, sync_folder
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.rows import id_map
 from cfe_faiss.rows.faiss_functions import Step, get_list_functions, pointer_to, replacing_lists, setting, total
@@ -219,10 +219,10 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         paths = shard_files.write_relabelled(before, changed, encoder.table)
         prepared, manifest = shard_files.prepare_manifest(before.folder, paths)
         after = shard_files.open_shards(before.folder, manifest, before)
-        replace = os.replace, (prepared, before.folder / shard_files.MANIFEST)
+        move = moving(prepared, before.folder / shard_files.MANIFEST)
         steps = self._steps_to(after)
         with self._lock.writing():
-            call_steps([replace, *steps, *self._steps_to_map(after)], [])
+            call_steps([move, *steps, *self._steps_to_map(after)], [])
         sync_folder(before.folder)
 
     def _steps_to_map(self, shards: Shards) -> list[Step]:

@@ -213,7 +213,9 @@ class Rules(NamedTuple):
         ``allowed``: mask of the rows; ``pairs``: values, limits and number of changes of conditions on pairs.
         """
         low, high = self.within or (-math.inf, math.inf)
-        return Filter(NEIGHBORS.index(self.neighbors), *self.subset(chosen)[1:3], low, high, allowed, *pairs)
+        rules = self.subset(chosen)
+        excluded = rules.excluded_labels, rules.excluded_ids
+        return Filter(NEIGHBORS.index(self.neighbors), *excluded, low, high, allowed, *pairs)
 
     def subset(self, chosen: Any) -> Rules:
         """Return the bound rules of some queries."""

@@ -283,10 +283,6 @@ Change relabelling(const Table& table, Ints rows, Labels labels, bool sorted) {
 
 Change replacement(const Table& table, Ints rows, Labels lists, Labels labels, bool sorted) {
   check_length("labels", labels.size(), lists.size());
-  std::vector<std::int64_t> ascending(rows.begin(), rows.end());
-  std::ranges::sort(ascending);
-  const bool distinct = std::ranges::adjacent_find(ascending) == ascending.end();
-  require(distinct && all_below(rows, table.size()), "rows must be distinct rows");
   require(all_below(lists, table.nlist()), "lists must be in the table");
   require(sorted || table.nlist() == 1, "only the rows of a single list may be in any order");
   return table.replacement(rows, lists, labels, sorted);

@@ -13,15 +13,11 @@ namespace {
 template <class Number>
 using Numbers = nb::ndarray<nb::numpy, const Number, nb::ndim<1>, nb::c_contig>;
 
-// A view of numbers of the rows, which may be copied from all lists first.
+// A view of numbers of the rows.
 template <auto numbers_of>
 auto numbers(nb::handle self) {
-  const auto& rows = nb::cast<const Rows&>(self);
-  const auto own = [&rows] {
-    const nb::gil_scoped_release released;
-    return (rows.*numbers_of)();
-  }();
-  return Numbers<typename decltype(own)::value_type>(own.data(), {own.size()}, self);
+  const auto values = (nb::cast<const Rows&>(self).*numbers_of)();
+  return Numbers<typename decltype(values)::value_type>(values.data(), {values.size()}, self);
 }
 
 void gather(const Rows& rows, Ints wanted, Matrix<float> X, std::span<std::int64_t> ids) {

@@ -80,8 +80,7 @@ bool moves_both_ways(const ListChange& change) {
 }
 
 // Moves the items of a list and copies new ones. No item is overwritten before it has moved: items that move down go
-// first to last, items that move up last to first, and if there are both, all are copied to `buffer`
-// first.
+// first to last, items that move up last to first, and if there are both, all are copied to `buffer` first.
 void move_items(const ListChange& change, std::byte* items, const std::byte* new_items, std::size_t size,
                 std::byte* buffer) {
   const std::byte* stored = items;
@@ -350,6 +349,10 @@ std::vector<std::int64_t> Table::rows_of(std::span<const std::int64_t> ids) {
 Change Table::replacement(std::span<const std::int64_t> rows, std::span<const std::int32_t> lists,
                           std::span<const std::int32_t> labels, bool sorted) const {
   assert(labels.size() == lists.size() && (sorted || nlist() == 1));
+  std::vector<std::int64_t> removed_rows(rows.begin(), rows.end());
+  std::ranges::sort(removed_rows);
+  const bool distinct = std::ranges::adjacent_find(removed_rows) == removed_rows.end();
+  require(distinct && all_below(rows, n_), "rows must be distinct rows");
   std::vector<Arrival> arrivals;
   arrivals.reserve(lists.size());
   for (std::size_t row = 0; row < lists.size(); ++row) {
@@ -362,9 +365,7 @@ Change Table::replacement(std::span<const std::int64_t> rows, std::span<const st
     else
       arrivals.push_back({list, row < rows.size() ? static_cast<std::size_t>(rows[row]) : n_, 0, row});
   }
-  std::ranges::sort(arrivals);
-  std::vector<std::int64_t> removed_rows(rows.begin(), rows.end());
-  std::ranges::sort(removed_rows);
+  if (!std::ranges::is_sorted(arrivals)) std::ranges::sort(arrivals);  // rows that are appended are in order
   Change change;
   change.added = lists.size();
   change.removed = rows.size();
@@ -403,7 +404,6 @@ Change Table::relabelling(std::span<const std::int64_t> rows, std::span<const st
     std::vector<std::size_t> order(stored.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::ranges::stable_sort(order, {}, [&](std::size_t row) { return new_labels[row]; });
-    one.moves.reserve(order.size());
     one.labels.reserve(order.size());
     for (const std::size_t row : order) {
       place_rows(one, row, 1, false);

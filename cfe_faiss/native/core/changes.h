@@ -145,7 +145,7 @@ class Table {
 
   // Removes distinct rows, in any order, and inserts new rows into their lists: behind all rows of the same label if
   // the rows of each list are `sorted` by label. Else there is only one list; new row i takes the place of rows[i], and
-  // further new rows follow the last row.
+  // further new rows follow the last row. Throws std::invalid_argument if rows are not distinct rows of the table.
   Change replacement(std::span<const std::int64_t> rows, std::span<const std::int32_t> lists,
                      std::span<const std::int32_t> labels, bool sorted) const;
   // `rows` ascend strictly. `sorted`: the rows of each list are then sorted by label; else they stay where they are.
