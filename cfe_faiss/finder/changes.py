@@ -14,7 +14,7 @@ from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_dense, as_matrix, is_sparse, to_host
 from cfe_faiss.base.values import as_row_ids, find_rows
 from cfe_faiss.data.classes import Predictions, as_predictions
-from cfe_faiss.data.predict import predictions_of, predictions_of_rows, predictions_of_table
+from cfe_faiss.data.predict import predictions_of
 from cfe_faiss.files.serialize import clone_index
 from cfe_faiss.finder.inputs import probabilities_of
 from cfe_faiss.graph.edges import is_torch_sparse, parts_for_the_model
@@ -276,18 +276,16 @@ def _index_after(
 
 def _predict(finder: EvidenceFinder, data: Any, n: int, predictions: Any, features: Any) -> Predictions:
     """Return the given predictions, or the output of the finder's model for the data after a change."""
-    model, names, is_table = finder.model, finder.class_names, hasattr(data, "columns")
+    names = finder.class_names
     if predictions is not None:
-        found = as_predictions(predictions, n, names, are_names=is_table)
-    elif model is None or data is None:
-        why = "the finder has no model" if model is None else "its data has values of edges or several node types"
+        found = as_predictions(predictions, n, names, are_names=hasattr(data, "columns"))
+    elif finder.model is None or data is None:
+        why = "its data has values of edges or several node types"
+        if finder.model is None:
+            why = "the finder has no model"
         raise ValueError(f"predictions must be given for all {n} rows after the change, since {why}, got None")
-    elif is_table:
-        found = predictions_of_table(model, data, names)
-    elif getattr(data, "x", None) is None:
-        found = predictions_of_rows(model, data, names, features)
     else:
-        found = predictions_of(model, data, features)
+        found = predictions_of(finder.model, data, features, class_names=names)
     if found.class_names != names:
         raise ValueError(f"predictions must be of the classes {names}, got {found.class_names}")
     return found

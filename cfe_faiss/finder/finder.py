@@ -28,7 +28,7 @@ from cfe_faiss.data.classes import (
     true_classes,
 )
 from cfe_faiss.data.dialect import Reading, ReadingOptions
-from cfe_faiss.data.predict import is_model, predictions_of, predictions_of_rows
+from cfe_faiss.data.predict import is_model, predictions_of
 from cfe_faiss.data.read import as_table
 from cfe_faiss.data.roles import Roles
 from cfe_faiss.finder import inputs
@@ -375,7 +375,7 @@ class EvidenceFinder:
         model
             A fitted estimator with ``predict``, or a callable: called with ``X``. Or predictions, (n,), as numbers,
             texts or booleans, or probabilities or logits, (n, C). See
-            :func:`cfe_faiss.data.predict.predictions_of_rows`.
+            :func:`cfe_faiss.data.predict.predictions_of`.
         scores
             In place of a model: a number for each row, (n,), such as a probability, price or rating.
         features
@@ -419,7 +419,8 @@ class EvidenceFinder:
             model, scores = _classes_for_scores(model, truth, class_names, n), inputs.as_scores(scores, n)
         elif model is None:
             raise ValueError("model or scores must be given, got None")
-        predicted = predictions_of_rows(model, dense, class_names, features, unknown=unknown, complete=False)
+        options: dict[str, Any] = {"class_names": class_names, "unknown": unknown}
+        predicted = predictions_of(model, dense, features, complete=False, **options)
         attributes = None if features is None else attributes_of(features, n)
         searched = as_nodes("nodes", nodes, n)
         names, is_named = predicted.class_names, class_names is not None
