@@ -142,8 +142,12 @@ def proxies(data: Any, attribute: str, features: Any = None) -> list[Proxy]:
     return [proxy for proxy, *_ in columns.predictors(attribute, values, members)]
 
 
-def leave_out(data: Any, attributes: Attributes | None, without: Iterable[str]) -> tuple[NDArray[Any], Removed]:
-    """Return the features without the columns of some attributes and their copies, and a description of both.
+def leave_out(
+    data: Any, attributes: Attributes | None, without: Iterable[str]
+) -> tuple[NDArray[Any], NDArray[np.bool_], Removed]:
+    """Return the features without the columns of some attributes and their copies.
+
+    Further values are a mask of the columns that stay, (d,), and a description of the others.
 
     Parameters
     ----------
@@ -163,7 +167,8 @@ def leave_out(data: Any, attributes: Attributes | None, without: Iterable[str]) 
     """
     names = as_names("without", without)
     columns = _Columns(data)
-    named, predictors = np.zeros(columns.d, bool), []
+    named = np.zeros(columns.d, bool)
+    predictors = []
     for name in names:
         members, values = columns.of(name, attributes, "without")
         found = columns.predictors(name, values, members)
@@ -183,13 +188,7 @@ def leave_out(data: Any, attributes: Attributes | None, without: Iterable[str]) 
         tuple(proxy for proxy, members in copies if not named[members].all()),
         tuple(proxy for proxy, members, _ in predictors if not removed[members].all()),
     )
-    return columns.x[:, ~removed], result
-
-
-def kept_columns(data: Any, removed: Removed) -> NDArray[np.bool_]:
-    """Return a mask of the columns of ``data.x`` that :func:`leave_out` keeps, (d,)."""
-    columns = _Columns(data)
-    return np.array([name not in removed.columns for name in columns.names])
+    return columns.x[:, ~removed], ~removed, result
 
 
 class _Columns:

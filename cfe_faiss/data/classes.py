@@ -109,15 +109,15 @@ def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count:
         If there is no such class, or none is given.
     """
     known = [class_name(names, c) for c in range(count)]
+    code_of_name = _codes(known)
+    if names is None:
+        code_of_name |= _codes([str(c) for c in range(count)])
     given = given.tolist() if hasattr(given, "tolist") else given
     several = hasattr(given, "__iter__") and not isinstance(given, str | bytes)
-    code_of_name = _codes(known)
     codes: dict[int, None] = {}
     for value in given if several else [given]:
         whole = int(value) if isinstance(value, float) and value.is_integer() else value
-        code = _code_of(whole, code_of_name, by_number=names is None or not _are_values(names))
-        if code is None and names is None:
-            code = _codes([str(c) for c in range(count)]).get(str(whole))
+        code = _code_of(whole, code_of_name, by_number=True)
         if code is None:
             hint = did_you_mean(str(value), known)
             raise ValueError(f"{argument} must be among the classes ({', '.join(known[:20])}), got {value!r}{hint}")
@@ -191,23 +191,21 @@ def _encode(
     name: str, array: Array, is_known: Bools, names: Sequence[str], *, by_number: bool, extend: bool
 ) -> tuple[Int32s, tuple[str, ...]]:
     """Return the code of each class, -1 where unknown, and the names, with ``extend`` those of further classes, too."""
-    codes = np.full(len(array), UNKNOWN, np.int32)
     known = array[is_known]
     first, numbers = distinct(known)
-    values = known[first].tolist()
     code_of_name = _codes(names)
-    value_codes = [_code_of(value, code_of_name, by_number=by_number) for value in values]
-    unnamed = [str(value) for value, code in zip(values, value_codes, strict=True) if code is None]
+    code_of = {value: _code_of(value, code_of_name, by_number=by_number) for value in known[first].tolist()}
+    unnamed = [value for value, code in code_of.items() if code is None]
     if unnamed and not extend:
-        row = int(np.flatnonzero(is_known)[first[value_codes.index(None)]])
-        hint = did_you_mean(unnamed[0], names)
+        row = next(row for row in np.flatnonzero(is_known).tolist() if array[row] == unnamed[0])
+        hint = did_you_mean(str(unnamed[0]), names)
         expected = f"{name} must be among the class names ({', '.join(names[:20])})"
         raise ValueError(f"{expected}, got {array[row]!r} for node {row}{hint}")
-    names = (*names, *sort_names(unnamed))
+    names = (*names, *sort_names(map(str, unnamed)))
     code_of_name = _codes(names)
-    pairs = zip(values, value_codes, strict=True)
-    value_codes = [code_of_name[str(value)] if code is None else code for value, code in pairs]
-    codes[is_known] = np.array(value_codes, np.int32)[numbers]
+    code_of |= {value: code_of_name[str(value)] for value in unnamed}
+    codes = np.full(len(array), UNKNOWN, np.int32)
+    codes[is_known] = np.array(list(code_of.values()), np.int32)[numbers]
     return codes, names
 
 
@@ -480,10 +478,9 @@ def note_unknown(what: str, is_known: Bools) -> None:
 def check_sides(labels: Int32s, truth: Int32s, names: Sequence[str] | None) -> None:
     """Warn of classes of a quarter of the predictions or of the true classes that never occur on the other side."""
     both = (labels != UNKNOWN) & (truth != UNKNOWN)
-    sides = {"predicted": Counter(labels[both].tolist()), "true": Counter(truth[both].tolist())}
-    predicted, true = sides.values()
-    for side, other in (("predicted", true), ("true", predicted)):
-        counts = sides[side]
+    predicted = Counter(labels[both].tolist())
+    true = Counter(truth[both].tolist())
+    for side, counts, other in (("predicted", predicted, true), ("true", true, predicted)):
         total = counts.total()
         has_words = not _are_values(names) and counts.keys().isdisjoint(other)
         is_judged = other and (total >= _FEWEST_ROWS or has_words)

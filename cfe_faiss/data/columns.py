@@ -57,11 +57,10 @@ class Problems:
 
     def check(self) -> None:
         """Raise ValueError if there are problems; else give the notes."""
-        if len(self.texts) == 1:
-            raise ValueError(self.texts[0])
         if self.texts:
-            numbered = (f"({number}) {text}" for number, text in enumerate(self.texts, 1))
-            raise ValueError(f"{len(self.texts)} problems:\n" + "\n".join(numbered))
+            numbered = [f"({number}) {text}" for number, text in enumerate(self.texts, 1)]
+            several = "\n".join([f"{len(numbered)} problems:", *numbered])
+            raise ValueError(several if len(numbered) > 1 else self.texts[0])
         while self.notes:
             note(self.notes.pop(0))
 
@@ -159,16 +158,9 @@ class Table:
         return texts
 
     def ids(self, name: str) -> Any:
-        """Return the ids in a column: of a text file as written, None where there is none."""
-        cells = self.cells[self.known("id", name)]
-        return parse_ids([key or None for key in self.keys(name)]) if self.is_text else cells
-
-    def model_frame(self, names: Sequence[str]) -> "pd.DataFrame":
-        """Return columns as a model gets them: as they were given, or as pandas reads them from a text file."""
-        import pandas as pd
-
-        columns = {name: self.values(name) if self.is_text else self.cells[name] for name in names}
-        return pd.DataFrame(columns, index=self.cells.index)
+        """Return the ids in a column, see :meth:`check_ids`: of a text file as written, None where there is none."""
+        keys = self.check_ids(name)
+        return parse_ids([key or None for key in keys]) if self.is_text else self.cells[name]
 
     def texts(self, name: str) -> list[str]:
         """Return the texts of a column, "" where missing; whole numbers without a decimal point."""
@@ -238,27 +230,21 @@ class Table:
         notes = []
         read_as_missing = []
         for name, column in columns.items():
-            missing = self.cells[name][column.isna().to_numpy()].tolist()
-            count = len(missing)
-            if not count:
-                continue
-            texts = (_text(name, value) for value in missing)
-            words = Counter(text for text in texts if text).most_common(_SHOWN)
+            texts = [_text(name, value) for value in self.cells[name][column.isna().to_numpy()].tolist()]
+            words = Counter(filter(None, texts)).most_common(_SHOWN)
             parts = [f"{text!r} {number:,}" for text, number in words]
-            others = 0 if name in classes else count - sum(number for _, number in words)
+            others = 0 if name in classes else len(texts) - sum(number for _, number in words)
             if others:
                 parts.append(f"others {others:,}" if words else f"{others:,}")
             if words and column.dtype == object and not {text for text, _ in words} & set(self.reading.na):
                 read_as_missing.append(name)
             notes += [f"{name} {', '.join(parts)}"] if parts else []
-        if not notes:
-            return
-        remedy = self.reading.remedy("keep_text", *read_as_missing)
-        self.problems.notes.append(
-            "missing values, those of attributes one standard deviation from a known value: "
-            f"{', '.join(notes)} of {len(self):,} rows of {self.name}"
-            f"{f'; {remedy} reads texts as they stand' if read_as_missing else ''}"
-        )
+        remedy = f"; {self.reading.remedy('keep_text', *read_as_missing)} reads texts as they stand"
+        if notes:
+            self.problems.notes.append(
+                "missing values, those of attributes one standard deviation from a known value: "
+                f"{', '.join(notes)} of {len(self):,} rows of {self.name}{remedy if read_as_missing else ''}"
+            )
 
     def _as_numbers(self, name: str, texts: "pd.Series[Any]", strict: bool) -> "pd.Series[Any] | None":
         """Return the numbers in texts; None if they are none."""
@@ -311,7 +297,10 @@ class _CellsError(ValueError):
 
     def __init__(self, table: Table, cells: dict[str, str], marks: str, words: list[str]) -> None:
         """Keep the cells of each column, the remedy that names marks in numbers, and the texts without a number."""
-        self.table, self.cells, self.marks, self.words = table, cells, marks, words
+        self.table = table
+        self.cells = cells
+        self.marks = marks
+        self.words = words
         reading = table.reading
         columns = " and ".join(f"column {name!r} holds numbers, but {text}" for name, text in cells.items())
         remedies = [marks] if marks else []

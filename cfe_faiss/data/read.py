@@ -14,7 +14,7 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -132,8 +132,9 @@ def read_table(path: Path, reading: Reading = DEFAULT, *, empty: bool = False) -
             grid = _read_excel(file)
         counts = np.full(len(grid), grid.shape[1])
         return _with_names(Table(str(path), grid, reading), counts, empty, headless=False)
+    inner = path.with_suffix("") if suffix in _COMPRESSED else path
     text = _text_of(path, reading)
-    return _read_text(str(path), text, reading, empty, headless=_may_be_headless(path))
+    return _read_text(str(path), text, reading, empty, headless=inner.suffix.lower() in _HEADLESS)
 
 
 @contextmanager
@@ -174,12 +175,6 @@ def _text_of(path: Path, reading: Reading) -> str:
             "its fields"
         )
     return text
-
-
-def _may_be_headless(path: Path) -> bool:
-    """Return whether a text file may be without a header, by its suffix below that of its compression."""
-    is_compressed = path.suffix.lower() in _COMPRESSED
-    return Path(path.stem if is_compressed else path.name).suffix.lower() in _HEADLESS
 
 
 def _expanded(file: Any, suffix: str) -> bytes:
@@ -247,7 +242,13 @@ def _read_text(name: str, text: str, reading: Reading, empty: bool, *, headless:
         lines = lines[1:]
     if not any(map(str.strip, lines)):
         raise ValueError(f"{name} must hold a table, got an empty file")
-    separator = (reading.separator or stated[1]) if stated else _separator(lines, reading, headless)
+    separator: str | None = reading.separator or (stated[1] if stated else find_separator(lines, reading.point))
+    if headless and not stated:
+        are_even = len({len(line.split()) for line in lines if line.strip()}) == 1
+        has_blanks = separator in (None, " ") or (separator == "\t" and are_even)
+        separator = None if has_blanks else separator
+    elif separator is None:
+        separator = ","
     counts = np.array([len(line.split()) if separator is None else line.count(separator) + 1 for line in lines])
     if counts.max() > 1:  # in a single column, an empty line is a missing value
         filled = [place for place, line in enumerate(lines) if line.strip(" ")]
@@ -271,13 +272,6 @@ def _read_text(name: str, text: str, reading: Reading, empty: bool, *, headless:
         raise ValueError(f"{name} must be a table: {error} (is a quotation mark missing?)") from error
     table = Table(name, grid, reading, True, lines=numbers if len(grid) == len(counts) else None, problems=problems)
     return _with_names(table, counts, empty, headless=separator is None)
-
-
-def _separator(lines: Sequence[str], reading: Reading, headless: bool) -> str | None:
-    """Return the character between two fields; None for white space, in a file of numbers or of lists."""
-    separator = reading.separator or find_separator(lines, reading.point)
-    are_even = len({len(line.split()) for line in lines if line.strip()}) == 1
-    return None if headless and (separator in (None, " ") or (separator == "\t" and are_even)) else separator or ","
 
 
 def _has_numbers_below(grid: "pd.DataFrame") -> bool:
@@ -450,16 +444,10 @@ def is_table(path: Path, reading: Reading) -> bool:
     OSError, ValueError
         As in :func:`read_table`.
     """
-    suffix = path.suffix.lower()
-    if suffix in (".npy", ".parquet", ".xlsx"):
-        return suffix != ".npy"
-    text = _text_of(path, reading)
-    head = text[:_HEAD].rpartition("\n")[0] if len(text) > _HEAD else text
+    if path.suffix.lower() in (".parquet", ".xlsx"):
+        return True
     with warnings.catch_warnings(action="ignore"):
-        for part in (head, text):
-            with suppress(ValueError):  # a cut through quotes
-                return _read_text(str(path), part, reading, True, headless=_may_be_headless(path)).has_header
-    return True
+        return read_table(path, reading, empty=True).has_header
 
 
 def _read_array(path: Path, reading: Reading) -> Table:

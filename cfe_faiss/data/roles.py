@@ -50,15 +50,14 @@ class Source:
         return cls(Path(text[:end]), (text[end + 1 :],))
 
     @classmethod
-    def parse_named(cls, text: str) -> "Source":
-        """Return the source of ``NAME=FILE`` or ``FILE``, each as in :meth:`parse`."""
-        name, sign, file = text.partition("=")
-        return replace(cls.parse(file), name=name) if sign and not Path(text).exists() else cls.parse(text)
-
-    @classmethod
     def of(cls, texts: Sequence[str], *, named: bool = False) -> "Source":
-        """Return the source of ``FILE COLUMN...``, where a column may have any name, or as in :meth:`parse`."""
-        source = cls.parse_named(texts[0]) if named else cls.parse(texts[0])
+        """Return the source of ``FILE COLUMN...``, where a column may have any name, or as in :meth:`parse`.
+
+        With ``named``, ``NAME=`` may come first.
+        """
+        name, sign, file = texts[0].partition("=")
+        is_named = named and sign and not Path(texts[0]).exists()
+        source = replace(cls.parse(file), name=name) if is_named else cls.parse(texts[0])
         return replace(source, columns=tuple(texts[1:])) if len(texts) > 1 else source
 
     def read(self, id: str | None = None, *, empty: bool = False) -> tuple[Table, tuple[str, ...]]:  # noqa: A002
@@ -267,7 +266,11 @@ def check_categories(table: Table, columns: "pd.DataFrame", names: Sequence[str]
     counts = {name: columns[name].nunique() for name in names if columns[name].dtype == object}
     copied = [name for name in left_out if name in counts]
     wide = [name for name, count in counts.items() if count > MOST_VALUES and name not in left_out]
-    texts = [name for name in wide if not any(_are_one_to_one(columns, name, other) for other in copied)]
+    texts = []
+    for name in wide:
+        pairs = {other: len(columns[[name, other]].drop_duplicates()) for other in copied}
+        if not any(counts[name] == counts[other] == count for other, count in pairs.items()):
+            texts.append(name)
     if not texts:
         return
     if len(texts) == 1:
@@ -280,11 +283,6 @@ def check_categories(table: Table, columns: "pd.DataFrame", names: Sequence[str]
     remedies = [f"{table.reading.remedy('ignore', *texts)} leaves {'them' if len(texts) > 1 else 'it'} out"]
     remedies += [f"{table.reading.remedy('id', name)} takes {name!r} for the ids" for name in distinct[:1]]
     table.problems.texts.append(f"{table.name}: {shown}; {', '.join(remedies)}")
-
-
-def _are_one_to_one(columns: "pd.DataFrame", name: str, other: str) -> bool:
-    pairs = columns[[name, other]].drop_duplicates()
-    return bool(columns[name].nunique() == columns[other].nunique() == len(pairs))
 
 
 def column_names(given: Any) -> list[str]:

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from cfe_faiss.attributes.constraints import Constraints
     from cfe_faiss.finder.finder import EvidenceFinder
 
-_MOST_LINES, _MOST_NAMES, _MOST_LETTERS = 40, 60, 32
-"""Lines, names of attributes that agree, and letters of a cell on one page, at most."""
+_MOST_LINES = 40
+_MOST_NAMES = 60
+"""Most lines, and most names of attributes that agree, of one page."""
+_MOST_LETTERS = 32
+"""Most letters of a cell."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -72,11 +75,14 @@ class Case:
         """Sentences on what the table does not show."""
         if self.table.shape[1] == 1:
             return ["Nobody is decided otherwise."]
-        more, same = len(self.table) - _MOST_LINES, [f"{_short(k)} = {_short(v)}" for k, v in self.agreeing.items()]
         notes = [f"Right of {_short(self.table.columns[0])}: the most similar ones decided otherwise. * differs."]
-        notes += [f"{more:,} more attributes differ less."] if more > 0 else []
-        left = f" and {len(same) - _MOST_NAMES:,} more" if len(same) > _MOST_NAMES else ""
-        return notes + ([f"The same for all: {', '.join(same[:_MOST_NAMES])}{left}."] if same else [])
+        if len(self.table) > _MOST_LINES:
+            notes.append(f"{len(self.table) - _MOST_LINES:,} more attributes differ less.")
+        if self.agreeing:
+            values = [f"{_short(name)} = {_short(value)}" for name, value in self.agreeing.items()]
+            others = f" and {len(values) - _MOST_NAMES:,} more" if len(values) > _MOST_NAMES else ""
+            notes.append(f"The same for all: {', '.join(values[:_MOST_NAMES])}{others}.")
+        return notes
 
 
 def case_of(finder: "EvidenceFinder", row: int, k: int, where: "Constraints | None") -> Case:
@@ -87,8 +93,8 @@ def case_of(finder: "EvidenceFinder", row: int, k: int, where: "Constraints | No
     label = int(finder.labels[row])
     if label == UNKNOWN:
         raise ValueError(f"id must name a row with a predicted class, got {finder.names([row]).tolist()[0]!r} without")
-    (found,) = finder.local(finder.names([row]), k, where=where).evidence
-    rows = np.append([row], found[found >= 0])
+    (evidence,) = finder.local(finder.names([row]), k, where=where).evidence
+    rows = np.append([row], evidence[evidence >= 0])
     lines = [("Decision", _class_names(finder, finder.labels[rows]))]
     if finder.truth is not None:
         lines.append(("True class", _class_names(finder, finder.truth[rows])))
@@ -98,18 +104,18 @@ def case_of(finder: "EvidenceFinder", row: int, k: int, where: "Constraints | No
     values = finder.measure64(np.full(len(rows) - 1, row), rows[1:])
     measure = measure_of(finder.metric)
     lines.append((measure.capitalize(), ["", *(format_measure(measure, value) for value in values)]))
-    differing, agreeing = list[tuple[float, str, list[str]]](), dict[str, str]()
+    differing: list[tuple[float, str, list[str]]] = []
+    agreeing: dict[str, str] = {}
     shown = {} if finder.attributes is None else finder.attributes.take(rows)
     for name, attribute in shown.items():
-        whole = finder.attributes[name]  # type: ignore[index]
         texts = [_text(attribute.of(i)) for i in range(len(rows))]
         differs = attribute.codes != attribute.codes[0]
         if differs.any():
             marked = [f"{value} *" if other else value for value, other in zip(texts, differs.tolist(), strict=True)]
-            differing.append((_distance(attribute, whole), name, marked))
+            differing.append((_distance(attribute, finder.attributes[name]), name, marked))  # type: ignore[index]
         else:
             agreeing[name] = texts[0]
-    lines += [(name, marked) for _, name, marked in sorted(differing, key=lambda one: -one[0])]
+    lines += [(name, marked) for _, name, marked in sorted(differing, key=lambda line: -line[0])]
     names = [_text(name) for name in finder.names(rows).tolist()]
     table = pd.DataFrame([values for _, values in lines], [_text(name) for name, _ in lines], names)
     return Case(f"{names[0]}: decided {finder.class_name(label)!r}", table, agreeing)
@@ -130,8 +136,10 @@ def _class_names(finder: "EvidenceFinder", labels: Int32s) -> list[str]:
 
 def _text(value: Any) -> str:
     """Return a value without characters that move the cursor of a terminal or reverse a line."""
-    text = "missing" if value is None else f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
-    return text if text.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    if value is None:
+        return "missing"
+    text = f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def _short(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Self, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.attributes.columns import Removed, kept_columns, leave_out
+from cfe_faiss.attributes.columns import Removed, leave_out
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
 from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
@@ -48,6 +48,8 @@ from cfe_faiss.search.tiles import slices
 
 _ROWS_AT_ONCE = 256  # rows whose pairs are searched together
 _LEAST_GAP = float(np.finfo(np.float64).tiny)
+_ATTRIBUTES = ("attributes", "feature_names", "sensitive")
+"""Values of ``data`` that hold attributes of nodes."""
 _RECALL = 0.99
 """Default recall of a search among more than ``EXACT_UP_TO`` nodes."""
 
@@ -314,7 +316,12 @@ class EvidenceFinder:
         whole, data, node_type = data, *inputs.of_type(data, node_type, metapath, edge_weight is True)
         inputs.check_data(data)
         n = node_count(data)
-        attributes = inputs.attributes_given(features, data, n)
+        has_attributes = any(getattr(data, name, None) is not None for name in _ATTRIBUTES)
+        attributes = None
+        if features is not None:
+            attributes = attributes_of(features, n)
+        elif has_attributes:
+            attributes = attributes_of(data, n, "data")
         predicted = predictions_of(model, whole, features, node_type=node_type, loader=loader, complete=False)
         check_names(predicted, data)
         truth, class_names = inputs.truth_of(data, predicted)
@@ -322,7 +329,7 @@ class EvidenceFinder:
         searched = as_nodes("nodes", nodes, n)
         graph = as_graph(data, n, edge_weight=edge_weight, directed=directed)
         names = as_names("without", without)
-        x, removed = leave_out(data, attributes, names) if names else (data.x, None)
+        x, columns, removed = leave_out(data, attributes, names) if names else (data.x, None, None)
         vectors = ks_vectors(x, graph, num_layers=num_layers, alpha=alpha, progress=progress)
         taken = ("edge_weight", "values of edge_index", "values of adj_t") if edge_weight is True else ()
         ids = getattr(data, "node_ids", None)
@@ -341,7 +348,7 @@ class EvidenceFinder:
             model if is_model(model) else None,
             whole,
             _sensitive(sensitive, attributes),
-            source=Source(x, None if removed is None else kept_columns(data, removed), (num_layers, alpha)),
+            source=Source(x, columns, (num_layers, alpha)),
         )
 
     @classmethod

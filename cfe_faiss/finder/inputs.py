@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.attributes.table import Attributes, attributes_of
+from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.base.arrays import Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, InputWarning, as_array, as_count, as_number, to_host
 from cfe_faiss.data.classes import Predictions, class_names_of, true_classes
@@ -18,7 +18,8 @@ from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.metric import Metric, as_metric
 from cfe_faiss.search.query import Rules
 
-_ROUNDING, _NEARLY = 1e-3, 0.1
+_ROUNDING = 1e-3
+_NEARLY = 0.1
 EXACT_UP_TO = 100_000
 """Largest number of nodes that is searched exactly by default."""
 
@@ -59,14 +60,6 @@ def of_type(data: Any, node_type: str | None, metapath: Any, weighted: bool) -> 
     if node_type not in (None, start):
         raise ValueError(f"metapath must start and end at node_type={node_type!r}, got one of {start!r}")
     return graph, start
-
-
-def attributes_given(features: Any, data: Any, n: int) -> Attributes | None:
-    """Return the attributes of all nodes, given or in ``data``; None without attributes."""
-    if features is not None:
-        return attributes_of(features, n)
-    named = any(getattr(data, name, None) is not None for name in ("attributes", "feature_names", "sensitive"))
-    return attributes_of(data, n, "data") if named else None
 
 
 def check_data(data: Any) -> None:

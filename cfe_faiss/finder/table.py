@@ -29,9 +29,14 @@ def table_fields(
     given: Table, model: Any, roles: Roles, encoder: Any, scale: Mapping[str, float] | None
 ) -> dict[str, Any]:
     """Return fields of a finder, made from a table; see :meth:`cfe_faiss.EvidenceFinder.from_table` for errors."""
+    import pandas as pd
+
+    index = pd.RangeIndex(len(given)) if given.index is None else given.index
     values_of_rows = {"model": model, "id": roles.id, "truth": roles.truth, "probabilities": roles.probabilities}
     for argument, values in values_of_rows.items():
-        _check_index(argument, values, given)
+        is_indexed = isinstance(values, pd.Series | pd.DataFrame) and not values.index.equals(index)
+        if is_indexed and values.index.isin(index).any():  # rows are in another order than in the table
+            raise ValueError(f"{argument} must have the pandas index of frame: sort the rows alike, or pass arrays")
     known = roles.attributes(given, model)
     classes = [name for name in (roles.truth, model) if isinstance(name, str)]
     others = [*classes, *column_names(roles.probabilities), *column_names(roles.weights)]
@@ -55,17 +60,23 @@ def table_fields(
     if read:
         text = f"model reads {', '.join(map(repr, read))}, which id, truth or probabilities name: fit it without"
         warnings.warn(text, InputWarning, stacklevel=3)
-    data = given.model_frame(known if asked is None else asked) if is_called else table[known]
+    data = table[known]
+    if is_called:  # columns as they were given, or as pandas reads them from a text file
+        names_of_model = known if asked is None else asked
+        columns = {name: given.values(name) if given.is_text else given.cells[name] for name in names_of_model}
+        data = pd.DataFrame(columns, index=given.cells.index)
     given.problems.check()
     predicted = _predict(model, data, table, roles)
-    labels, names = predicted.labels, predicted.class_names
+    labels = predicted.labels
+    names = predicted.class_names
     truth = None
     if roles.truth is not None:
         options: dict[str, Any] = {"are_names": True, "is_named": roles.class_names is not None}
-        true_values = _column(table, roles.truth)
-        truth, names = true_classes("truth", true_values, labels, names, unknown=roles.unknown, **options)
+        values = _column(table, roles.truth)
+        truth, names = true_classes("truth", values, labels, names, unknown=roles.unknown, **options)
     note_classes(labels, truth, names)
-    names, shares = names or (), probabilities_of(predicted)
+    names = names or ()
+    shares = probabilities_of(predicted)
     compared = [name for name in known if name not in left_out]
     encoded = encode_table(attributes.select(compared), table[compared], encoder, scale, left_out)
     vectors = as_rows("the encoded columns of frame", encoded, None, "l2")
@@ -91,23 +102,11 @@ def table_fields(
 
 def _row_ids(table: Table, given: Any) -> Array | None:
     """Return the ids of the rows: in a column, given ones, or the pandas index; None if there are none."""
-    if isinstance(given, str):
-        table.check_ids(given)
     if given is not None:
         return as_row_ids("id", table.ids(given) if isinstance(given, str) else given, len(table))
     index = table.index
     has_ids = index is not None and type(index).__name__ != "RangeIndex" and index.is_unique
     return as_row_ids("the index of frame", index, len(table)) if has_ids else None
-
-
-def _check_index(argument: str, values: Any, table: Table) -> None:
-    """Raise ValueError if the pandas index of values says that their rows are in another order than in the table."""
-    import pandas as pd
-
-    if isinstance(values, pd.Series | pd.DataFrame):
-        index = pd.RangeIndex(len(values)) if table.index is None else table.index
-        if not values.index.equals(index) and values.index.isin(index).any():
-            raise ValueError(f"{argument} must have the pandas index of frame: sort the rows alike, or pass arrays")
 
 
 def split_scores(table: Table, name: str) -> tuple[Table, Array]:
@@ -133,12 +132,13 @@ def _predict(model: Any, data: "pd.DataFrame", table: "pd.DataFrame", roles: Rol
     given_model = model if is_model(model) else _column(table, model)
     options: dict[str, Any] = {"class_names": roles.class_names, "unknown": roles.unknown}
     found = predictions_of(given_model, data, complete=False, **options)
-    given, known = roles.probabilities, found.class_names or ()
-    if given is None:
+    if roles.probabilities is None:
         return found
-    columns = column_names(given)
-    columns = list(known) if set(columns) == set(known) else columns
-    return replace(found, scores=_as_probabilities(table[columns] if columns else given, len(table), known))
+    classes = found.class_names or ()
+    columns = column_names(roles.probabilities)
+    columns = list(classes) if set(columns) == set(classes) else columns
+    values = table[columns] if columns else roles.probabilities
+    return replace(found, scores=_as_probabilities(values, len(table), classes))
 
 
 def _find_removed(attributes: Attributes, given: Iterable[str]) -> Removed | None:
