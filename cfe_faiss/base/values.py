@@ -449,7 +449,8 @@ def as_ids(name: str, values: Any, n: int | None = None, *, lowest: int = 0) -> 
     array = as_integers(name, values)
     if array.ndim != 1:
         raise ValueError(f"{name} must have shape (n,), got {array.shape}")
-    least, most = array.min(initial=lowest), array.max(initial=lowest)
+    least = array.min(initial=lowest)
+    most = array.max(initial=lowest)
     if least < lowest or most > (_MAX_ID if n is None else n - 1):
         limit = "2**63-2" if n is None else n - 1
         wrong = least if least < lowest else most

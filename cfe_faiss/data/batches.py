@@ -60,17 +60,18 @@ def call_by_batches(model: Callable[..., Any], data: Any, node_type: str | None,
 def _seeds(batch: Any, number: int, node_type: str | None, n: int) -> tuple[Ints, int]:
     """Return the seed nodes of a batch, which come first, and the number of all of its nodes."""
     nodes = nodes_of(batch, node_type)
-    n_id, size = getattr(nodes, "n_id", None), getattr(nodes, "batch_size", None)
-    if n_id is None or size is None:
-        lacking = " and ".join(name for name, value in (("n_id", n_id), ("batch_size", size)) if value is None)
+    values = {name: getattr(nodes, name, None) for name in ("n_id", "batch_size")}
+    lacking = " and ".join(name for name, value in values.items() if value is None)
+    if lacking:
         raise ValueError(
             f"loader must yield batches with n_id and batch_size, as NeighborLoader does, got {type(batch).__name__} "
             f"without {lacking} in batch {number}. {_CUT} that the whole graph gives"
         )
-    ids = as_ids(f"n_id of batch {number}", n_id, n)
-    if not 0 <= int(size) <= len(ids):
-        raise ValueError(f"batch_size of batch {number} must lie in 0..{len(ids)}, its nodes, got {int(size)}")
-    return ids[: int(size)], len(ids)
+    ids = as_ids(f"n_id of batch {number}", values["n_id"], n)
+    size = int(values["batch_size"])  # type: ignore[arg-type]
+    if not 0 <= size <= len(ids):
+        raise ValueError(f"batch_size of batch {number} must lie in 0..{len(ids)}, its nodes, got {size}")
+    return ids[:size], len(ids)
 
 
 def _refuse_repeats(seeds: Ints, labels: Int32s) -> None:

@@ -86,7 +86,8 @@ def _value(data: Any, name: str) -> Any:
 
 def _edges(data: Any, *, prefers_adj_t: bool) -> Any:
     """Return ``edge_index`` or ``adj_t``, both of which PyG's layers accept; for ``HeteroData`` one by edge type."""
-    edge_index, adj_t = _value(data, "edge_index"), _value(data, "adj_t")
+    edge_index = _value(data, "edge_index")
+    adj_t = _value(data, "adj_t")
     if not is_heterogeneous(data):
         return adj_t if adj_t is not None and (prefers_adj_t or edge_index is None) else edge_index
     if not edge_index and not adj_t:

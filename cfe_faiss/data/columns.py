@@ -8,17 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, time
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import InputNote, check_known, is_missing
 from cfe_faiss.base.derived import derived
+from cfe_faiss.base.extras import pd
 from cfe_faiss.data.dialect import DECIMALS, DEFAULT, Reading
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _MISSING = frozenset({"", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null", "-nan", "-NaN"}).union(
     ("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN")
@@ -113,8 +111,6 @@ class Table:
         return [name for name in names if name not in index]
 
     def _numbers_rows(self, name: str) -> bool:
-        import pandas as pd
-
         cells = self.cells[name]
         return cells.is_unique or bool((pd.to_numeric(cells, errors="coerce") % 1 == 0).all())
 
@@ -183,13 +179,10 @@ class Table:
         ValueError
             If ``strict``, and nearly all cells are numbers, but not all; or marks in numbers have several meanings.
         """
-        import pandas as pd
-        from pandas.api.types import is_bool_dtype
-
         cells = self.cells[self.known("a column", name)]
         are_codes = name in (*self.reading.categorical, *self.reading.keep_text)
         is_plain = _is_numeric(cells) and not (are_codes or self.reading.na)
-        if is_bool_dtype(cells) or is_plain:
+        if pd.api.types.is_bool_dtype(cells) or is_plain:
             return cells
         texts = pd.Series(self.texts(name), dtype=object)
         if isinstance(cells.dtype, pd.CategoricalDtype):
@@ -209,8 +202,6 @@ class Table:
 
     def frame(self, names: Iterable[str], classes: Iterable[str] = ()) -> "pd.DataFrame":
         """Return columns as in :meth:`values`, or :meth:`classes`; errors become problems of the table."""
-        import pandas as pd
-
         columns: dict[str, pd.Series[Any]] = {}
         errors: dict[str, list[_CellsError]] = {}
         for name in names:
@@ -248,8 +239,6 @@ class Table:
 
     def _as_numbers(self, name: str, texts: "pd.Series[Any]", strict: bool) -> "pd.Series[Any] | None":
         """Return the numbers in texts; None if they are none."""
-        import pandas as pd
-
         numbers = pd.to_numeric(texts, errors="coerce")
         point = self.reading.point
         if point == "." and numbers.notna().all():
@@ -332,8 +321,6 @@ def note(text: str) -> None:
 
 def _parse(texts: "pd.Series[Any]", point: str, mark: str | None) -> "pd.Series[Any]":
     """Return the numbers that texts are with these marks; NaN for others, and for those with another likely meaning."""
-    import pandas as pd
-
     is_plain = texts.str.fullmatch(_PLAIN.replace(r"\.", re.escape(point)))
     plain = texts.str.replace(point, ".", regex=False)
     if point == ",":
@@ -354,9 +341,7 @@ def _parse(texts: "pd.Series[Any]", point: str, mark: str | None) -> "pd.Series[
 
 
 def _is_numeric(values: "pd.Series[Any]") -> bool:
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
-    return is_numeric_dtype(values) and not is_bool_dtype(values)
+    return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
 
 
 def _text(name: str, value: Any) -> str:

@@ -2,19 +2,16 @@
 
 import sys
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cfe_faiss.attributes.table import as_attributes, attributes_of
 from cfe_faiss.base.arrays import Ints
 from cfe_faiss.base.checks import as_dense, did_you_mean
-from cfe_faiss.base.extras import extra
+from cfe_faiss.base.extras import pd
 from cfe_faiss.data.classes import Predictions, are_shares, as_predictions, class_names_of, node_count
 from cfe_faiss.graph.metapath import nodes_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _OUTPUT = "the model's output"
 _GIVEN = "model (the predictions)"
@@ -320,9 +317,6 @@ def _input(model: Any, data: Any, features: Any) -> Any:
     if set(asked) <= set(given):
         return _columns(features, asked, len(x))
     columns_of(model, known, where)  # refuses columns of both
-    with extra("audit"):
-        import pandas as pd
-
     return pd.DataFrame(x, columns=known)[asked]
 
 

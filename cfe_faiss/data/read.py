@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import pairwise, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +26,10 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.base.arrays import Array, Doubles
 from cfe_faiss.base.checks import is_missing
-from cfe_faiss.base.extras import extra
+from cfe_faiss.base.extras import extra, pd
 from cfe_faiss.data.columns import Problems, Table, note
 from cfe_faiss.data.dialect import DEFAULT, ContentError, Reading, decode, find_separator, split_lines
 from cfe_faiss.files.regular import open_regular
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _COMPRESSED = (*_OPENERS, ".zip")
@@ -74,9 +71,6 @@ def as_table(frame: Any, reading: Reading) -> Table:
     """
     if isinstance(frame, str | Path):
         return read_table(Path(frame), reading)
-    with extra("audit"):
-        import pandas as pd
-
     if isinstance(frame, Table):
         return frame
     if isinstance(frame, Attributes):
@@ -205,8 +199,6 @@ def _read_excel(file: Any) -> "pd.DataFrame":
     """Return the cells of the first sheet that are not empty rows or columns, None where empty."""
     with extra("audit"):
         import openpyxl
-        import pandas as pd
-
     if file.read(len(_OLD_OFFICE)) == _OLD_OFFICE:
         raise ContentError("is encrypted or an old .xls: save it without a password, as .xlsx or .csv")
     with zipfile.ZipFile(file) as archive:
@@ -229,9 +221,6 @@ def _read_excel(file: Any) -> "pd.DataFrame":
 
 
 def _read_text(name: str, text: str, reading: Reading, empty: bool, *, headless: bool) -> Table:
-    with extra("audit"):
-        import pandas as pd
-
     if headless:
         text = re.sub(r"(?m)^#.*", "", text)
     numbers, lines = split_lines(text)
@@ -276,8 +265,6 @@ def _read_text(name: str, text: str, reading: Reading, empty: bool, *, headless:
 
 def _has_numbers_below(grid: "pd.DataFrame") -> bool:
     """Return whether a column of numbers has a text at its top."""
-    import pandas as pd
-
     columns = (pd.to_numeric(grid[place].head(_SAMPLE), errors="coerce").notna() for place in grid)
     return any(not are_numbers.iloc[0] and are_numbers.iloc[1:].mean() > 0.5 for are_numbers in columns)
 
@@ -296,8 +283,6 @@ def _with_names(table: Table, counts: Array, empty: bool, *, headless: bool) -> 
     headless
         Whether there is no header.
     """
-    import pandas as pd
-
     header = table.reading.header or ("none" if headless and not _has_numbers_below(table.cells) else None)
     cells: NDArray[Any] = table.cells.to_numpy(object)
     filled = (cells != "") & pd.notna(cells)
@@ -383,8 +368,6 @@ def _check_counts(table: Table, counts: Array, start: int, expected: int) -> Non
 
 def _check_header(table: Table, body: "pd.DataFrame", names: Sequence[str], first: int) -> None:
     """Raise ValueError if the names of the columns may be a row."""
-    import pandas as pd
-
     if table.reading.header is not None:
         return
     sample = body.head(_SAMPLE)
@@ -451,9 +434,6 @@ def is_table(path: Path, reading: Reading) -> bool:
 
 
 def _read_array(path: Path, reading: Reading) -> Table:
-    with extra("audit"):
-        import pandas as pd
-
     with _damaged(path, "a NumPy array of numbers or texts"), open_regular(path) as file:
         array = np.load(file, allow_pickle=False)
     matrix = array[:, None] if array.ndim == 1 else array

@@ -3,20 +3,18 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN, did_you_mean
 from cfe_faiss.base.derived import derived
+from cfe_faiss.base.extras import pd
 from cfe_faiss.data.columns import Table, parse_ids
 from cfe_faiss.data.dialect import DEFAULT, Reading
 from cfe_faiss.data.encode import MOST_VALUES
 from cfe_faiss.data.read import read_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,11 @@ import numpy as np
 from cfe_faiss.attributes.table import Attribute
 from cfe_faiss.base.arrays import Int32s
 from cfe_faiss.base.checks import UNKNOWN
-from cfe_faiss.base.extras import extra
+from cfe_faiss.base.extras import pd
 from cfe_faiss.base.text import format_measure
 from cfe_faiss.rows.metric import measure_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from cfe_faiss.attributes.constraints import Constraints
     from cfe_faiss.finder.finder import EvidenceFinder
 
@@ -87,9 +85,6 @@ class Case:
 
 def case_of(finder: "EvidenceFinder", row: int, k: int, where: "Constraints | None") -> Case:
     """Return the page of one row of a finder."""
-    with extra("audit"):
-        import pandas as pd
-
     label = int(finder.labels[row])
     if label == UNKNOWN:
         raise ValueError(f"id must name a row with a predicted class, got {finder.names([row]).tolist()[0]!r} without")

@@ -15,7 +15,7 @@ from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
 from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names
-from cfe_faiss.base.extras import extra
+from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_nodes, as_row_ids, row_numbers
 from cfe_faiss.data.classes import (
     check_names,
@@ -165,9 +165,6 @@ class EvidenceFinder:
         return f"EvidenceFinder({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
-        with extra("audit"):
-            import pandas as pd
-
         classes = range(self.class_count)
         columns: dict[str, Any] = {"class": [self.class_name(c) for c in classes]}
         columns["predicted"] = [int((self.labels == c).sum()) for c in classes]
@@ -253,6 +250,7 @@ class EvidenceFinder:
         node_type: str | None = None,
         metapath: Sequence[tuple[str, ...]] | None = None,
         loader: Any = None,
+        unknown: Collection[Any] | None = None,
         progress: bool = False,
     ) -> Self:
         """Predict, propagate and index.
@@ -303,6 +301,9 @@ class EvidenceFinder:
         loader
             Batches of the graph, such as PyG's ``NeighborLoader``, to call the model with; see
             :func:`cfe_faiss.models.predict`.
+        unknown
+            Values that stand for an unknown class in given predictions and in ``data.y``, beside missing ones and
+            blanks. Default: -1, unless 1 is the only other class. Rows without a predicted class are not searched.
         progress
             Whether to show progress bars on standard error (never when it is not a terminal).
 
@@ -313,18 +314,19 @@ class EvidenceFinder:
         ImportError
             If ``model`` is a PyTorch model and torch is missing.
         """
-        whole, data, node_type = data, *inputs.of_type(data, node_type, metapath, edge_weight is True)
+        whole = data
+        data, node_type = inputs.of_type(data, node_type, metapath, edge_weight is True)
         inputs.check_data(data)
         n = node_count(data)
-        has_attributes = any(getattr(data, name, None) is not None for name in _ATTRIBUTES)
         attributes = None
         if features is not None:
             attributes = attributes_of(features, n)
-        elif has_attributes:
+        elif any(getattr(data, name, None) is not None for name in _ATTRIBUTES):
             attributes = attributes_of(data, n, "data")
-        predicted = predictions_of(model, whole, features, node_type=node_type, loader=loader, complete=False)
+        options: dict[str, Any] = {"node_type": node_type, "loader": loader, "unknown": unknown}
+        predicted = predictions_of(model, whole, features, complete=False, **options)
         check_names(predicted, data)
-        truth, class_names = inputs.truth_of(data, predicted)
+        truth, class_names = inputs.truth_of(data, predicted, unknown)
         note_classes(predicted.labels, truth, class_names)
         searched = as_nodes("nodes", nodes, n)
         graph = as_graph(data, n, edge_weight=edge_weight, directed=directed)
@@ -423,16 +425,18 @@ class EvidenceFinder:
         vectors = as_rows("X", dense, None, metric)
         n = len(vectors)
         if scores is not None:
-            model, scores = _classes_for_scores(model, truth, class_names, n), inputs.as_scores(scores, n)
+            model = _classes_for_scores(model, truth, class_names, n)
+            scores = inputs.as_scores(scores, n)
         elif model is None:
             raise ValueError("model or scores must be given, got None")
         options: dict[str, Any] = {"class_names": class_names, "unknown": unknown}
         predicted = predictions_of(model, dense, features, complete=False, **options)
         attributes = None if features is None else attributes_of(features, n)
         searched = as_nodes("nodes", nodes, n)
-        names, is_named = predicted.class_names, class_names is not None
+        names = predicted.class_names
         if truth is not None:
-            truth, names = true_classes("truth", truth, predicted.labels, names, is_named=is_named, unknown=unknown)
+            options = {"is_named": class_names is not None, "unknown": unknown}
+            truth, names = true_classes("truth", truth, predicted.labels, names, **options)
         note_classes(predicted.labels, truth, names)
         return cls(
             vectors,
@@ -530,7 +534,8 @@ class EvidenceFinder:
           source target source_class target_sex
         0    ann    ben           no          m
         """
-        sensitive, without = as_names("sensitive", sensitive), as_names("without", without)
+        sensitive = as_names("sensitive", sensitive)
+        without = as_names("without", without)
         for name, value in (("model", model), ("scores", scores), ("class_names", class_names)):
             if threshold is not None and value is not None:
                 raise ValueError(f"{name} must be left out with threshold, got {value!r}")
@@ -842,16 +847,19 @@ class EvidenceFinder:
         TypeError, ValueError
             If an argument is not as described, or the finder has no scores.
         """
-        k, scores, gap = as_count("k", k), self.scores, _LEAST_GAP
+        k = as_count("k", k)
+        scores = self.scores
         if scores is None:
             raise ValueError("widest_pairs is for a finder with scores: with classes use top_pairs")
-        argument, given = measure_of(self.metric), {"similarity": similarity, "distance": distance}
+        argument = measure_of(self.metric)
+        given = {"similarity": similarity, "distance": distance}
         value = given.pop(argument)
         if value is None or any(other is not None for other in given.values()):
             raise ValueError(f"{argument} must be given, and {', '.join(given)} left out, for metric {self.metric!r}")
         low = threshold_of(argument, value, self.metric)
         best: tuple[Any, Any, Any] = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
         ids = self.index.members().ids
+        gap = _LEAST_GAP
         for part in slices(len(ids), _ROWS_AT_ONCE):
             query = Query(threshold=low, ids=ids[part], **self._conditions(where, gap))
             lims, D, I = self.index.answer_range(query)

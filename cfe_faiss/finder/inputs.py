@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -85,7 +86,9 @@ def fill_index(
     return built
 
 
-def truth_of(data: Any, predicted: Predictions) -> tuple[Int32s | None, tuple[str, ...] | None]:
+def truth_of(
+    data: Any, predicted: Predictions, unknown: Collection[Any] | None = None
+) -> tuple[Int32s | None, tuple[str, ...] | None]:
     """Return the true classes if ``data.y`` holds one for each node, and the names of all classes.
 
     Several classes of a node and targets of a regression are no true classes.
@@ -107,9 +110,9 @@ def truth_of(data: Any, predicted: Predictions) -> tuple[Int32s | None, tuple[st
         warnings.warn(text, InputWarning, stacklevel=3)
     if values.ndim != 1 or is_float:
         return None, predicted.class_names
-    is_named = class_names_of(data) is not None
+    options: dict[str, Any] = {"is_named": class_names_of(data) is not None, "unknown": unknown}
     values = y if np.ndim(y) == 1 else values
-    return true_classes("data.y", values, predicted.labels, predicted.class_names, is_named=is_named)
+    return true_classes("data.y", values, predicted.labels, predicted.class_names, **options)
 
 
 def empty_index(index: str | EvidenceIndex | None, n: int, d: int, metric: Metric | int = "cosine") -> EvidenceIndex:
@@ -151,7 +154,8 @@ def gap_conditions(
     where: Constraints | None, min_gap: float, scores: Doubles, attributes: Attributes | None
 ) -> dict[str, Any]:
     """Return the arguments of a search for rows of any class whose scores differ by at least ``min_gap``."""
-    gap, name = as_number("min_gap", min_gap, 0.0, np.inf), "score"
+    gap = as_number("min_gap", min_gap, 0.0, np.inf)
+    name = "score"
     if gap == 0:
         raise ValueError("min_gap must be above 0, got 0")
     known = {} if attributes is None else dict(attributes)

@@ -9,13 +9,11 @@ import numpy as np
 
 from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
-from cfe_faiss.base.extras import extra
+from cfe_faiss.base.extras import pd
 from cfe_faiss.pairs import missing_text, pairs_text
 from cfe_faiss.rows.metric import Metric, measure_of, measured
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from cfe_faiss.finder.finder import EvidenceFinder
 
 
@@ -243,9 +241,6 @@ class PairEvidence(_Measured):
 def _frame(
     columns: dict[str, Any], sides: dict[str, Ints], labels: Int32s, finder: "EvidenceFinder | None", attributes: bool
 ) -> "pd.DataFrame":
-    with extra("audit"):
-        import pandas as pd
-
     ids = sides if finder is None else {side: finder.names(nodes) for side, nodes in sides.items()}
     kind = "label"
     values: Array = labels

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from cfe_faiss.attributes.columns import PROXY, Proxy, Removed, are_copies, asso
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.base.arrays import Array, Doubles
 from cfe_faiss.base.checks import InputWarning
+from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_row_ids
 from cfe_faiss.data.classes import Predictions, Threshold, note_classes, true_classes
 from cfe_faiss.data.columns import Table
@@ -21,16 +22,11 @@ from cfe_faiss.finder.inputs import probabilities_of
 from cfe_faiss.finder.suspicious import check_table
 from cfe_faiss.rows.metric import as_rows
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 def table_fields(
     given: Table, model: Any, roles: Roles, encoder: Any, scale: Mapping[str, float] | None
 ) -> dict[str, Any]:
     """Return fields of a finder, made from a table; see :meth:`cfe_faiss.EvidenceFinder.from_table` for errors."""
-    import pandas as pd
-
     index = pd.RangeIndex(len(given)) if given.index is None else given.index
     values_of_rows = {"model": model, "id": roles.id, "truth": roles.truth, "probabilities": roles.probabilities}
     for argument, values in values_of_rows.items():
