@@ -144,8 +144,7 @@ def predictions_of(  # noqa: PLR0913
         data = nodes_of(data, node_type)
         class_names = class_names_of(data)
     if is_graph and callable(model):
-        from cfe_faiss.data.batches import call_by_batches
-        from cfe_faiss.data.call import call_once
+        from cfe_faiss.data.call import call_by_batches, call_once
 
         if loader is not None:
             return call_by_batches(model, data_of_call, node_type, loader)

@@ -32,11 +32,8 @@ from cfe_faiss.data.predict import is_model, predictions_of
 from cfe_faiss.data.read import as_table
 from cfe_faiss.data.roles import Roles
 from cfe_faiss.finder import inputs
-from cfe_faiss.finder.case import Case, case_of
 from cfe_faiss.finder.changes import Changes, Source, updated
-from cfe_faiss.finder.inputs import EXACT_UP_TO
-from cfe_faiss.finder.results import LocalEvidence, PairEvidence, as_html
-from cfe_faiss.finder.table import split_scores, split_threshold, table_fields
+from cfe_faiss.finder.results import Case, LocalEvidence, PairEvidence, as_html, case_of
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.edges import parts_for_the_model
 from cfe_faiss.graph.ks import ks_vectors
@@ -541,15 +538,15 @@ class EvidenceFinder:
                 raise ValueError(f"{name} must be left out with threshold, got {value!r}")
         table = as_table(frame, Reading(**reading))
         if threshold is not None:
-            table, model, class_names = split_threshold(table, threshold)
+            table, model, class_names = inputs.split_threshold(table, threshold)
         elif scores is not None:
-            table, values = split_scores(table, scores)
+            table, values = inputs.split_scores(table, scores)
             model = _classes_for_scores(model, truth, class_names, len(values))
         elif model is None:
             raise ValueError("model, scores or threshold must be given, got None")
         ignored = as_names("ignore", ignore)
         roles = Roles(id, truth, sensitive, without, ignored, weights, probabilities, class_names, unknown)
-        parts = table_fields(table, model, roles, encoder, scale)
+        parts = inputs.table_fields(table, model, roles, encoder, scale)
         n = len(parts["labels"])
         if scores is not None:
             parts |= {"scores": inputs.as_scores(values, n), "class_names": None}
@@ -673,7 +670,7 @@ class EvidenceFinder:
                     raise ValueError(f"{name} must be left out with where (such a search is exact), got {name}={value}")
             exact = True
         elif recall is None and nprobe is None and exact is None:
-            exact, recall = (True, None) if len(members.ids) <= EXACT_UP_TO else (False, _RECALL)
+            exact, recall = (True, None) if len(members.ids) <= inputs.EXACT_UP_TO else (False, _RECALL)
         effort = self.index.resolve_effort(self.index.as_effort(nprobe, recall, bool(exact), memory))
         with self.index.holding() as snapshot:
             queries = query.bind(snapshot)
