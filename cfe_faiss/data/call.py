@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.base.arrays import Array, Int32s, Ints
+from cfe_faiss.base.arrays import Array, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.values import as_ids
@@ -237,9 +237,12 @@ def inference(model: Any, device: torch.device) -> Iterator[None]:
 
 def _refuse_parts(output: Any) -> None:
     """Raise TypeError for an output with several parts: only the user knows which one holds the logits."""
+    least = 1 if isinstance(output, tuple) else 2  # dimensions of an output that is not that of one node
     if isinstance(output, Mapping):
         parts = [f"{key}={_kind(value)}" for key, value in output.items()]
-    elif isinstance(output, tuple | list) and any(_is_whole(part, isinstance(output, tuple)) for part in output):
+    elif isinstance(output, tuple | list) and any(
+        part is None or isinstance(part, Mapping) or getattr(part, "ndim", 0) >= least for part in output
+    ):
         parts = [_kind(part) for part in output]
     elif dataclasses.is_dataclass(output) and not isinstance(output, type):
         parts = [f"{one.name}={_kind(getattr(output, one.name))}" for one in dataclasses.fields(output)]
@@ -252,11 +255,6 @@ def _refuse_parts(output: Any) -> None:
         f"{type(output).__name__} of {', '.join(parts[:8])}: hand in a function that returns one of them "
         f"(lambda data: model(data.x, data.edge_index)[0], for example)"
     )
-
-
-def _is_whole(part: Any, of_tuple: bool) -> bool:
-    """Return whether a part is a complete output, and not the class or the numbers of one node."""
-    return part is None or isinstance(part, Mapping) or getattr(part, "ndim", 0) >= (1 if of_tuple else 2)
 
 
 def _kind(value: Any) -> str:
@@ -287,7 +285,10 @@ def call_by_batches(model: Callable[..., Any], data: Any, node_type: str | None,
     with inference(model, device or torch.device("cpu")):
         for number, batch in enumerate(loader):
             seeds, rows = _seeds(batch, number, node_type, len(labels))
-            _refuse_repeats(seeds, labels)
+            values, counts = np.unique(seeds, return_counts=True)
+            again = values[(counts > 1) | (labels[values] != UNKNOWN)]
+            if len(again):
+                raise ValueError(f"loader must yield every node once, got node {again[0]} twice")
             output = output_of(model, batch if device is None else batch.to(device), node_type)
             found, has_shares = _classes(output, seeds, rows, names, number)
             labels[seeds] = found.labels
@@ -319,13 +320,6 @@ def _seeds(batch: Any, number: int, node_type: str | None, n: int) -> tuple[Ints
     if not 0 <= size <= len(ids):
         raise ValueError(f"batch_size of batch {number} must lie in 0..{len(ids)}, its nodes, got {size}")
     return ids[:size], len(ids)
-
-
-def _refuse_repeats(seeds: Ints, labels: Int32s) -> None:
-    values, counts = np.unique(seeds, return_counts=True)
-    again = values[(counts > 1) | (labels[values] != UNKNOWN)]
-    if len(again):
-        raise ValueError(f"loader must yield every node once, got node {again[0]} twice")
 
 
 def _classes(

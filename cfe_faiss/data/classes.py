@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.arrays import Array, Bools, Int32s, Ints
+from cfe_faiss.base.arrays import Array, Bools, Int32s
 from cfe_faiss.base.checks import UNKNOWN, InputWarning, as_array, as_labels, check_distinct, did_you_mean
 from cfe_faiss.base.values import as_classes, as_ids, as_values, distinct
 from cfe_faiss.data.columns import Table
@@ -175,16 +175,14 @@ def known_classes(
     listed = array.tolist()
     texts = ["" if value is None else str(value).strip() for value in listed]
     absent = {str(value) for value in ([UNKNOWN] if unknown is None else unknown)}
-    if unknown is None and _is_class(set(texts) - {""}, names, are_names or any(type(v) is str for v in listed)):
+    occurring = set(texts) - {""}
+    if are_names or any(type(value) is str for value in listed):
+        is_class = "-1" in (names or ()) or {*occurring, *(names or ())} <= set(_SIGNS)
+    else:
+        is_class = occurring == set(_SIGNS) and names in (None, _SIGNS)
+    if unknown is None and is_class:  # -1 is a name, or 1 is the only other class
         absent = set()
     return array, np.array([text != "" and text not in absent for text in texts], np.bool_)
-
-
-def _is_class(texts: set[str], names: tuple[str, ...] | None, are_names: bool) -> bool:
-    """Return whether -1 is a class: it is a name, or 1 is the only other class."""
-    if not are_names:
-        return texts == {"-1", "1"} and names in (None, _SIGNS)
-    return "-1" in (names or ()) or {*texts, *(names or ())} <= {"-1", "1"}
 
 
 def _encode(
@@ -353,10 +351,18 @@ def _in_order(values: Any, n: int, name: str) -> tuple[Any, list[Any] | None]:
     kind = type(values).__module__.partition(".")[0]
     columns = list(values.columns) if kind in ("pandas", "polars") and hasattr(values, "columns") else None
     if kind == "pandas" and hasattr(values, "index"):
-        values = values.iloc[_order(values.index.to_numpy(), n, name)]
+        nodes = as_ids(f"the index of {name}", values.index.to_numpy())
+        if len(nodes) != n or not np.array_equal(np.sort(nodes), np.arange(n)):
+            raise ValueError(f"the index of {name} must hold the nodes 0..{n - 1}, each once, got {len(nodes)} rows")
+        values = values.iloc[np.argsort(nodes)]
     if columns is None:
         return values, None
-    return (values[columns[0]], None) if len(columns) == 1 else (_as_floats(values, kind, name), columns)
+    if len(columns) == 1:
+        return values[columns[0]], None
+    try:
+        return np.asarray(values, np.float64), columns
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be a frame of probabilities or logits: {error}") from error
 
 
 def _are_classes(values: Any) -> bool:
@@ -364,24 +370,6 @@ def _are_classes(values: Any) -> bool:
         return np.ndim(values) == 1
     except ValueError:  # rows of different lengths
         return False
-
-
-def _as_floats(frame: Any, kind: str, name: str) -> NDArray[np.float64]:
-    try:
-        floats: NDArray[np.float64] = (
-            frame.to_numpy(dtype=np.float64, na_value=np.nan) if kind == "pandas" else frame.cast(float).to_numpy()
-        )
-    except Exception as error:  # the type depends on the library
-        raise TypeError(f"{name} must be a frame of probabilities or logits: {error}") from error
-    return floats
-
-
-def _order(index: NDArray[Any], n: int, name: str) -> Ints:
-    """Return the row of each node, given the node of each row."""
-    nodes = as_ids(f"the index of {name}", index)
-    if len(nodes) != n or not np.array_equal(np.sort(nodes), np.arange(n)):
-        raise ValueError(f"the index of {name} must hold the nodes 0..{n - 1}, each once, got {len(nodes)} rows")
-    return np.argsort(nodes)
 
 
 def _order_of(columns: list[Any], names: tuple[str, ...] | None, name: str) -> list[int]:

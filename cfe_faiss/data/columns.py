@@ -211,8 +211,7 @@ class Table:
                 except _CellsError as error:
                     errors.setdefault(error.marks, []).append(error)
         for group in errors.values():
-            with self.problems.collect():
-                raise _CellsError.of(group)
+            self.problems.texts.append(str(_CellsError.of(group)))
         self._note_missing(columns, classes)
         return pd.DataFrame(columns, index=self.cells.index)
 

@@ -87,9 +87,8 @@ def encode(attributes: Attributes, *, scale: Mapping[str, float] | None = None, 
     weights = _weights(scale, attributes)
     names: list[str] = []
     owners: list[str] = []
-    none = np.empty((len(attributes.ids), 0), np.float32)
-    scaled = [none]
-    raw = [none]
+    scaled = [np.empty((len(attributes.ids), 0), np.float32)]
+    raw = [*scaled]
     for attribute in attributes.values():
         for name, values, distances in _columns(attribute, as_is):
             names.append(name)

@@ -270,8 +270,11 @@ def is_estimator(model: Any) -> bool:
 
 def _of_estimator(model: Any, X: Any, n: int, class_names: Sequence[str] | None, *, are_names: bool) -> Predictions:
     """Return classes of ``predict``, with the probabilities of ``predict_proba``, if the model has it."""
-    is_booster = type(model).__name__ == "Booster"
-    output = _booster_output(model, X) if is_booster else model.predict(X)
+    is_booster = type(model).__name__ == "Booster"  # of XGBoost or LightGBM, which predicts probabilities
+    predict = model.inplace_predict if is_booster and hasattr(model, "inplace_predict") else model.predict
+    output = predict(X)
+    if is_booster and np.ndim(output) == 1 and are_shares(np.asarray(output)) and not np.isin(output, (0, 1)).all():
+        output = np.column_stack([1 - np.asarray(output), output])
     if np.shape(output) == (n, 1) and not hasattr(output, "columns"):
         output = np.asarray(output).ravel()
     fitted = getattr(model, "classes_", None)
@@ -291,14 +294,6 @@ def _of_estimator(model: Any, X: Any, n: int, class_names: Sequence[str] | None,
     scores = np.zeros((n, max(int(places.max()) + 1, len(names or ()))), shares.dtype)
     scores[:, places] = shares  # classes that the model does not know have no probability
     return Predictions(predicted.labels, scores, names)
-
-
-def _booster_output(model: Any, X: Any) -> Any:
-    """Return probabilities of a booster of XGBoost or LightGBM, one column for each class, or its classes."""
-    output = np.asarray((model.inplace_predict if hasattr(model, "inplace_predict") else model.predict)(X))
-    if output.ndim == 1 and are_shares(output) and not np.isin(output, (0, 1)).all():
-        return np.column_stack([1 - output, output])
-    return output
 
 
 def _input(model: Any, data: Any, features: Any) -> Any:
