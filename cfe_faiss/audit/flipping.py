@@ -18,7 +18,7 @@ from cfe_faiss.audit.intervals import normal_quantile, wilson
 from cfe_faiss.audit.reach import adjacency, independent_batches, measure_hops
 from cfe_faiss.audit.tables import Bools, Frame, Ints, data_frame, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, check_known, did_you_mean
-from cfe_faiss.data.predict import column_names, is_estimator, predictions_of, predictions_of_rows, predictions_of_table
+from cfe_faiss.data.predict import column_names, is_estimator, predictions_of
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import as_html
 
@@ -261,7 +261,7 @@ def _table_run(finder: EvidenceFinder, name: str) -> _Run:
         column = frame[name].copy()
         column.iloc[nodes] = column.iloc[first[targets]].array
         changed = frame.assign(**{name: column})
-        return predictions_of_table(finder.model, changed, finder.class_names).labels.astype(np.int64)
+        return predictions_of(finder.model, changed, class_names=finder.class_names).labels.astype(np.int64)
 
     return _Run(values, codes, predict)
 
@@ -290,9 +290,8 @@ def _matrix_run(finder: EvidenceFinder, name: str, columns: Mapping[Any, str] | 
             x[where] = as_x(kept)
 
     def classes() -> Ints:
-        if is_matrix:
-            return predictions_of_rows(finder.model, x, finder.class_names).labels.astype(np.int64)
-        return predictions_of(finder.model, data).labels.astype(np.int64)
+        rows = x if is_matrix else data
+        return predictions_of(finder.model, rows, class_names=finder.class_names).labels.astype(np.int64)
 
     def not_a_number() -> Bools:
         from cfe_faiss.data.call import outputs
