@@ -348,10 +348,9 @@ def _open(folder: Path, content: Mapping[str, Any]) -> _Shards:
     paths = tuple(folder / entry["file"] for entry in content["shards"])
     indexes: list[IndexEvidenceIVF] = []
     for path, entry in zip(paths, content["shards"], strict=True):
-        if _entry_of(path) != entry:
-            raise _damage(
-                folder, f"{path.name} is not the shard that was written: expected {entry}, got {_entry_of(path)}"
-            )
+        actual = _entry_of(path)
+        if actual != entry:
+            raise _damage(folder, f"{path.name} is not the shard that was written: expected {entry}, got {actual}")
         index = read_index(path, faiss.IO_FLAG_MMAP)
         if type(index) is not IndexEvidenceIVF or index.partitions > 1:
             raise _damage(folder, f"{path.name} must be an IndexEvidenceIVF of one partition, got {index!r}")
@@ -560,10 +559,8 @@ def _writing(folder: Path) -> Iterator[None]:
 
 def _remove_unlisted(folder: Path, names: set[str]) -> None:
     """Remove shards that ``shards.json`` does not list; without that file, remove files that are not in ``names``."""
-    try:
+    with suppress(FileNotFoundError, ValueError):
         names = {entry["file"] for entry in _read_manifest(folder)["shards"]}
-    except (FileNotFoundError, ValueError):
-        pass
     for path in list(folder.iterdir()):
         is_left = fullmatch(_TEMPORARY, path.name) or (fullmatch(rf"{_SHARD}|{_PREPARED}", path.name) and is_ours(path))
         if path.name not in names and is_left:
