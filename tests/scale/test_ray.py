@@ -24,8 +24,7 @@ from cfe_faiss.rows.snapshot import UnknownIdError
 from cfe_faiss.scale import Job, JobError, ShardedEvidenceIndex, tasks, write_shards
 from cfe_faiss.scale import ray as scale_ray
 from cfe_faiss.scale.manifest import Finished
-from cfe_faiss.scale.ray import RayExecutor
-from cfe_faiss.scale.serving import ServedEvidenceIndex
+from cfe_faiss.scale.ray import RayExecutor, ServedEvidenceIndex
 from cfe_faiss.scale.tasks import StageRun
 
 ray = pytest.importorskip("ray", reason='ray is missing: pip install "cfe-faiss[ray]"')
