@@ -29,10 +29,11 @@ from cfe_faiss._native import FaissLists, ListChecks, ReadWriteLock, Table, call
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.values import LabelKeys
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
-from cfe_faiss.files import records
+from cfe_faiss.files import forms
 from cfe_faiss.files.format import read_header, read_index, write_file
 from cfe_faiss.files.new_file import moving, sync_folder
 from cfe_faiss.files.outputs import check_not_mapped, check_owner, is_one_of, is_ours, path_within
+from cfe_faiss.files.records import Record
 from cfe_faiss.files.regular import alone_in
 from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
 from cfe_faiss.rows import id_map
@@ -60,17 +61,17 @@ _PREPARED = f"{MANIFEST}.new"
 _VERSION = 2  # lists of version 1 have no checksum
 
 _SETTINGS = {
-    "theta": records.number(1e-3, math.pi / 2),
-    **dict.fromkeys(("weighted", "complete"), records.one_of([False, True])),
-    "routing": records.one_of(["evidence", "nearest"]),
-    "metric": records.one_of(METRICS),
+    "theta": forms.number(1e-3, math.pi / 2),
+    **dict.fromkeys(("weighted", "complete"), forms.BOOLEAN),
+    "routing": forms.one_of(["evidence", "nearest"]),
+    "metric": forms.one_of(METRICS),
 }
-_VALUES = {**dict.fromkeys(("d", "nlist", "nprobe"), records.integer(1)), **_SETTINGS}
-_ENTRY = {"file": records.text(_SHARD, "the name of a shard"), "size": records.integer(0), "crc32": records.CHECKSUM}
-_FORM = {"parameters": _VALUES, "shards": [_ENTRY], "crc32": records.CHECKSUM}
+_VALUES = {**dict.fromkeys(("d", "nlist", "nprobe"), forms.integer(1)), **_SETTINGS}
+_ENTRY = {"file": forms.text(_SHARD, "the name of a shard"), "size": forms.NATURAL, "crc32": forms.CHECKSUM}
+_FORM = {"parameters": _VALUES, "shards": [_ENTRY], "crc32": forms.CHECKSUM}
 _OLD_VALUES = {name: form for name, form in _VALUES.items() if name != "metric"} | {"metric?": _VALUES["metric"]}
-_FORMS = {1: {"parameters": _OLD_VALUES, "shards": [_ENTRY], "crc32?": records.CHECKSUM}, _VERSION: _FORM}
-_RECORD = records.Record(MANIFEST, "cfe_faiss shards", _FORMS)
+_FORMS = {1: {"parameters": _OLD_VALUES, "shards": [_ENTRY], "crc32?": forms.CHECKSUM}, _VERSION: _FORM}
+_RECORD = Record(MANIFEST, "cfe_faiss shards", _FORMS)
 
 
 class ShardedEvidenceIndex(IndexEvidenceIVF):
