@@ -4,10 +4,9 @@ import logging
 import os
 import socket
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from uuid import uuid4
@@ -29,9 +28,9 @@ _WIDE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _LOOPBACK = ("127.0.0.1:", "[::1]:")
 _CONNECT = 10.0  # seconds for a connection to the head of a cluster
 _ANSWER = 120.0  # seconds for a node to start a worker and to check a folder
+_THREADS = 1 << 12  # that wait for tasks; they start when there are tasks
 _CHECKS = 4  # checks of a node whose workers die
 
-_RESTARTS = 0.2  # seconds until the next call of a replica that died
 
 Nodes = list[dict[str, Any]]
 """Nodes, as Ray describes them."""
@@ -70,8 +69,9 @@ class RayExecutor:
         self._limit, self._folder, self._files = workers, folder, dict(files or {})
         self._checked: set[str] = set()
         # The stage retries tasks of dead workers: Ray would retry without end where memory is short.
-        self._perform = self._ray.remote(max_retries=0, num_returns="streaming")(_perform)
-        self._running: dict[Future[Finished], Any] = {}
+        self._perform = self._ray.remote(max_retries=0)(_perform)
+        self._threads = ThreadPoolExecutor(_THREADS)
+        self._running: set[Any] = set()
         try:
             _ = self.machines
         except BaseException:
@@ -96,40 +96,34 @@ class RayExecutor:
         return cores if self._limit is None else min(self._limit, cores)
 
     def submit(self, call: Call, block: int, threads: int) -> "Future[Finished]":
-        """Start ``call(block)`` on a node with enough free cores; the future is running as soon as the task is."""
-        generator = self._perform.options(num_cpus=min(threads, max(self.machines))).remote(call, block)
-        outer: Future[Finished] = Future()
-        self._running[outer] = generator
-        threading.Thread(target=self._follow, args=(generator, outer), daemon=True).start()
-        return outer
+        """Start ``call(block)`` on a node as soon as enough of its cores are free."""
+        reference = self._perform.options(num_cpus=min(threads, max(self.machines))).remote(call, block)
+        self._running.add(reference)
+        return self._threads.submit(self._result, reference)
 
     def close(self) -> None:
         """Cancel running tasks, and end the cluster if this executor started it."""
-        for generator in list(self._running.values()):
-            self._ray.cancel(generator, force=True)
+        for reference in list(self._running):
+            self._ray.cancel(reference, force=True)
+        self._threads.shutdown(wait=False)
         if self._is_own:
             self._ray.shutdown()
 
-    def _follow(self, generator: Any, outer: "Future[Finished]") -> None:
+    def _result(self, reference: Any) -> Finished:
         errors = self._ray.exceptions
         try:
-            self._ray.get(next(generator))
-            outer.set_running_or_notify_cancel()
-            outer.set_result(self._ray.get(next(generator)))
+            finished: Finished = self._ray.get(reference)
         except errors.RayTaskError as error:
-            outer.set_exception(getattr(error, "cause", None) or error)
-        except (errors.RayError, StopIteration) as error:  # the worker died, its node, or for lack of memory
-            outer.set_exception(WorkerDiedError(_first_line(error)))
-        except BaseException as error:
-            outer.set_exception(error)
+            raise getattr(error, "cause", None) or error from None
+        except errors.RayError as error:  # the worker died, its node, or for lack of memory
+            raise WorkerDiedError(_first_line(error)) from error
         finally:
-            del self._running[outer]
+            self._running.discard(reference)
+        return finished
 
 
-def _perform(call: Call, block: int) -> Iterator[Finished | None]:
-    """Report the start of a task, then its result."""
-    yield None
-    yield call(block)
+def _perform(call: Call, block: int) -> Finished:
+    return call(block)
 
 
 # --- connection -------------------------------------------------------------------------------------------------------
@@ -334,8 +328,8 @@ def _problem(mark: str, expected: dict[str, str], files: dict[str, int]) -> str 
 class ServedEvidenceIndex(EvidenceSearcher):
     """A sharded index in several warm processes (*replicas*) of a Ray cluster.
 
-    Calls go to the replicas in turn. If a replica dies or exceeds the deadline, the call goes to the next one, and a
-    dead replica is restarted. Each replica maps the whole index, so results equal a search of the index.
+    Calls go to the replicas in turn. If a replica exceeds the deadline, the call goes to the next one. Ray restarts a
+    replica that dies, and repeats its calls. Each replica maps the whole index, so results equal a search of the index.
 
     Parameters
     ----------
@@ -344,7 +338,7 @@ class ServedEvidenceIndex(EvidenceSearcher):
     replicas
         Number of processes.
     deadline
-        Seconds per attempt. After the death of a replica, the next one has the remaining time.
+        Seconds per attempt.
     attempts
         Number of attempts before the call fails.
     address
@@ -371,9 +365,9 @@ class ServedEvidenceIndex(EvidenceSearcher):
         index = ShardedEvidenceIndex.open(path)  # raises the errors of the files here
         self.d, self._metric = index.d, index.metric
         self._ray, self._is_own = connect(address)
-        actor: Any = self._ray.remote(num_cpus=0, max_restarts=-1)(_Replica)
+        actor: Any = self._ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Replica)
         self._replicas: list[Any] = [actor.remote(str(Path(path).resolve())) for _ in range(number)]
-        self._next = 0
+        self._turns = cycle(self._replicas)
 
     @property
     def metric(self) -> Metric:
@@ -428,23 +422,16 @@ class ServedEvidenceIndex(EvidenceSearcher):
         errors = self._ray.exceptions
         last: Exception | None = None
         for _ in range(self._attempts):
-            until = time.monotonic() + self._deadline
-            while (left := until - time.monotonic()) > 0:
-                replica = self._replicas[self._next % len(self._replicas)]
-                self._next += 1
-                reference = replica.ask.remote(method, args, kwargs)
-                try:
-                    answer: T = self._ray.get(reference, timeout=left)
-                except errors.RayTaskError as error:
-                    raise getattr(error, "cause", None) or error from None
-                except errors.GetTimeoutError as error:
-                    self._ray.cancel(reference)
-                    last = error
-                except errors.RayError as error:  # the replica died, and Ray restarts it
-                    last = error
-                    time.sleep(min(left, _RESTARTS))
-                else:
-                    return answer
+            reference = next(self._turns).ask.remote(method, args, kwargs)
+            try:
+                answer: T = self._ray.get(reference, timeout=self._deadline)
+            except errors.RayTaskError as error:
+                raise getattr(error, "cause", None) or error from None
+            except errors.GetTimeoutError as error:
+                self._ray.cancel(reference)
+                last = error
+            else:
+                return answer
         name = method.__name__.strip("_")
         raise TimeoutError(f"no replica answered {name} in {self._attempts} times {self._deadline:g} s") from last
 
