@@ -34,8 +34,7 @@ from cfe_faiss.files.outputs import MARK, check_not_mapped, check_owner, is_one_
 from cfe_faiss.files.records import ANY_LIST, CHECKSUM, Record, integer, text
 from cfe_faiss.files.regular import alone_in, checksum, open_regular
 from cfe_faiss.index.flat import with_ids
-from cfe_faiss.store.contents import Contents
-from cfe_faiss.store.table import Classes, Table
+from cfe_faiss.store.contents import Classes, Contents, Table
 from cfe_faiss.store.values import DEEPEST, PREFIX, check_metadata, from_json, to_json
 
 with extra("store"):
@@ -96,7 +95,7 @@ def write(path: str | os.PathLike[str], contents: Contents, *, overwrite: bool, 
             class_names = contents.table.classes.names
             is_typed = _write_rows(contents.table, folder / names["rows"])
             manifest = {
-                "d": contents.d,
+                "d": int(contents.index.d),
                 "rows": len(contents.table),
                 "class_names": list(class_names),
                 "next_key": contents.next_key,
@@ -137,10 +136,12 @@ def _read_parts(folder: Path, manifest: dict[str, Any], mmap: bool) -> tuple[Any
         raise _damage(folder, f"its index is of {index.ntotal} vectors of {index.d} dimensions")
     table = _read_rows(folder, paths["rows"], manifest)
     members = index.members()
-    # The index may hold rows of an interrupted change, which are not in the table.
     stored = table.find(members.ids) >= 0
     if not (stored.sum() == len(table) and np.array_equal(members.labels[stored], table.labels)):
         raise _damage(folder, "its index is not of the same rows")
+    if not stored.all():  # an earlier version left rows of an interrupted change in the index
+        index = with_ids(read_index(paths["index"]))
+        index.remove_ids(members.ids[~stored])
     return index, table, manifest["next_key"]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.extras import extra
-from cfe_faiss.store.columns import Kind, kind_of
+from cfe_faiss.store.contents import Kind, kind_of
 from cfe_faiss.store.values import Metadata, Rows, speaks_arrow, to_json
 
 with extra("store"):

@@ -313,3 +313,22 @@ def test_parts_that_are_links_are_refused(part: str, tmp_path: Path) -> None:
     path.symlink_to(path.rename(tmp_path / "elsewhere"))
     with pytest.raises(ValueError, match=rf"s/manifest\.json, {part}, must name no symbolic link"):
         cfe.EvidenceStore.load(tmp_path / "s")
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+def test_rows_that_an_interrupted_change_left_in_the_index_are_removed(mmap: bool, tmp_path: Path) -> None:
+    """Up to version 0.2 an interrupted upsert could leave the old rows in the index, and they could be saved."""
+    store, rows = filled(20)
+    store.save(tmp_path / "s")
+    expected = store.search(rows.vectors[3], 20).ids
+    path = next((tmp_path / "s").glob("index*"))
+    store.index.add_with_labels(rows.vectors[3:5], [0, 0])
+    other = tmp_path / "other.cfe"
+    cfe.write_index(store.index, other)
+    path.write_bytes(other.read_bytes())
+    manifest = json.loads((tmp_path / "s" / "manifest.json").read_text())
+    manifest["files"]["index"] |= disk._sums(path, "index")
+    (tmp_path / "s" / "manifest.json").write_text(json.dumps(manifest))
+    again = cfe.EvidenceStore.load(tmp_path / "s", mmap=mmap)
+    assert (len(again), again.index.ntotal) == (20, 20)
+    assert again.search(rows.vectors[3], 20).ids == expected
