@@ -648,7 +648,16 @@ class EvidenceStore:
     # --- tables -----------------------------------------------------------------------------------------------------
 
     @classmethod
-    def from_arrow(cls, table: Any, *, index: EvidenceIndex | str | None = None, **columns: str) -> Self:
+    def from_arrow(
+        cls,
+        table: Any,
+        *,
+        index: EvidenceIndex | str | None = None,
+        id: str = "id",  # noqa: A002 - the name of a field
+        vector: str = "vector",
+        label: str = "label",
+        document: str = "document",
+    ) -> Self:
         """Return a store of the rows of a table.
 
         Parameters
@@ -657,11 +666,10 @@ class EvidenceStore:
             A table of pyarrow, pandas, polars, DuckDB or any other library with ``__arrow_c_stream__``.
         index
             As in :class:`EvidenceStore`.
-        **columns
-            ``id``, ``vector``, ``label``, ``document``: names of the columns with ids (texts), vectors (lists of
-            numbers), predicted classes (texts or integers) and texts, by default these names. The latter two may be
-            missing under their default names. All other columns are metadata, without nulls; the index of a pandas
-            table is left out, unless it has a name.
+        id, vector, label, document
+            Names of the columns with ids (texts), vectors (lists of numbers), predicted classes (texts or integers) and
+            texts. The latter two may be missing under their default names. All other columns are metadata, without
+            nulls; the index of a pandas table is left out, unless it has a name.
 
         Raises
         ------
@@ -670,21 +678,29 @@ class EvidenceStore:
         TypeError, ValueError
             If the table lacks these columns, or holds values that cannot be stored, such as an id that is no text.
         """
-        from cfe_faiss.store import tables
+        from cfe_faiss.store import arrow
 
-        rows = tables.rows_of(table, **columns)
-        store = cls(tables.length_of(columns.get("vector", "vector"), rows[1]), index)
+        rows = arrow.rows_of(table, id, vector, label, document)
+        store = cls(arrow.length_of(vector, rows[1]), index)
         store.add(*rows)
         return store
 
-    def upsert_table(self, table: Any, **columns: str) -> None:
+    def upsert_table(
+        self,
+        table: Any,
+        *,
+        id: str = "id",  # noqa: A002 - the name of a field
+        vector: str = "vector",
+        label: str = "label",
+        document: str = "document",
+    ) -> None:
         """Add the rows of a table, in place of stored rows with the same ids.
 
         Parameters and errors as in :meth:`from_arrow`; nothing is changed after an error.
         """
-        from cfe_faiss.store import tables
+        from cfe_faiss.store import arrow
 
-        self.upsert(*tables.rows_of(table, **columns))
+        self.upsert(*arrow.rows_of(table, id, vector, label, document))
 
     def to_arrow(self) -> Any:
         """Return all rows as a ``pyarrow.Table``.
@@ -700,10 +716,10 @@ class EvidenceStore:
         ImportError
             If pyarrow is missing, with the ``pip install`` that installs it.
         """
-        from cfe_faiss.store import tables
+        from cfe_faiss.store import arrow
 
         rows, names = self.get(), self.class_names
-        return tables.to_arrow(rows, names)
+        return arrow.to_arrow(rows, names)
 
     def to_pandas(self) -> Any:
         """Return all rows as a pandas DataFrame, with the columns of :meth:`to_arrow`."""
@@ -741,10 +757,10 @@ class EvidenceStore:
             If the directory holds other files, and ``overwrite`` is False; or if its store is mapped by an object that
             was not loaded from it.
         """
-        from cfe_faiss.store import disk
+        from cfe_faiss.store import arrow
 
         with self._lock.reading():
-            disk.write(path, self._contents, overwrite=overwrite, origins=self._origins)
+            arrow.write(path, self._contents, overwrite=overwrite, origins=self._origins)
             self._origins = (*self._origins[:1], Path(path).resolve())
 
     @classmethod
@@ -768,10 +784,10 @@ class EvidenceStore:
         ValueError
             If it is not the directory of a store, is damaged, or is of another format version.
         """
-        from cfe_faiss.store import disk
+        from cfe_faiss.store import arrow
 
         store = cls.__new__(cls)
-        store._set_up(Contents(*disk.read(path, mmap)))
+        store._set_up(Contents(*arrow.read(path, mmap)))
         store._origins = (Path(path).resolve(),)
         return store
 
