@@ -66,7 +66,7 @@ def evidence(
     """Return the evidence of an embedding, without the document ``id_``, or of this stored document."""
     if embedding is None:
         return store.evidence(id_, k, label, where, with_vectors=with_vectors)
-    excluded = None if id_ is None else [id_]
+    excluded = [id_] if id_ in store else None
     xq = np.asarray(embedding, np.float32)
     return store.evidence(xq, k, label, where, exclude=excluded, with_vectors=with_vectors)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import IntEnum
+from itertools import filterfalse
 from typing import Any, TypeVar
 
 import numpy as np
@@ -82,7 +83,7 @@ def float_holds(number: float) -> bool:
 class Values:
     """Distinct values, numbered in the order of their first occurrence. It only grows.
 
-    Columns share it. Values of a failed change stay in it unused.
+    Values of a failed change stay in it unused.
 
     Attributes
     ----------
@@ -133,14 +134,17 @@ class Column:
 
     Attributes
     ----------
+    version
+        Version of the table.
     codes
         Number of each row's value, (n,) int32.
     dictionary
-        The values, shared with earlier versions of the column.
+        The values, which the next version of the column extends.
     labels
         Class number of each row, (n,) int32; ``REMOVED`` marks removed rows.
     """
 
+    version: object
     codes: NDArray[np.int32]
     dictionary: Values
     labels: NDArray[np.int32]
@@ -256,7 +260,8 @@ class Table:
     removed
         Number of removed rows.
     columns
-        The columns that filters used last, by name, 16 at most; changes keep them up to date.
+        The columns that filters used last, by name, 16 at most, shared by the versions of a table. A filter extends the
+        column of an earlier version by the rows that were added since.
     """
 
     classes: Classes = field(default_factory=Classes)
@@ -280,6 +285,11 @@ class Table:
         return len(self.keys) - self.removed
 
     @derived
+    def version(self) -> object:
+        """Object that differs from that of every other version of the table."""
+        return object()
+
+    @derived
     def rows(self) -> NDArray[np.int64]:
         """Positions of the stored rows, ascending."""
         return np.flatnonzero(self.labels != REMOVED)
@@ -295,36 +305,36 @@ class Table:
 
     def column(self, name: str) -> Column:
         """Return the column of a metadata key, or of ``ID``, ``LABEL`` or ``DOCUMENT``; O(n) for a new one."""
-        column = self.columns.pop(name, None) or self._encoded(name)
+        # A column is popped while it is extended: another thread makes its own meanwhile.
+        column = self.columns.pop(name, None)
+        if column is None or column.version is not self.version:
+            column = self._encoded(name, column)
         self.columns[name] = column  # the most recent one
         for oldest in list(self.columns)[:-_MAX_COLUMNS]:  # other threads change the dict: iterate over a copy
             self.columns.pop(oldest, None)
         return column
 
-    def _encoded(self, name: str) -> Column:
-        dictionary = Values()
+    def _encoded(self, name: str, earlier: Column | None) -> Column:
         if name == LABEL:
+            dictionary = Values()
             codes = dictionary.encode([*self.classes.names, None])[np.maximum(self.labels, UNKNOWN)]
-        else:
-            codes = dictionary.encode(self.values(name))
-        return Column(codes, dictionary, self.labels)
-
-    def values(self, name: str) -> list[Any]:
-        """Return the values of a column other than ``LABEL``, of removed rows, too."""
+            return Column(self.version, codes, dictionary, self.labels)
+        if earlier is None or len(earlier.dictionary.values) > 2 * len(self) + 1024:  # a long history of values
+            earlier = Column(self.version, np.empty(0, np.int32), Values(), self.labels)
+        n = len(earlier.codes)
         if name in (ID, DOCUMENT):
-            return list(self.ids if name == ID else self.documents)
-        return values_of(self.metadata.tolist(), name)
+            values = (self.ids if name == ID else self.documents)[n:].tolist()
+        else:
+            values = values_of(self.metadata[n:].tolist(), name)
+        codes = append(earlier.codes, earlier.dictionary.encode(values))
+        return Column(self.version, codes, earlier.dictionary, self.labels)
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def with_rows(self, new: "Table") -> "Table":
         """Return a table with the rows of another one at its end, whose keys are higher than all others."""
         arrays: dict[str, Any] = {name: append(getattr(self, name), getattr(new, name)) for name in _ARRAYS}
-        columns = self._next_columns()
-        for name, column in columns.items():
-            codes = append(column.codes, column.dictionary.encode(new.values(name)))
-            columns[name] = Column(codes, column.dictionary, arrays["labels"])
-        return replace(self, classes=new.classes, columns=columns, **arrays)
+        return replace(self, classes=new.classes, **arrays)
 
     def without(self, rows: NDArray[np.int64]) -> Change:
         """Remove rows, (m,), each once."""
@@ -333,40 +343,26 @@ class Table:
             keep = self.labels != REMOVED
             keep[rows] = False
             return self.only(keep), []
-        steps = [_writing(self.labels, rows, np.full(len(rows), REMOVED, np.int32))] if len(rows) else []
-        return replace(self, removed=removed, columns=self._next_columns()), steps
+        return replace(self, removed=removed), [_writing(self.labels, rows, np.full(len(rows), REMOVED, np.int32))]
 
     def only(self, rows: NDArray[Any]) -> "Table":
         """Return a table of some rows, as positions or as (n,) bool, that shares no memory with this one; O(n)."""
         arrays: dict[str, Any] = {name: getattr(self, name)[rows] for name in _ARRAYS}
-        columns = {
-            name: Column(column.codes[rows], column.dictionary, arrays["labels"])
-            for name, column in self._next_columns().items()
-        }
-        return replace(self, removed=0, columns=columns, **arrays)
+        return Table(self.classes, **arrays)
 
     def with_labels(self, rows: NDArray[np.int64], labels: NDArray[np.int32], classes: Classes) -> Change:
         """Give rows, (m,), other classes."""
-        steps = [_writing(self.labels, rows, labels)]
-        return replace(self, classes=classes, columns=self._next_columns()), steps
+        return replace(self, classes=classes), [_writing(self.labels, rows, labels)]
 
     def with_metadata(self, rows: NDArray[np.int64], metadata: list[Metadata]) -> Change:
         """Give rows, (m,), other metadata."""
         steps = [_writing(self.metadata, rows, objects(metadata))]
-        columns = self._next_columns()
-        for name, column in columns.items():
-            if name not in (ID, DOCUMENT):
-                steps.append(_writing(column.codes, rows, column.dictionary.encode(values_of(metadata, name))))
-        return replace(self, columns=columns), steps
-
-    def _next_columns(self) -> dict[str, Column]:
-        """Return the columns that the next table keeps: a long history of values is dropped, and classes are new."""
-        most = 2 * len(self) + 1024
-        return {
-            name: replace(column)  # without values derived from the rows before the change
-            for name, column in self.columns.items()
-            if name != LABEL and len(column.dictionary.values) <= most
-        }
+        for name, column in self.columns.items():
+            if name not in (ID, LABEL, DOCUMENT):
+                codes = column.dictionary.encode(values_of(metadata, name))
+                known = rows < len(column.codes)
+                steps.append(_writing(column.codes, rows[known], codes[known]))
+        return replace(self), steps
 
 
 def _writing(array: NDArray[Any], rows: NDArray[np.int64], values: NDArray[Any]) -> Step:
@@ -398,8 +394,8 @@ class Contents:
         self._keys: dict[str, int] = dict(zip(table.ids.tolist(), table.keys.tolist(), strict=True))
 
     def parts(self) -> tuple[Any, Table, int]:
-        """Return the index, the rows without what filters derive from them, and the next key."""
-        return self.index, replace(self.table.only(self.table.rows), columns={}), self.next_key
+        """Return the index, a copy of the rows, and the next key."""
+        return self.index, self.table.only(self.table.rows), self.next_key
 
     def rows_of(self, ids: list[str]) -> NDArray[np.int64]:
         """Return the row of each id, -1 for an unknown one."""
@@ -485,15 +481,16 @@ class Contents:
         new = Table.of(classes, keys, classes.numbers(labels), ids, metadata, documents)
         after, steps = self.table.with_rows(new).without(old)
         key_of = dict(zip(ids, keys.tolist(), strict=True))
-        # Each id has an entry before the change, which then takes no memory; no row has the key -1.
-        self._keys.update(dict.fromkeys(key_of.keys() - self._keys.keys(), -1))
-        steps += [(self._keys.update, (key_of,)), setting(self, "table", after)]
-        replaced = self.table.keys[old]
+        steps.append(setting(self, "table", after))
         with self.index.changing() as transaction:
-            if len(old):
-                transaction.replace(replaced, X, new.labels, keys, steps)
-            else:
+            if not len(old):
+                self._keys.update(key_of)  # no id is stored before the table has its key
                 transaction.insert(X, new.labels, keys, steps)
+                return
+            # Each id has an entry before the change, which then takes no memory; no row has the key -1.
+            self._keys.update(dict.fromkeys(filterfalse(self._keys.__contains__, ids), -1))
+            steps.append((self._keys.update, (key_of,)))
+            transaction.replace(self.table.keys[old], X, new.labels, keys, steps)
 
     def _train_by(self, X: NDArray[np.float32]) -> None:
         """Train an index that needs it by the first rows added."""
