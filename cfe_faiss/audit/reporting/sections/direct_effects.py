@@ -16,7 +16,7 @@ from cfe_faiss.audit.effects import DirectEffects, direct_effects
 from cfe_faiss.audit.evidence import attributes_of, known_rows
 from cfe_faiss.audit.groups import groupings
 from cfe_faiss.audit.model_comparison import ModelComparison, compare_models
-from cfe_faiss.audit.reporting.document import Column, Numbers, Table
+from cfe_faiss.audit.reporting.document import Column, Section, Table
 from cfe_faiss.audit.reporting.formats import group_name, number, rows_of, show, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.groups import Rates, find_rates
@@ -111,7 +111,7 @@ def change_rows(inputs: Inputs) -> list[_Row]:
     return _keep_one_side(rows)
 
 
-def all_tests_section(inputs: Inputs) -> Numbers:
+def all_tests_section(inputs: Inputs) -> Section:
     """Return one table of all tests, and the findings that survive the correction."""
     effects, rates = inputs.once(find_effects), inputs.once(find_rates)
     assert effects is not None
@@ -137,7 +137,7 @@ def all_tests_section(inputs: Inputs) -> Numbers:
         "k": effects.k,
     }
     ordered = sorted([*rows, *changes], key=lambda row: (not row["named"], row["p"] is None))
-    return Numbers(values, tables=[Table("all_tests", _ALL_TESTS, ordered)], limits=effects.limits)
+    return Section(values, tables=[Table("all_tests", _ALL_TESTS, ordered)], limits=effects.limits)
 
 
 _ALL_TESTS = (
@@ -256,15 +256,15 @@ def _untold(rows: Sequence[_Row]) -> list[_Row]:
     return found
 
 
-def sensitivity_section(inputs: Inputs) -> Numbers:
+def sensitivity_section(inputs: Inputs) -> Section:
     """Return the p value of each named direct effect under other scalings, other k, and fewer attributes."""
     effects = inputs.once(find_effects)
     named = [] if effects is None else _find_named(effects)
     if not named:
-        return Numbers({"findings": {}})
+        return Section({"findings": {}})
     encodings = _encodings(inputs)
     if not encodings:
-        return Numbers(missing="no_features")
+        return Section(missing="no_features")
     rows = [{"choice": choice} | _judge_answers(named, tests) for choice, tests in _choices(inputs, encodings, named)]
     findings: dict[str, int] = {}
     columns = [Column("choice", "Choice")]
@@ -273,7 +273,7 @@ def sensitivity_section(inputs: Inputs) -> Numbers:
         columns += [Column(f"effect_{i}", name, "points"), Column(f"p_{i}", "p", "p-value")]
         findings[name] = sum(bool(row[f"holds_{i}"]) for row in rows)
     values = {"findings": findings, "choices": len(rows), "alpha": _ALPHA}
-    return Numbers(values, tables=[Table("sensitivity", tuple(columns), rows)])
+    return Section(values, tables=[Table("sensitivity", tuple(columns), rows)])
 
 
 def _find_named(effects: DirectEffects) -> list[_Row]:
