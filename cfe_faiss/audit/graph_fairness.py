@@ -443,4 +443,3 @@ def _normal_interval(mean: float, variance: float, total: float, z: float) -> tu
         return np.nan, np.nan
     half = z * np.sqrt(max(variance, 0)) / total
     return float(max(mean - half, 0)), float(mean + half)
-

@@ -1,6 +1,7 @@
 """A report as plain data: sections, tables with charts, and case files.
 
-The page, report.json and report.csv write the same data in three ways. ``in_files`` of a class names its fields in JSON.
+The page, report.json and report.csv write the same data in three ways. ``in_files`` of a class names its fields in
+JSON.
 """
 
 import math

@@ -15,7 +15,7 @@ from cfe_faiss.audit.direct_test import judge, pair_counts
 from cfe_faiss.audit.effects import DirectEffects, direct_effects
 from cfe_faiss.audit.evidence import attributes_of, known_rows
 from cfe_faiss.audit.groups import groupings
-from cfe_faiss.audit.model_comparison import ModelComparison, compare_models
+from cfe_faiss.audit.model_comparison import BASELINE, ModelComparison, compare_models
 from cfe_faiss.audit.reporting.document import Column, Section, Table
 from cfe_faiss.audit.reporting.formats import group_name, number, rows_of, show, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
@@ -66,21 +66,19 @@ def find_changes(inputs: Inputs) -> ModelComparison | None:
     if inputs.unfavourable:
         others = [name for label, name in enumerate(inputs.class_names) if label not in inputs.favourable]
         tested = {"unfavourable": others, "sensitive": inputs.sensitive, **inputs.options}
-    first, *named = inputs.models
-    models = {name: inputs.models[name] for name in named}
+    models = {name: labels for name, labels in inputs.models.items() if name != BASELINE}
     if hasattr(inputs.finder.data, "columns"):  # numbers are names in a table
         models = {name: np.array(inputs.class_names)[labels] for name, labels in models.items()}
     found = inputs.finder.top_pairs(inputs.settings.pairs)
-    nearness = measured(found.D[-1:], found.metric)
     nearest = 0.0 if found.metric == "l2" else 1.0
     return compare_models(
         inputs.finder,
         models,
         k=inputs.settings.k,
-        threshold=float(nearness[0]) if len(nearness) else nearest,
+        threshold=float(measured(found.D, found.metric)[-1]) if len(found) else nearest,
         pairs=inputs.settings.pairs,
         confidence=inputs.settings.confidence,
-        baseline=first,
+        person=inputs.persons,
         **tested,
     )
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics, turned
 from cfe_faiss.audit.neighbours import consistency, discrimination_scores, error_rate_by_evidence
-from cfe_faiss.audit.reporting.document import Column, Section, Plot, Table, low_high
+from cfe_faiss.audit.reporting.document import Column, Plot, Section, Table, low_high
 from cfe_faiss.audit.reporting.formats import rows_of, show, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.score_curves import calibration_curves, threshold_curves

@@ -395,9 +395,7 @@ def _lines(attribute: Attribute) -> Iterator[tuple[str, Floats]]:
         yield "missing", attribute.missing.astype(np.float64)
 
 
-def _balance_row(
-    attribute: str, value: str, numbers: Floats, of_a: NDArray[np.bool_], sides: Ints
-) -> dict[str, Any]:
+def _balance_row(attribute: str, value: str, numbers: Floats, of_a: NDArray[np.bool_], sides: Ints) -> dict[str, Any]:
     """Return the means and differences of some numbers; ``sides`` has the rows of A and B of each pair, (2, p)."""
     values = data_frame({"number": numbers})["number"].dropna()
     groups = values.groupby(of_a[values.index])
