@@ -132,7 +132,7 @@ def report(  # noqa: PLR0913
     """
     check_finder(finder)
     from cfe_faiss.audit.reporting.content import collect
-    from cfe_faiss.audit.reporting.files import numbers, report_files, write_all
+    from cfe_faiss.audit.reporting.files import report_files, write_all
 
     target = Path(path)
     if target.suffix.lower() not in (".html", ".htm"):
@@ -149,7 +149,7 @@ def report(  # noqa: PLR0913
     check_conditions(conditions, inputs)
     content = collect(inputs, conditions, progress)
     written = write_all(content, target, folder, inputs=inputs_read, overwrite=overwrite)
-    return Report(written, content.results, numbers(content))
+    return Report(written, content.results, content.numbers)
 
 
 __all__ = ["METRICS", "Check", "Condition", "Report", "Subject", "report"]

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.intervals import share_columns
 from cfe_faiss.audit.reporting.conditions import OUTCOMES, Check, Condition, check_all
-from cfe_faiss.audit.reporting.document import Column, Section, Table
+from cfe_faiss.audit.reporting.document import Column, Section, Table, as_json
 from cfe_faiss.audit.reporting.formats import join_words, list_first, plural, show
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.prose import Prose, make_section
@@ -54,14 +54,8 @@ class Content:
 
     Attributes
     ----------
-    title, date, version, id
-        Its heading, its date (UTC), the version that made it, and a digest of all its numbers.
-    level, confidence
-        Confidence of the intervals, in words and as a number.
-    facts
-        Description of the audited data and model by name.
-    scope
-        Sentences of the first page on the audited data.
+    numbers
+        Content of report.json, see schema.json.
     sections
         In order.
     results
@@ -70,52 +64,10 @@ class Content:
         The checks as a table.
     """
 
-    title: str
-    date: str
-    version: str
-    id: str
-    level: str
-    confidence: float
-    facts: dict[str, str]
-    scope: tuple[str, ...]
+    numbers: dict[str, Any]
     sections: tuple[Section, ...]
     results: tuple[Check, ...]
     checks: Table
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        """Sentences of the first page: findings."""
-        return tuple(line for section in self.sections for line in section.named)
-
-    @property
-    def described(self) -> tuple[str, ...]:
-        """Sentences of the first page: numbers without a test."""
-        return tuple(line for section in self.sections for line in section.described)
-
-    @property
-    def undetermined(self) -> tuple[str, ...]:
-        """Sentences of the first page: limits of the data, and sections that are missing."""
-        lines = [line for section in self.sections for line in section.undetermined]
-        missing: dict[str, list[str]] = {}
-        for section in self.sections:
-            if section.missing:
-                missing.setdefault(section.missing, []).append(section.title)
-        lines += [f"{', '.join(titles)}: {reason[:1].lower()}{reason[1:]}" for reason, titles in missing.items()]
-        return tuple(lines)
-
-    @property
-    def models(self) -> tuple[Table, ...]:
-        """Table of the first page, if models are compared."""
-        return tuple(table for section in self.sections for table in section.tables if table.id == "models")
-
-    @property
-    def outcome(self) -> str:
-        """Outcomes of the conditions in a sentence."""
-        if not self.results:
-            return "No conditions."
-        counts = Counter(check.outcome for check in self.results)
-        numbers = ", ".join(f"{counts[outcome]:,} {outcome}" for outcome in OUTCOMES)
-        return f"{plural(len(self.results), 'check')}: {numbers}."
 
 
 def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> Content:
@@ -123,12 +75,12 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
     skip = inputs.settings.skip
     for name in skip:
         check_known("skip must name sections", name, [part.name for part in SECTIONS])
-    sections = []
     parts = [
         part
         for part in SECTIONS
         if part.name not in skip and (not part.is_optional or all(map(inputs.has, part.needs)))
     ]
+    sections: list[Section] = []
     # None: no bar if standard error is not a terminal.
     disable = None if progress else True
     try:
@@ -145,25 +97,47 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
         asdict(check) | {"condition": str(check.condition), "attribute": check.attribute or inputs.everyone}
         for check in sorted(results, key=lambda check: OUTCOMES.index(check.outcome))
     ]
-    table = Table("conditions", _CONDITIONS, rows, limit=200)
-    checks = Prose(inputs, "conditions", {}).table(table)
+    checks = Prose(inputs, "conditions", {}).table(Table("conditions", _CONDITIONS, rows, limit=200))
     known = facts(inputs)
+    as_written = [as_json(section) | {"missing": section.missing or None} for section in sections]
     # The command names output files: equal audits have equal ids in all folders.
-    hashed = known | {COMMAND: ""}, [asdict(section) for section in sections]
-    text = json.dumps(hashed, sort_keys=True, default=str)
-    return Content(
-        title=inputs.subject.title,
-        date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        version=version("cfe-faiss"),
-        id=hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16],
-        level=inputs.words["level"],
-        confidence=inputs.settings.confidence,
-        facts=known,
-        scope=scope(inputs),
-        sections=tuple(sections),
-        results=results,
-        checks=checks,
-    )
+    text = json.dumps([known | {COMMAND: ""}, as_written], sort_keys=True)
+    numbers = {
+        "format": "cfe-faiss report",
+        "format_version": FORMAT,
+        "id": hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16],
+        "title": inputs.subject.title,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "version": version("cfe-faiss"),
+        "confidence": inputs.settings.confidence,
+        "subject": known,
+        "scope": [*scope(inputs)],
+        "named": [line for section in sections for line in section.named],
+        "described": [line for section in sections for line in section.described],
+        "undetermined": _undetermined(sections),
+        "conditions": {"outcome": _outcome(results), **as_json(checks)},
+        "sections": as_written,
+    }
+    return Content(numbers, tuple(sections), results, checks)
+
+
+def _undetermined(sections: Sequence[Section]) -> list[str]:
+    """Return sentences of the first page: limits of the data, and sections that are missing."""
+    missing: dict[str, list[str]] = {}
+    for section in sections:
+        if section.missing:
+            missing.setdefault(section.missing, []).append(section.title)
+    limits = [line for section in sections for line in section.undetermined]
+    return limits + [f"{', '.join(titles)}: {text[:1].lower()}{text[1:]}" for text, titles in missing.items()]
+
+
+def _outcome(results: Sequence[Check]) -> str:
+    """Return the outcomes of the conditions in a sentence."""
+    if not results:
+        return "No conditions."
+    counts = Counter(check.outcome for check in results)
+    numbers = ", ".join(f"{counts[outcome]:,} {outcome}" for outcome in OUTCOMES)
+    return f"{plural(len(results), 'check')}: {numbers}."
 
 
 def _print_unfinished(sections: Sequence[Section]) -> None:

@@ -1,12 +1,15 @@
-"""A report as plain data: the numbers of a section, and the section in words.
+"""A report as plain data: sections, tables with charts, and case files.
 
-The page, report.json and report.csv write the same data in three ways. ``in_files`` of a class has its fields in JSON.
+The page, report.json and report.csv write the same data in three ways. ``in_files`` of a class names its fields in
+JSON.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypeAlias
+
+from cfe_faiss.audit.reporting.formats import is_undefined
 
 Row: TypeAlias = Mapping[str, Any]
 """A line of a table: plain values by name, None if not defined; see ``formats.rows_of``."""
@@ -143,29 +146,23 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbourhood:
-    """Drawing of a node and its neighbours.
+class Side:
+    """One side of a case: a person, and in a graph also the neighbours.
 
     Attributes
     ----------
+    row, name
+        Its row, and the user's name for it.
+    predicted, true
+        Its predicted and true class by name; None if not known.
+    surroundings
+        Its neighbours in words; empty without a graph.
     style
         Number of its predicted class among the classes of the drawing.
     neighbours
-        Clockwise.
+        Its drawn neighbours, clockwise.
     edges
         Pairs of positions in ``neighbours`` that are connected.
-    """
-
-    style: int
-    neighbours: tuple[Neighbour, ...]
-    edges: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One side of a case: its row, the user's name for it, its predicted and true class by name (None: not known).
-
-    ``surroundings`` and ``neighbourhood`` describe its neighbours in the graph; empty and None without a graph.
     """
 
     in_files: ClassVar = "name", "predicted", "true", "surroundings", "row", "neighbours"
@@ -175,12 +172,9 @@ class Side:
     predicted: str
     true: str | None
     surroundings: str = ""
-    neighbourhood: Neighbourhood | None = None
-
-    @property
-    def neighbours(self) -> tuple[Neighbour, ...]:
-        """Its drawn neighbours."""
-        return () if self.neighbourhood is None else self.neighbourhood.neighbours
+    style: int = 0
+    neighbours: tuple[Neighbour, ...] = ()
+    edges: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,38 +229,22 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
-    """Numbers of a section, which its template puts into words.
+class Section:
+    """Section of the report: numbers, and the words that its template makes of them.
 
     Attributes
     ----------
     values
         Numbers and names in its sentences.
     tables, cases
-        Its tables and case files, without captions.
+        Its tables, some of them drawn, and its case files.
     measured
         Rows with the numbers that conditions can be about.
     limits
-        Limits of the audits behind it, sentences.
+        Effects of selection and assumptions on its numbers, and questions that they cannot answer.
     missing
-        Macro that says why there are no numbers, in the template of the section or in
-        ``missing.txt.j2``; empty if there are some.
-    """
-
-    values: Mapping[str, Any] = field(default_factory=dict)
-    tables: Sequence[Table] = ()
-    cases: Sequence[Case] = ()
-    measured: Sequence[Row] = ()
-    limits: Sequence[str] = ()
-    missing: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Section of the report, in words.
-
-    Attributes
-    ----------
+        Why there is nothing to show; empty if there is something. A function of numbers names a macro, in the template
+        of the section or in ``missing.txt.j2``, which says it.
     id, title
         Its anchor and its heading.
     purpose
@@ -281,12 +259,6 @@ class Section:
         Sentences for the first page: limits of the data.
     findings
         Its results, a sentence each, with the number of cases.
-    missing
-        Why there is nothing to show; empty if there is something.
-    tables, cases
-        Its tables, some of them drawn, and its case files.
-    limits
-        Effects of selection and assumptions on its numbers, and questions that they cannot answer.
     measures
         The numbers that conditions can be about.
     is_open
@@ -295,17 +267,30 @@ class Section:
 
     in_files: ClassVar = "id", "title", "findings", "limits", "missing", "tables", "cases"
 
-    id: str
-    title: str
-    purpose: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    tables: Sequence[Table] = ()
+    cases: Sequence[Case] = ()
+    measured: Sequence[Row] = ()
+    limits: Sequence[str] = ()
+    missing: str = ""
+    id: str = ""
+    title: str = ""
+    purpose: str = ""
     headline: str = ""
     named: tuple[str, ...] = ()
     described: tuple[str, ...] = ()
     undetermined: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
-    missing: str = ""
-    tables: tuple[Table, ...] = ()
-    cases: tuple[Case, ...] = ()
-    limits: tuple[str, ...] = ()
     measures: tuple[Measure, ...] = ()
     is_open: bool = False
+
+
+def as_json(value: Any) -> Any:
+    """Return a part of the report as JSON has it: of a record the fields that its class names in ``in_files``."""
+    if hasattr(value, "in_files"):
+        return {name: as_json(getattr(value, name)) for name in value.in_files}
+    if isinstance(value, Mapping):
+        return {key: as_json(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [as_json(part) for part in value]
+    return None if is_undefined(value) else value

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 from cfe_faiss.audit.reporting.conditions import measures_of
-from cfe_faiss.audit.reporting.document import Numbers, Section, Table
+from cfe_faiss.audit.reporting.document import Section, Table
 from cfe_faiss.audit.reporting.formats import (
     first_lines,
     join_words,
@@ -84,24 +84,28 @@ class Prose:
 
 
 def make_section(part: Part, inputs: Inputs) -> Section:
-    """Return a section: its numbers in words, or why there are none."""
+    """Return a section: its numbers and their words, or why there are none."""
     unmet = next((need for need in part.needs if not inputs.has(need)), "")
-    numbers = Numbers(missing=unmet) if unmet else part.numbers(inputs)
-    prose = Prose(inputs, part.name, numbers.values)
-    heading = Section(part.name, prose.line("title"), prose.line("purpose"), is_open=part.is_open)
-    if numbers.missing:
-        shared = Prose(inputs, "missing", numbers.values)
-        return replace(heading, missing=prose.line(numbers.missing) or shared.line(numbers.missing))
-    cases = [replace(case, differences=prose.table(case.differences, "case")) for case in numbers.cases]
+    section = Section(missing=unmet) if unmet else part.numbers(inputs)
+    prose = Prose(inputs, part.name, section.values)
+    title, purpose = prose.line("title"), prose.line("purpose")
+    if section.missing:
+        shared = Prose(inputs, "missing", section.values)
+        reason = prose.line(section.missing) or shared.line(section.missing)
+        return Section(id=part.name, title=title, purpose=purpose, is_open=part.is_open, missing=reason)
     return replace(
-        heading,
+        section,
+        id=part.name,
+        title=title,
+        purpose=purpose,
+        is_open=part.is_open,
         headline=prose.line("headline"),
         named=prose.lines("named"),
         described=prose.lines("described"),
         undetermined=prose.lines("undetermined"),
         findings=prose.lines("findings"),
-        limits=(*prose.lines("limits"), *map(inputs.reword, numbers.limits)),
-        tables=tuple(prose.table(table) for table in numbers.tables),
-        cases=tuple(cases),
-        measures=tuple(measures_of(part.name, numbers.measured, inputs)),
+        limits=(*prose.lines("limits"), *map(inputs.reword, section.limits)),
+        tables=tuple(prose.table(table) for table in section.tables),
+        cases=tuple(replace(case, differences=prose.table(case.differences, "case")) for case in section.cases),
+        measures=tuple(measures_of(part.name, section.measured, inputs)),
     )

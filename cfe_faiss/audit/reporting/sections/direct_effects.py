@@ -15,8 +15,8 @@ from cfe_faiss.audit.direct_test import judge, pair_counts
 from cfe_faiss.audit.effects import DirectEffects, direct_effects
 from cfe_faiss.audit.evidence import attributes_of, known_rows
 from cfe_faiss.audit.groups import groupings
-from cfe_faiss.audit.model_comparison import ModelComparison, compare_models
-from cfe_faiss.audit.reporting.document import Column, Numbers, Table
+from cfe_faiss.audit.model_comparison import BASELINE, ModelComparison, compare_models
+from cfe_faiss.audit.reporting.document import Column, Section, Table
 from cfe_faiss.audit.reporting.formats import group_name, number, rows_of, show, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.groups import Rates, find_rates
@@ -66,21 +66,19 @@ def find_changes(inputs: Inputs) -> ModelComparison | None:
     if inputs.unfavourable:
         others = [name for label, name in enumerate(inputs.class_names) if label not in inputs.favourable]
         tested = {"unfavourable": others, "sensitive": inputs.sensitive, **inputs.options}
-    first, *named = inputs.models
-    models = {name: inputs.models[name] for name in named}
+    models = {name: labels for name, labels in inputs.models.items() if name != BASELINE}
     if hasattr(inputs.finder.data, "columns"):  # numbers are names in a table
         models = {name: np.array(inputs.class_names)[labels] for name, labels in models.items()}
     found = inputs.finder.top_pairs(inputs.settings.pairs)
-    nearness = measured(found.D[-1:], found.metric)
     nearest = 0.0 if found.metric == "l2" else 1.0
     return compare_models(
         inputs.finder,
         models,
         k=inputs.settings.k,
-        threshold=float(nearness[0]) if len(nearness) else nearest,
+        threshold=float(measured(found.D, found.metric)[-1]) if len(found) else nearest,
         pairs=inputs.settings.pairs,
         confidence=inputs.settings.confidence,
-        baseline=first,
+        person=inputs.persons,
         **tested,
     )
 
@@ -111,7 +109,7 @@ def change_rows(inputs: Inputs) -> list[_Row]:
     return _keep_one_side(rows)
 
 
-def all_tests_section(inputs: Inputs) -> Numbers:
+def all_tests_section(inputs: Inputs) -> Section:
     """Return one table of all tests, and the findings that survive the correction."""
     effects, rates = inputs.once(find_effects), inputs.once(find_rates)
     assert effects is not None
@@ -137,7 +135,7 @@ def all_tests_section(inputs: Inputs) -> Numbers:
         "k": effects.k,
     }
     ordered = sorted([*rows, *changes], key=lambda row: (not row["named"], row["p"] is None))
-    return Numbers(values, tables=[Table("all_tests", _ALL_TESTS, ordered)], limits=effects.limits)
+    return Section(values, tables=[Table("all_tests", _ALL_TESTS, ordered)], limits=effects.limits)
 
 
 _ALL_TESTS = (
@@ -256,15 +254,15 @@ def _untold(rows: Sequence[_Row]) -> list[_Row]:
     return found
 
 
-def sensitivity_section(inputs: Inputs) -> Numbers:
+def sensitivity_section(inputs: Inputs) -> Section:
     """Return the p value of each named direct effect under other scalings, other k, and fewer attributes."""
     effects = inputs.once(find_effects)
     named = [] if effects is None else _find_named(effects)
     if not named:
-        return Numbers({"findings": {}})
+        return Section({"findings": {}})
     encodings = _encodings(inputs)
     if not encodings:
-        return Numbers(missing="no_features")
+        return Section(missing="no_features")
     rows = [{"choice": choice} | _judge_answers(named, tests) for choice, tests in _choices(inputs, encodings, named)]
     findings: dict[str, int] = {}
     columns = [Column("choice", "Choice")]
@@ -273,7 +271,7 @@ def sensitivity_section(inputs: Inputs) -> Numbers:
         columns += [Column(f"effect_{i}", name, "points"), Column(f"p_{i}", "p", "p-value")]
         findings[name] = sum(bool(row[f"holds_{i}"]) for row in rows)
     values = {"findings": findings, "choices": len(rows), "alpha": _ALPHA}
-    return Numbers(values, tables=[Table("sensitivity", tuple(columns), rows)])
+    return Section(values, tables=[Table("sensitivity", tuple(columns), rows)])
 
 
 def _find_named(effects: DirectEffects) -> list[_Row]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics, turned
 from cfe_faiss.audit.neighbours import consistency, discrimination_scores, error_rate_by_evidence
-from cfe_faiss.audit.reporting.document import Column, Numbers, Plot, Table, low_high
+from cfe_faiss.audit.reporting.document import Column, Plot, Section, Table, low_high
 from cfe_faiss.audit.reporting.formats import rows_of, show, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.score_curves import calibration_curves, threshold_curves
@@ -78,7 +78,7 @@ def _row(inputs: Inputs, row: dict[str, Any]) -> dict[str, Any]:
     return row | {"heading": heading, "group": inputs.group(row), "verdict": verdict}
 
 
-def groups_section(inputs: Inputs) -> Numbers:
+def groups_section(inputs: Inputs) -> Section:
     """Return the rates and the impact ratios of all groups, one chart each."""
     rates = inputs.once(find_rates)
     small = [row for row in rates.groups if not row["ranked"] and row["count"]]
@@ -90,7 +90,7 @@ def groups_section(inputs: Inputs) -> Numbers:
         "weak": list(dict.fromkeys(map(show, weak))),
         "unknown": list(unknown.values()),
     }
-    return Numbers(
+    return Section(
         values,
         tables=[_rates_table(inputs, rates), _disparities_table(rates)],
         limits=[rates.metrics.limits[number] for number in (0, 4)],
@@ -143,7 +143,7 @@ def _disparities_table(rates: Rates) -> Table:
     return Table("disparities", columns, rows, limit=80, group="heading")
 
 
-def counts_section(inputs: Inputs) -> Numbers:
+def counts_section(inputs: Inputs) -> Section:
     """Return counts and bounds of every group, and the tables of New York's Local Law 144 (6 RCNY 5-301)."""
     rates = inputs.once(find_rates)
     unknown = any(row["unknown"] for row in rates.rows)
@@ -163,7 +163,7 @@ def counts_section(inputs: Inputs) -> Numbers:
         *(bounds if unknown else ()),
     )
     rows = [row for row in rates.rows if row["feature"] != "all"]
-    return Numbers(
+    return Section(
         {"groups": len(rates.groups), "unknown": unknown},
         tables=[
             Table("counts", columns, rows, limit=80, group="heading"),
@@ -193,7 +193,7 @@ def _local_law_144(inputs: Inputs, metrics: GroupMetrics) -> list[Table]:
     return tables
 
 
-def error_rates_section(inputs: Inputs) -> Numbers:
+def error_rates_section(inputs: Inputs) -> Section:
     """Return errors by group, and the deviation from equalised odds."""
     rates, key = inputs.once(find_rates), "equalised_odds_difference"
     known = [row for row in rates.comparisons if row[key] is not None]
@@ -221,7 +221,7 @@ def error_rates_section(inputs: Inputs) -> Numbers:
         Column("fnr", "False negative", "share", interval=low_high("fnr"), n="positives", plot=plot),
     )
     judged = {"place": "largest gap", "judged": rates.rows[0]["judged"]}
-    return Numbers(
+    return Section(
         values,
         tables=[
             Table("equalised_odds", of_odds, rates.comparisons),
@@ -231,13 +231,13 @@ def error_rates_section(inputs: Inputs) -> Numbers:
     )
 
 
-def outcomes_section(inputs: Inputs) -> Numbers:
+def outcomes_section(inputs: Inputs) -> Section:
     """Return the true classes among people with the decision that alone shows them, by group."""
     rates = inputs.once(find_true_rates)
     plot = Plot(_FIFTHS)
     share = Column("rate", "Share", "share", interval=("rate_low", "rate_high"), n="count", plot=plot)
     columns = (_HEADING, _GROUP, _COUNT, share, Column("verdict", "Verdict"))
-    return Numbers({}, tables=[Table("outcomes", columns, rates, limit=80, group="heading")])
+    return Section({}, tables=[Table("outcomes", columns, rates, limit=80, group="heading")])
 
 
 def find_true_rates(inputs: Inputs) -> list[dict[str, Any]]:
@@ -249,7 +249,7 @@ def find_true_rates(inputs: Inputs) -> list[dict[str, Any]]:
     return [_row(inputs, row) for row in rows_of(metrics.table) if not row["unknown"] and row["feature"] != "all"]
 
 
-def calibration_section(inputs: Inputs) -> Numbers:
+def calibration_section(inputs: Inputs) -> Section:
     """Return the calibration of the probabilities by group, and the shares selected at other thresholds."""
     probabilities = inputs.finder.probabilities
     assert probabilities is not None
@@ -281,10 +281,10 @@ def calibration_section(inputs: Inputs) -> Numbers:
         )
         tables = [Table("calibration", columns, rows, limit=40, group="group"), *tables]
     gap = max(max(values) - min(values) for values in shares.values())
-    return Numbers({"gap": gap}, tables=tables)
+    return Section({"gap": gap}, tables=tables)
 
 
-def discrimination_section(inputs: Inputs) -> Numbers:
+def discrimination_section(inputs: Inputs) -> Section:
     """Return the discrimination scores (paper, section "Revealing Unfairness") as a description."""
     names, k = inputs.attributes_and_pairs, inputs.settings.k
     frame = discrimination_scores(inputs.finder, k=k, sensitive=names, **inputs.options)
@@ -296,16 +296,16 @@ def discrimination_section(inputs: Inputs) -> Numbers:
         Column("expected", "Expected", "score", n="nodes"),
         Column("difference", "Difference", "signed", n="nodes"),
     )
-    return Numbers({"count": len(rows)}, tables=[Table("discrimination_scores", columns, rows, limit=30)])
+    return Section({"count": len(rows)}, tables=[Table("discrimination_scores", columns, rows, limit=30)])
 
 
-def consistency_section(inputs: Inputs) -> Numbers:
+def consistency_section(inputs: Inputs) -> Section:
     """Return the share of people who are decided differently from their nearest neighbour."""
     confidence = inputs.settings.confidence
     frame = consistency(inputs.finder, columns=inputs.sensitive, confidence=confidence, **inputs.options)
     rows = [row | {"group": inputs.group(row)} for row in rows_of(frame)]
     if not rows[0]["nodes"]:
-        return Numbers(missing="no_neighbours")
+        return Section(missing="no_neighbours")
     plot = Plot(_QUARTERS, expected="expected")
     columns = (
         _GROUP,
@@ -315,15 +315,15 @@ def consistency_section(inputs: Inputs) -> Numbers:
         Column("expected", "Expected", "share", interval=low_high("expected"), n="nodes"),
         Column("tied", "With ties", "count"),
     )
-    return Numbers(rows[0], tables=[Table("consistency", columns, rows)], measured=rows)
+    return Section(rows[0], tables=[Table("consistency", columns, rows)], measured=rows)
 
 
-def errors_section(inputs: Inputs) -> Numbers:
+def errors_section(inputs: Inputs) -> Section:
     """Return the accuracy within the closest pairs (paper, section "Verifying Prediction Errors")."""
     frame = error_rate_by_evidence(inputs.finder, ks=_POINTS, confidence=inputs.settings.confidence)
     rows = [row for row in rows_of(frame) if row["accuracy"] is not None]
     if not rows:
-        return Numbers(missing="no_truth_in_pairs")
+        return Section(missing="no_truth_in_pairs")
     overall, shown_row = rows[0] | {"feature": "all"}, rows[min(3, len(rows) - 1)]
     drawn = [row[key] for row in rows for key in ("low", "expected")]
     plot = Plot.around([*drawn, 1.0], (shown_row["overall"],), expected="expected")
@@ -334,4 +334,4 @@ def errors_section(inputs: Inputs) -> Numbers:
         Column("accuracy", "Right", "share", interval=("low", "high"), n="nodes", plot=plot),
         Column("expected", "Expected", "share", interval=low_high("expected"), n="nodes"),
     )
-    return Numbers(shown_row, tables=[Table("errors_by_evidence", columns, rows)], measured=[overall])
+    return Section(shown_row, tables=[Table("errors_by_evidence", columns, rows)], measured=[overall])

@@ -8,7 +8,7 @@ import numpy as np
 
 from cfe_faiss.audit.exact_pairs import only_in
 from cfe_faiss.audit.flipping import flip
-from cfe_faiss.audit.reporting.document import Column, Numbers, Plot, Row, Table, low_high
+from cfe_faiss.audit.reporting.document import Column, Plot, Row, Section, Table, low_high
 from cfe_faiss.audit.reporting.formats import rows_of, show, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.direct_effects import change_rows, find_changes
@@ -20,7 +20,7 @@ _FLIPPED_ALONE = 1_000
 """People who are flipped one at a time, at most: each may take a pass of the model over the whole graph."""
 
 
-def only_in_section(inputs: Inputs) -> Numbers:
+def only_in_section(inputs: Inputs) -> Section:
     """Return the pairs that differ in one sensitive attribute alone, compared with pairs that agree in all."""
     tests = {name: only_in(inputs.finder, [name], confidence=inputs.settings.confidence) for name in inputs.sensitive}
     rows = []
@@ -36,7 +36,7 @@ def only_in_section(inputs: Inputs) -> Numbers:
         Column("expected", "Expected", "share", n="equal_pairs"),
         Column("equal_pairs", "n pairs that agree in all", "count"),
     )
-    return Numbers(
+    return Section(
         {"rows": rows, "unknown": max(test.unknown for test in tests.values())},
         tables=[Table("only_in", columns, rows)],
         limits=list(dict.fromkeys(limit for test in tests.values() for limit in test.limits)),
@@ -44,7 +44,7 @@ def only_in_section(inputs: Inputs) -> Numbers:
     )
 
 
-def flip_section(inputs: Inputs) -> Numbers:
+def flip_section(inputs: Inputs) -> Section:
     """Return the decisions that change when a sensitive attribute is flipped (paper, case study 2)."""
     rows: list[dict[str, Any]] = []
     limits: list[str] = []
@@ -75,7 +75,7 @@ def flip_section(inputs: Inputs) -> Numbers:
                 left_out.append(("unknown", name, test.unknown))
     values: dict[str, Any] = {"left_out": list(dict.fromkeys(left_out)), "most_values": _VALUES}
     if not rows:
-        return Numbers(values, missing="not_flipped")
+        return Section(values, missing="not_flipped")
     plot = Plot.around([0.0, *(row[key] for row in rows for key in ("share", "high"))])
     table = (
         Column("attribute", "Attribute"),
@@ -86,7 +86,7 @@ def flip_section(inputs: Inputs) -> Numbers:
         Column("changed", "Changed decisions", "count"),
         Column("share", "Share", "share", interval=("low", "high"), n="nodes", plot=plot),
     )
-    return Numbers(
+    return Section(
         values | {"flips": _flips(rows), "most_alone": _FLIPPED_ALONE},
         tables=[Table("flip", table, rows)],
         limits=list(dict.fromkeys(limits)),
@@ -122,7 +122,7 @@ def _direction(line: Row) -> str:
     return how if line["value"] == "all" else f"{how}, {line['value']} to {line['flipped']}"
 
 
-def models_section(inputs: Inputs) -> Numbers:
+def models_section(inputs: Inputs) -> Section:
     """Return the models side by side, and the changes from the first to each other one."""
     changes, tests = inputs.once(find_changes), inputs.once(change_rows)
     assert changes is not None
@@ -148,7 +148,7 @@ def models_section(inputs: Inputs) -> Numbers:
         "others": models[1:],
         "findings": [row for row in tests if row["named"]],
     }
-    return Numbers(
+    return Section(
         values,
         tables=[table for table in tables if table.rows],
         limits=changes.limits,
