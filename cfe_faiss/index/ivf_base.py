@@ -34,9 +34,8 @@ from cfe_faiss.rows.layout import codes_of, is_mapped, stock_codes
 from cfe_faiss.rows.metric import LONGEST, Metric, as_rows
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, center_of, read_only
 from cfe_faiss.search import answer as answers
-from cfe_faiss.search.blocks import Element
+from cfe_faiss.search.blocks import Choice, Element
 from cfe_faiss.search.derived import Carried, Derived
-from cfe_faiss.search.element import Choice
 from cfe_faiss.search.query import Effort
 from cfe_faiss.search.recall import Calibrations, calibration_arrays, calibrations_from
 
@@ -226,7 +225,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         super()._add(X, labels, ids)
         if X.size >= _DERIVED_AHEAD and 2 * len(X) >= self.ntotal and self.routing == "evidence":
             with suppress(MemoryError), self.holding() as snapshot:  # the vectors are stored
-                _ = Derived.of(snapshot).single
+                Derived.of(snapshot).searcher("other")
 
     # --- codec ------------------------------------------------------------------------------------------------------
 
@@ -575,7 +574,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
                 clusters = SecondLevel.of(self._all_centroids())
                 self._from_file = replace(self._from_file, second_level=clusters)
         if parameters.get("choice"):
-            self._pinned = Choice(*parameters["choice"].split("/"))
+            batch, single = parameters["choice"].split("/")
+            self._pinned = Choice(batch, "float" if single == "float" else "byte")  # "mixed" in older files: bytes, too
             self._calibrations = calibrations_from(arrays, self.default_effort())
 
     # --- unsupported: would lose labels -----------------------------------------------------------------------------

@@ -169,7 +169,7 @@ class SearchingMixin:
                 return None
             if type(labels_q) is not np.ndarray or labels_q.size != 1:
                 return None
-            nprobe = answers.look_up_nprobe(state, k, recall, labels_q.item(), complete=self.complete)
+            nprobe = Derived.of(state).nprobe_for(min(k, state.n), recall, labels_q.item(), complete=self.complete)
         elif nprobe is None:
             nprobe = get_nprobe(pointer_to(self))
         bound = None
