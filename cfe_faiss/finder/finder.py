@@ -43,7 +43,7 @@ from cfe_faiss.graph.ks import ks_vectors
 from cfe_faiss.index.protocol import EvidenceIndex, check_index
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.rows.metric import Metric, as_metric, as_rows, measure_of, measure_pairs, threshold_of
-from cfe_faiss.search.query import Query
+from cfe_faiss.search.query import Effort, Query
 from cfe_faiss.search.tiles import slices
 
 _ROWS_AT_ONCE = 256  # rows whose pairs are searched together
@@ -662,7 +662,7 @@ class EvidenceFinder:
             exact = True
         elif recall is None and nprobe is None and exact is None:
             exact, recall = (True, None) if len(members.ids) <= EXACT_UP_TO else (False, _RECALL)
-        effort = self.index.resolve_effort(self.index.as_effort(nprobe, recall, bool(exact), memory))
+        effort = self.index.resolve_effort(Effort.of(nprobe, recall, bool(exact), memory))
         with self.index.holding() as snapshot:
             queries = query.bind(snapshot)
             D, I = self.index.answer_on(snapshot, queries, effort, progress)
