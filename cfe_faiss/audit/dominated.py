@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes
-from cfe_faiss.audit.evidence import attributes_of, check_finder, known_rows
-from cfe_faiss.audit.tables import Bools, Floats, Ints, TableResult
+from cfe_faiss.audit.common import Bools, Floats, Ints, TableResult, attributes_of, check_finder, known_rows
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import PairEvidence

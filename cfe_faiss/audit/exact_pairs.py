@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.audit.evidence import attributes_of, check_finder, known_rows
+from cfe_faiss.audit.common import Frame, Ints, TableResult, attributes_of, check_finder, data_frame, known_rows, stack
 from cfe_faiss.audit.intervals import clustered_wilson
-from cfe_faiss.audit.tables import Frame, Ints, TableResult, data_frame, stack
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_names
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.rows.metric import measure_of

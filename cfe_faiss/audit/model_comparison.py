@@ -9,14 +9,23 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.audit import direct_test
-from cfe_faiss.audit.direct_test import ScoreTest
+from cfe_faiss.audit.common import (
+    Frame,
+    Ints,
+    TableResult,
+    attributes_of,
+    check_finder,
+    data_frame,
+    known_rows,
+    persons_of,
+    sensitive_of,
+    stack,
+    with_truth,
+)
+from cfe_faiss.audit.direct_test import Sample, Samples, ScoreTest, judge
 from cfe_faiss.audit.effects import adjusted_p_values
-from cfe_faiss.audit.evidence import attributes_of, check_finder, known_rows, persons_of, sensitive_of, with_truth
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import independent_share, normal_quantile, paired_difference, share_columns
-from cfe_faiss.audit.sample import Sample, Samples
-from cfe_faiss.audit.tables import Frame, Ints, TableResult, data_frame, stack
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
 from cfe_faiss.data.classes import as_predictions
 from cfe_faiss.finder import EvidenceFinder
@@ -305,7 +314,7 @@ def compare_models(  # noqa: PLR0913
         lines += change_of_rates(models, rows, bad, [everyone, *groups], persons[rows], confidence)
         lines += change_of_effects(samples, models, groups, k)
     for line, q in zip(lines, adjusted_p_values([line["p"] for line in lines]).tolist(), strict=True):
-        direct_test.judge(line, q, fdr)
+        judge(line, q, fdr)
     if threshold is None:
         found = changes_of_neighbours(finder, rows, models, k)
     else:

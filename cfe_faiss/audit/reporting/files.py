@@ -17,10 +17,19 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from cfe_faiss.audit.reporting.content import Content
-from cfe_faiss.audit.reporting.document import STYLES, Column, Plot, Side, Table
-from cfe_faiss.audit.reporting.formats import MINUS, interval, is_undefined, show, show_value
-from cfe_faiss.audit.reporting.prose import template
+from cfe_faiss.audit.reporting.content import Content, template
+from cfe_faiss.audit.reporting.document import (
+    MINUS,
+    STYLES,
+    Column,
+    Plot,
+    Side,
+    Table,
+    interval,
+    is_undefined,
+    show,
+    show_value,
+)
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.tables import csv_text
 from cfe_faiss.files.new_file import new_files, new_folder

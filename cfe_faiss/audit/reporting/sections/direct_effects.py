@@ -11,16 +11,14 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from cfe_faiss.attributes.table import Attributes
-from cfe_faiss.audit.direct_test import judge, pair_counts
+from cfe_faiss.audit.common import attributes_of, known_rows
+from cfe_faiss.audit.direct_test import Samples, judge, pair_counts
 from cfe_faiss.audit.effects import DirectEffects, direct_effects
-from cfe_faiss.audit.evidence import attributes_of, known_rows
 from cfe_faiss.audit.groups import groupings
 from cfe_faiss.audit.model_comparison import BASELINE, ModelComparison, compare_models
-from cfe_faiss.audit.reporting.document import Column, Section, Table
-from cfe_faiss.audit.reporting.formats import group_name, number, rows_of, show, to_python
+from cfe_faiss.audit.reporting.document import Column, Section, Table, group_name, number, rows_of, show, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.groups import Rates, find_rates
-from cfe_faiss.audit.sample import Samples
 from cfe_faiss.base.checks import as_dense
 from cfe_faiss.data.encode import can_be_encoded, encode
 from cfe_faiss.finder import EvidenceFinder
@@ -184,9 +182,11 @@ def _ratio_row(row: _Row, effects: DirectEffects) -> _Row:
     """Return the test of an impact ratio as a row; positive effects are to the disadvantage of the group."""
     q = effects.others[row["feature"]]
     known, named = row["p"] is not None, q <= effects.fdr
-    detail = "fewer than two groups are large enough to be ranked"
-    if known:
-        detail = "" if row["ratio"] is None else f"ratio {number(row['ratio'], 'score')}, against {_reference(row)}"
+    reference = group_name(row["feature"], row["reference"])
+    detail = "" if row["ratio"] is None else f"ratio {number(row['ratio'], 'score')}, against {reference}"
+    verdict = "cannot tell" if row["verdict"] == "cannot tell" else "no finding"
+    if named:  # at a confidence above 95 % its interval may hold 1
+        verdict = row["verdict"] if row["verdict"].startswith("below") else "below 1"
     return {
         "attribute": row["feature"],
         "value": row["value"],
@@ -194,22 +194,13 @@ def _ratio_row(row: _Row, effects: DirectEffects) -> _Row:
         "test": _RATIO,
         "n_carriers": row["count"],
         "effect": row["gap"] if known else None,
-        "detail": detail,
+        "detail": detail if known else "fewer than two groups are large enough to be ranked",
         "p": row["p"],
         "q": q if known else None,
         "n_effective": None,
-        "verdict": _below(row) if named else "cannot tell" if row["verdict"] == "cannot tell" else "no finding",
+        "verdict": verdict,
         "named": named,
     }
-
-
-def _below(row: _Row) -> str:
-    """Return the verdict of a named impact ratio. At a confidence above 95 % its interval may hold 1."""
-    return row["verdict"] if row["verdict"].startswith("below") else "below 1"
-
-
-def _reference(row: _Row) -> str:
-    return group_name(row["feature"], row["reference"])
 
 
 def _unequal(inputs: Inputs, rates: Rates, effects: DirectEffects) -> Iterator[_Row]:
@@ -217,11 +208,10 @@ def _unequal(inputs: Inputs, rates: Rates, effects: DirectEffects) -> Iterator[_
     named = {name for name, q in effects.others.items() if q <= effects.fdr}
     crossed = {" & ".join(pair): pair for pair in inputs.crossed}
     for row in rates.comparisons:
-        q = effects.others[row["feature"]]
         if row["feature"] in named and named.isdisjoint(crossed.get(row["feature"], ())):
-            below = "below four fifths" if _below(row) == "below 0.8" else "below 1"
-            names = {"group": inputs.group(row), "reference_group": _reference(row)}
-            yield row | names | {"below": below, "q": q}
+            names = {"group": inputs.group(row), "reference_group": group_name(row["feature"], row["reference"])}
+            below = "below four fifths" if row["verdict"] == "below 0.8" else "below 1"
+            yield row | names | {"below": below, "q": effects.others[row["feature"]]}
 
 
 def _unexplained(named: Sequence[_Row]) -> list[_Row]:
@@ -328,7 +318,7 @@ def _tests(
         chance, tests = people.test(carries, [*contrasts, *([people.evidence_contrast] if with_pairs else [])])
         found[attribute, value] = [(test.effect, test.p_value, test.statistic) for test in tests]
         if with_pairs:
-            effect = pair_counts(*people.pairs[:2], carries, chance, _ALPHA).effect
+            effect = pair_counts(*people.pairs[:2], carries, chance, _ALPHA)["effect"]
             found[attribute, value][-1] = (effect, tests[-1].p_value, tests[-1].statistic)
     return [
         [found[row["attribute"], row["value"]][-1 if row["test"] == "direction" else i] for row in named]
