@@ -15,7 +15,7 @@ from cfe_faiss.base.checks import UNKNOWN, as_dense, as_matrix, is_sparse, to_ho
 from cfe_faiss.base.values import as_row_ids, find_rows
 from cfe_faiss.data.classes import Predictions, as_predictions
 from cfe_faiss.data.predict import predictions_of
-from cfe_faiss.files.serialize import clone_index
+from cfe_faiss.files.format import clone_index
 from cfe_faiss.finder.inputs import probabilities_of
 from cfe_faiss.graph.edges import is_torch_sparse, parts_for_the_model
 from cfe_faiss.graph.metapath import is_heterogeneous

@@ -40,7 +40,7 @@ from cfe_faiss.graph.ks import ks_vectors
 from cfe_faiss.index.protocol import EvidenceIndex, check_index
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.rows.metric import Metric, as_metric, as_rows, measure_of, measure_pairs, threshold_of
-from cfe_faiss.search.query import Query
+from cfe_faiss.search.query import Effort, Query
 from cfe_faiss.search.tiles import slices
 
 _ROWS_AT_ONCE = 256  # rows whose pairs are searched together
@@ -670,8 +670,9 @@ class EvidenceFinder:
                     raise ValueError(f"{name} must be left out with where (such a search is exact), got {name}={value}")
             exact = True
         elif recall is None and nprobe is None and exact is None:
-            exact, recall = (True, None) if len(members.ids) <= inputs.EXACT_UP_TO else (False, _RECALL)
-        effort = self.index.resolve_effort(self.index.as_effort(nprobe, recall, bool(exact), memory))
+            is_small = len(members.ids) <= inputs.EXACT_UP_TO
+            exact, recall = (True, None) if is_small else (False, _RECALL)
+        effort = self.index.resolve_effort(Effort.of(nprobe, recall, bool(exact), memory))
         with self.index.holding() as snapshot:
             queries = query.bind(snapshot)
             D, I = self.index.answer_on(snapshot, queries, effort, progress)
