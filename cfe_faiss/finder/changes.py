@@ -171,8 +171,9 @@ def _check(  # noqa: PLR0913
     n = before + len(added)
     row_ids = _ids_after(finder, ids, n)
     x = x or {}
-    changed = _find(finder, "x", list(x))
-    removed = np.unique(_find(finder, "remove_nodes", remove_nodes))
+    find = finder.rows if has_graph else finder.searched  # without a graph, other rows have no effect
+    changed = find("x", list(x))
+    removed = np.unique(find("remove_nodes", remove_nodes))
     both = np.intersect1d(changed, removed)
     if len(both) or len(np.unique(changed)) < len(changed):
         names = finder.names(both)
@@ -183,31 +184,19 @@ def _check(  # noqa: PLR0913
     return _Rows(before, n, row_ids, added_edges, removed_edges, changed, values, added, removed, edge_weight)
 
 
-def _find(finder: EvidenceFinder, name: str, ids: Any) -> Ints:
-    """Return the rows of ids; without a graph they must be searched, since others have no effect."""
-    if hasattr(ids, "__len__") and not len(ids):
-        return np.empty(0, np.int64)
-    return finder.searched(name, ids) if finder.graph is None else finder.rows(name, ids)
-
-
 def _edges(name: str, given: Any, ids: Array | None, n: int) -> Ints:
     """Return edges of users' ids as edges of rows, (2, m)."""
     edges = as_edges(name, given)
-    if not edges.size:
-        return edges.astype(np.int64)
     return find_rows(name, edges.ravel(), n, ids).reshape(2, -1)
 
 
 def _ids_after(finder: EvidenceFinder, new: Any, n: int) -> Array | None:
     more = n - len(finder.labels)
-    if (new is not None) != (finder.ids is not None and more > 0):
-        needed = "left out, rows go by numbers"
-        if finder.ids is not None and more:
-            needed = f"given for {more} new rows"
+    needs_ids = finder.ids is not None and more > 0
+    if (new is not None) != needs_ids:
+        needed = f"given for {more} new rows" if needs_ids else "left out, rows go by numbers"
         raise ValueError(f"ids must be {needed}, got {new!r}")
-    if finder.ids is None or new is None:
-        return finder.ids
-    return as_row_ids("ids", [*finder.ids, *new], n)
+    return as_row_ids("ids", [*finder.names(np.arange(n - more)), *new], n) if needs_ids else finder.ids
 
 
 def _attributes_after(finder: EvidenceFinder, rows: _Rows, features: Any) -> Attributes | None:
@@ -280,9 +269,9 @@ def _predict(finder: EvidenceFinder, data: Any, n: int, predictions: Any, featur
     if predictions is not None:
         found = as_predictions(predictions, n, names, are_names=hasattr(data, "columns"))
     elif finder.model is None or data is None:
-        why = "its data has values of edges or several node types"
-        if finder.model is None:
-            why = "the finder has no model"
+        why = (
+            "the finder has no model" if finder.model is None else "its data has values of edges or several node types"
+        )
         raise ValueError(f"predictions must be given for all {n} rows after the change, since {why}, got None")
     else:
         found = predictions_of(finder.model, data, features, class_names=names)
