@@ -6,12 +6,11 @@ import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import import_module
 from typing import Any
 
 from cfe_faiss.base.checks import InputNote, InputWarning
 from cfe_faiss.base.interrupts import LINE, STATUS, Interrupts, ignore_interrupts
-from cfe_faiss.cli.case import check_files
+from cfe_faiss.cli.inputs import check_files
 from cfe_faiss.cli.parser import check_effects, parser, set_reading
 
 
@@ -50,7 +49,6 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         sys.stdout.flush()
         raise
     arguments.argv = sys.argv[1:] if argv is None else list(argv)
-    arguments.format = next((name for name in ("json", "csv") if getattr(arguments, name)), None)
     check_files(arguments)
     check_effects(arguments)
     set_reading(arguments)
@@ -75,8 +73,6 @@ def _status_of(error: BaseException) -> int:
 
 def _run(arguments: argparse.Namespace) -> Any:
     """Run a command; input warnings become lines on standard error."""
-    module, _, function = arguments.run.rpartition(".")
-    run = getattr(import_module(f"cfe_faiss.cli.{module}"), function)
     shown: set[str] = set()  # a table is read again for another role, and the finder may find what files show
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -91,7 +87,7 @@ def _run(arguments: argparse.Namespace) -> Any:
         if getattr(arguments, "truth_favourable", None):
             warnings.filterwarnings("ignore", "class .* never among the others", InputWarning)
         warnings.showwarning = show
-        return run(arguments)
+        return arguments.run(arguments)
 
 
 def _replace_closed_streams() -> None:

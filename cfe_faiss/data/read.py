@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.base.arrays import Array, Doubles
 from cfe_faiss.base.checks import is_missing
 from cfe_faiss.base.extras import extra
@@ -79,10 +78,7 @@ def as_table(frame: Any, reading: Reading) -> Table:
 
     if isinstance(frame, Table):
         return frame
-    if isinstance(frame, Attributes):
-        cells = frame.to_frame()
-        reading = replace(reading, categorical=[text for text in frame if frame[text].numbers is None])
-    elif isinstance(frame, pd.DataFrame | Mapping):
+    if isinstance(frame, pd.DataFrame | Mapping):
         cells = pd.DataFrame(frame)
     elif hasattr(frame, "to_pandas"):
         cells = frame.to_pandas()

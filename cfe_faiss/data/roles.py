@@ -191,12 +191,6 @@ class Ids:
             )
         return rows
 
-    def align(self, table: Table, texts: Sequence[str]) -> list[str]:
-        """Return the texts of a column by node, "" for nodes without a row."""
-        aligned = np.full(len(self), "", object)
-        aligned[self.rows(table)] = texts
-        return list(aligned)
-
 
 def _row_number(text: str, n: int) -> int:
     """Return a number in 0..n-1 written as an integer, or like one ("3.0"); -1 for another text."""

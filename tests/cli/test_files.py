@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from cfe_faiss.cli import main
-from cfe_faiss.cli.parser import SourceAction, parser
+from cfe_faiss.cli.options import SourceAction
+from cfe_faiss.cli.parser import parser
 
 # Options that name files or folders to read. A new one is either put here or made an output by `add_overwrite`.
 READ = {

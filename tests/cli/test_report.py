@@ -13,8 +13,8 @@ import cfe_faiss as cfe
 from cfe_faiss import Constraints
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.cli import main
+from cfe_faiss.cli.inputs import constraints
 from cfe_faiss.cli.parser import parser
-from cfe_faiss.cli.report import constraints
 
 SMALL = ["--pairs", "20", "--cases", "1"]
 
