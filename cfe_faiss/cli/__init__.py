@@ -10,8 +10,9 @@ from typing import Any
 
 from cfe_faiss.base.checks import InputNote, InputWarning
 from cfe_faiss.base.interrupts import LINE, STATUS, Interrupts, ignore_interrupts
+from cfe_faiss.cli import build, report, scale, search  # noqa: F401 - they declare the commands
 from cfe_faiss.cli.inputs import check_files
-from cfe_faiss.cli.parser import check_effects, parser, set_reading
+from cfe_faiss.cli.parser import PARSER, check_effects, set_reading
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -44,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     try:
-        arguments = parser().parse_args(argv)
+        arguments = PARSER.parse_args(argv)
     except SystemExit:  # after --help or --version
         sys.stdout.flush()
         raise

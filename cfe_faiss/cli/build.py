@@ -21,16 +21,9 @@ from cfe_faiss.cli.options import (
     SEARCHED,
     TEXT_FORMAT,
     WITHOUT,
-    Either,
-    argument,
-    call,
-    command,
-    flag,
-    needing,
-    pairs_of,
-    seed_of,
 )
 from cfe_faiss.cli.output import announce, note
+from cfe_faiss.cli.parser import Either, argument, call, command, flag, needing
 from cfe_faiss.data.classes import as_predictions, note_classes
 from cfe_faiss.data.read import is_table, read_matrix
 from cfe_faiss.data.roles import Ids
@@ -63,8 +56,19 @@ _OF_TABLES = (
         help=f"{DATASETS}; default: %(default)s",
     ),
     DATA_ROOT,
-    argument("--nodes", choices=("test", "all"), default="test", help="searched nodes; default: %(default)s"),
-    pairs_of(5, "number of pairs to show"),
+    argument(
+        "--nodes",
+        choices=("test", "all"),
+        default="test",
+        help="searched nodes; default: %(default)s",
+    ),
+    argument(
+        "--pairs",
+        metavar="N",
+        type=int,
+        default=5,
+        help="number of pairs to show; default: %(default)s",
+    ),
     argument(
         "--out",
         metavar="DIR",
@@ -73,7 +77,13 @@ _OF_TABLES = (
         output="folder",
         help="folder of the picture; default: %(default)s",
     ),
-    seed_of("the split, the model and its training"),
+    argument(
+        "--seed",
+        metavar="N",
+        type=int,
+        default=0,
+        help="seed of the split, the model and its training; default: %(default)s",
+    ),
 )
 def run_demo(arguments: argparse.Namespace) -> None:
     """Show the most similar pairs of a data set."""
@@ -111,7 +121,13 @@ def run_demo(arguments: argparse.Namespace) -> None:
         help="EvidenceFlat (exact), EvidenceIVF<nlist>[x<partitions>] with ,Flat ,SQfp16 ,SQ8 or ,PQ<M>,RFlat, or "
         "paper for the paper's LocalCE-I; default: exact up to 100,000 nodes, an inverted file beyond",
     ),
-    argument("--layers", metavar="L", type=int, needs=_OF_GRAPHS, help="steps of the KS vectors; default: 3"),
+    argument(
+        "--layers",
+        metavar="L",
+        type=int,
+        needs=_OF_GRAPHS,
+        help="steps of the KS vectors; default: 3",
+    ),
     argument(
         "--alpha",
         metavar="A",
@@ -125,7 +141,13 @@ def run_demo(arguments: argparse.Namespace) -> None:
         needs=_OF_GRAPHS,
         help="edges count in the given direction only",
     ),
-    seed_of("the split, the model, its training and the clustering"),
+    argument(
+        "--seed",
+        metavar="N",
+        type=int,
+        default=0,
+        help="seed of the split, the model, its training and the clustering; default: %(default)s",
+    ),
     OWN_FILES,
 )
 def run_build(arguments: argparse.Namespace) -> None:

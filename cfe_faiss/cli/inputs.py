@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.base.checks import as_count, did_you_mean
-from cfe_faiss.cli.options import call
 from cfe_faiss.cli.output import announce
+from cfe_faiss.cli.parser import call
 from cfe_faiss.data.classes import class_numbers
 from cfe_faiss.data.dialect import DEFAULT, Reading
 from cfe_faiss.data.encode import encode
@@ -168,7 +168,14 @@ def _read_files(arguments: argparse.Namespace, graph: bool) -> Inputs:
     if has_edges and data.has_header:
         truth = None if data.y is None else data.y.astype(np.int32)
         sensitive = [data.attributes.known("--sensitive", name) for name in arguments.sensitive or ()]
-        check_table(data.attributes, data.labels, truth, data.class_names, sensitive=sensitive, left_out=files.without)
+        check_table(
+            data.attributes,
+            data.labels,
+            truth,
+            data.class_names,
+            sensitive=sensitive,
+            left_out=files.without,
+        )
     return Inputs(data, data.ids, data.attributes, data.predicted)
 
 

@@ -1,138 +1,21 @@
-"""Declarations of commands and their options, and the options that several commands share."""
+"""Options that several commands share."""
 
-import argparse
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from inspect import signature
 from pathlib import Path
-from typing import Any, TypeAlias
 
-from cfe_faiss.data.roles import Source
+from cfe_faiss.cli.parser import Either, Group, argument, needing, source
 from cfe_faiss.datasets import NAMES
 
 MODELS = ("gcn", "gat", "gin", "mpnn", "sage")
 """``cfe_faiss.models.NAMES``, copied because importing the models loads PyTorch."""
 DATASETS = ", ".join(NAMES)
 
-
-@dataclass(frozen=True)
-class Argument:
-    """An option or a positional argument of a command, see :func:`argument`."""
-
-    name: str
-    settings: dict[str, Any]
-    needs: tuple[str, ...] = ()
-    refuses: tuple[str, ...] = ()
-    output: str | None = None
-
-
-@dataclass(frozen=True)
-class Group:
-    """Members below a title of their own in the help; a text may follow the title."""
-
-    title: str
-    members: "Iterable[Member]"
-    text: str | None = None
-
-
-@dataclass(frozen=True)
-class Either:
-    """Arguments that exclude each other; one of them may be required."""
-
-    members: Iterable[Argument]
-    required: bool = False
-
-
-Member: TypeAlias = Argument | Group | Either
-
-
-@dataclass(frozen=True)
-class Command:
-    """A command: the function that runs it, texts of its help, and its arguments."""
-
-    run: Callable[[argparse.Namespace], int | None]
-    summary: str
-    description: str
-    members: tuple[Member, ...]
-
-
-COMMANDS: dict[str, Command] = {}
-"""The commands of the modules that are imported, by name. A name of two words is a command of a command."""
-
-
-def command(
-    name: str, summary: str, description: str, *members: Member
-) -> Callable[[Callable[[argparse.Namespace], Any]], Callable[[argparse.Namespace], Any]]:
-    """Declare the decorated function as a command; it gets the parsed arguments."""
-
-    def declare(run: Callable[[argparse.Namespace], Any]) -> Callable[[argparse.Namespace], Any]:
-        COMMANDS[name] = Command(run, summary, description, members)
-        return run
-
-    return declare
-
-
-def argument(
-    name: str,
-    *,
-    needs: tuple[str, ...] = (),
-    refuses: tuple[str, ...] = (),
-    output: str | None = None,
-    **settings: Any,
-) -> Argument:
-    """Return an argument.
-
-    Parameters
-    ----------
-    name
-        An option, such as "--seed", or the name of a positional argument.
-    needs, refuses
-        Options without any of which, or with one of which, this one has no effect; giving it is an error then.
-    output
-        "file" or "folder" if the command writes there.
-    **settings
-        Arguments of ``argparse.ArgumentParser.add_argument``.
-    """
-    return Argument(name, settings, needs, refuses, output)
-
-
-def source(name: str, form: str = "FILE[:COLUMN]", **settings: Any) -> Argument:
-    """Return an option for a file and columns of it, whose names may also follow as values of their own."""
-    return argument(name, metavar=(form, "COLUMN"), nargs="+", action=SourceAction, **settings)
-
-
-def needing(members: Iterable[Argument], *options: str) -> tuple[Argument, ...]:
-    """Return arguments that have no effect without one of some options."""
-    return tuple(replace(member, needs=options) for member in members)
-
-
-class SourceAction(argparse.Action):
-    """Store a file and names of its columns; those of several options of one name in a list."""
-
-    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
-        """Store the values of an option."""
-        value = Source.of(values, named=str(self.metavar).startswith("('[NAME"))
-        earlier = getattr(namespace, self.dest)
-        setattr(namespace, self.dest, [*earlier, value] if isinstance(earlier, list) else value)
-
-
-def call(function: Callable[..., Any], arguments: argparse.Namespace, **others: Any) -> Any:
-    """Call a function with the options that were given and have the names of its parameters, and with ``others``."""
-    known = signature(function).parameters
-    given = {name: value for name, value in vars(arguments).items() if name in known and value is not None}
-    return function(**given | others)
-
-
-def flag(name: str) -> str:
-    """Return an option in its written form."""
-    return "--" + name.replace("_", "-")
-
-
-# --- options of several commands --------------------------------------------------------------------------------------
-
 TEXT_FORMAT = needing(
     (
-        argument("--encoding", metavar="NAME", help="encoding of text files, such as latin-1; default: UTF-8"),
+        argument(
+            "--encoding",
+            metavar="NAME",
+            help="encoding of text files, such as latin-1; default: UTF-8",
+        ),
         argument(
             "--separator",
             metavar="CHARACTER",
@@ -145,7 +28,11 @@ TEXT_FORMAT = needing(
             "...; default: first, unless it holds numbers only",
         ),
         argument("--decimal", choices=(".", ","), help='decimal mark of numbers in tables; default: "."'),
-        argument("--thousands", metavar="MARK", help="mark of thousands of numbers in tables; default: none"),
+        argument(
+            "--thousands",
+            metavar="MARK",
+            help="mark of thousands of numbers in tables; default: none",
+        ),
         argument(
             "--na",
             metavar="TEXT",
@@ -311,7 +198,12 @@ CONSTRAINTS = (
 )
 INDEX = argument("index", metavar="INDEX", type=Path, help="an index file that build wrote")
 JSON = argument("--json", dest="format", action="store_const", const="json", help="one JSON document")
-FORMAT = Either((JSON, argument("--csv", dest="format", action="store_const", const="csv", help="CSV with a header")))
+FORMAT = Either(
+    (
+        JSON,
+        argument("--csv", dest="format", action="store_const", const="csv", help="CSV with a header"),
+    )
+)
 OF_INDEX = (
     Group(
         "names of nodes and classes",
@@ -327,18 +219,3 @@ OF_INDEX = (
     Group("conditions on pairs", needing(CONSTRAINTS, "--features")),
 )
 """What the nodes of an index are called, and conditions on their attributes."""
-
-
-def k_of(default: int, text: str) -> Argument:
-    """Return the option -k."""
-    return argument("-k", metavar="K", type=int, default=default, help=f"{text}; default: %(default)s")
-
-
-def pairs_of(default: int, text: str) -> Argument:
-    """Return the option --pairs."""
-    return argument("--pairs", metavar="N", type=int, default=default, help=f"{text}; default: %(default)s")
-
-
-def seed_of(text: str) -> Argument:
-    """Return the option --seed of what the text says."""
-    return argument("--seed", metavar="N", type=int, default=0, help=f"seed of {text}; default: %(default)s")

@@ -31,16 +31,8 @@ from cfe_faiss.cli.options import (
     SEARCHED,
     TEXT_FORMAT,
     WITHOUT,
-    Either,
-    Group,
-    argument,
-    call,
-    command,
-    k_of,
-    pairs_of,
-    seed_of,
-    source,
 )
+from cfe_faiss.cli.parser import Either, Group, argument, call, command, source
 from cfe_faiss.data.classes import as_predictions
 from cfe_faiss.datasets.own import read_classes
 from cfe_faiss.files.new_file import new_file
@@ -66,7 +58,13 @@ from cfe_faiss.finder import EvidenceFinder
         default=0.95,
         help="confidence of the intervals, in (0, 1); default: %(default)s",
     ),
-    seed_of("the split, the model, its training and the intervals"),
+    argument(
+        "--seed",
+        metavar="N",
+        type=int,
+        default=0,
+        help="seed of the split, the model, its training and the intervals; default: %(default)s",
+    ),
     OWN_FILES,
     Group(
         "analysis",
@@ -113,8 +111,20 @@ from cfe_faiss.finder import EvidenceFinder
                 nargs="+",
                 help="sections to leave out, such as sensitivity, which takes the most time",
             ),
-            k_of(10, "evidence for each node"),
-            pairs_of(1000, "number of most similar pairs"),
+            argument(
+                "-k",
+                metavar="K",
+                type=int,
+                default=10,
+                help="evidence for each node; default: %(default)s",
+            ),
+            argument(
+                "--pairs",
+                metavar="N",
+                type=int,
+                default=1000,
+                help="number of most similar pairs; default: %(default)s",
+            ),
             argument(
                 "--cases",
                 metavar="N",
@@ -174,9 +184,20 @@ from cfe_faiss.finder import EvidenceFinder
                 output="file",
                 help="the page; default: %(default)s",
             ),
-            argument("--figures", metavar="DIR", type=Path, output="folder", help="folder for the figures as files"),
+            argument(
+                "--figures",
+                metavar="DIR",
+                type=Path,
+                output="folder",
+                help="folder for the figures as files",
+            ),
             argument("--title", metavar="TEXT", help="title of the page"),
-            argument("--mask-ids", action="store_true", needs=("--id",), help="row numbers in place of --id"),
+            argument(
+                "--mask-ids",
+                action="store_true",
+                needs=("--id",),
+                help="row numbers in place of --id",
+            ),
             argument(
                 "--people",
                 metavar="NOUN",
@@ -250,9 +271,21 @@ def run_audit(arguments: argparse.Namespace) -> int:
     DATA_ROOT,
     *MODEL,
     SEARCHED,
-    k_of(5, "nodes to compare with"),
-    seed_of("the split, the model and its training"),
-    argument("--out", metavar="FILE", type=Path, output="file", help="an HTML page to print, in place of text"),
+    argument("-k", metavar="K", type=int, default=5, help="nodes to compare with; default: %(default)s"),
+    argument(
+        "--seed",
+        metavar="N",
+        type=int,
+        default=0,
+        help="seed of the split, the model and its training; default: %(default)s",
+    ),
+    argument(
+        "--out",
+        metavar="FILE",
+        type=Path,
+        output="file",
+        help="an HTML page to print, in place of text",
+    ),
     OWN_FILES,
     WITHOUT,
     Group("conditions on pairs", CONSTRAINTS),
@@ -292,7 +325,11 @@ def _other_models(arguments: argparse.Namespace, inputs: Inputs, finder: Evidenc
         models[name] = values = read_classes(file, inputs.ids, complete=True)
         if arguments.dataset is None:  # numbers are names of classes
             names = finder.class_names or ()
-            options: dict[str, Any] = {"are_names": True, "unknown": arguments.unknown, "complete": False}
+            options: dict[str, Any] = {
+                "are_names": True,
+                "unknown": arguments.unknown,
+                "complete": False,
+            }
             labels = as_predictions(values, len(values), names, f"compare[{name!r}]", **options).labels
             models[name] = np.array([*names, None], object)[labels]
     return models

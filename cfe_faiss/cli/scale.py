@@ -6,9 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.cli.options import FORMAT, Either, Group, argument, call, command, k_of, pairs_of
+from cfe_faiss.cli.options import FORMAT
 from cfe_faiss.cli.output import note, write
+from cfe_faiss.cli.parser import Either, Group, argument, call, command, commands_of
 
+_COMMANDS = commands_of(
+    "scale",
+    "evidence of graphs that are larger than memory",
+    "From features, edges and predicted classes on disk to the evidence of all nodes, in a folder, stage by stage.",
+)
 _FOLDER = argument("directory", metavar="DIRECTORY", type=Path, help="folder of the job")
 _WORKERS = Group(
     "workers",
@@ -26,21 +32,36 @@ _WORKERS = Group(
             default="8GB",
             help="memory of all tasks on a machine; default: %(default)s",
         ),
-        argument("--address", metavar="URL", help="address of a Ray cluster; default: a new one on this machine"),
+        argument(
+            "--address",
+            metavar="URL",
+            help="address of a Ray cluster; default: a new one on this machine",
+        ),
     ),
 )
 
 
 @command(
-    "scale run",
+    "run",
     "make a job, and run it",
     "Make a job in a folder, and run it.",
     argument("directory", metavar="DIRECTORY", type=Path, output="folder", help="folder of the job"),
     Group(
         "inputs, .npy or .parquet",
         (
-            argument("--features", metavar="FILE", type=Path, required=True, help="features of the nodes, (n, d)"),
-            argument("--edge-weight", metavar="FILE", type=Path, help="weights of the edges, (E,); default: none"),
+            argument(
+                "--features",
+                metavar="FILE",
+                type=Path,
+                required=True,
+                help="features of the nodes, (n, d)",
+            ),
+            argument(
+                "--edge-weight",
+                metavar="FILE",
+                type=Path,
+                help="weights of the edges, (E,); default: none",
+            ),
             Either(
                 (
                     argument("--edges", metavar="FILE", type=Path, help="an edge_index, (2, E)"),
@@ -61,7 +82,13 @@ _WORKERS = Group(
     Group(
         "settings",
         (
-            k_of(10, "evidence for each node"),
+            argument(
+                "-k",
+                metavar="K",
+                type=int,
+                default=10,
+                help="evidence for each node; default: %(default)s",
+            ),
             Either(
                 (
                     argument("--recall", metavar="R", type=float, help="recall@k; default: 0.95"),
@@ -83,9 +110,25 @@ _WORKERS = Group(
                 help="weight of a node's own vector in each step; default: %(default)s",
             ),
             argument("--nlist", metavar="N", type=int, help="lists of the index; default: 4 * sqrt(n)"),
-            pairs_of(1000, "number of most similar pairs"),
-            argument("--threshold", metavar="R", type=float, help="write all pairs of at least this similarity"),
-            argument("--block-rows", metavar="N", type=int, help="nodes in a block; default: by vectors and edges"),
+            argument(
+                "--pairs",
+                metavar="N",
+                type=int,
+                default=1000,
+                help="number of most similar pairs; default: %(default)s",
+            ),
+            argument(
+                "--threshold",
+                metavar="R",
+                type=float,
+                help="write all pairs of at least this similarity",
+            ),
+            argument(
+                "--block-rows",
+                metavar="N",
+                type=int,
+                help="nodes in a block; default: by vectors and edges",
+            ),
             argument(
                 "--shards",
                 metavar="N",
@@ -95,6 +138,7 @@ _WORKERS = Group(
         ),
     ),
     _WORKERS,
+    commands=_COMMANDS,
 )
 def run_new(arguments: argparse.Namespace) -> None:
     """Make a job, and run it."""
@@ -104,7 +148,14 @@ def run_new(arguments: argparse.Namespace) -> None:
     _run(call(Job, arguments, edges=edges, num_layers=arguments.layers), arguments)
 
 
-@command("scale resume", "continue a job", "Do the remaining tasks of a job.", _FOLDER, _WORKERS)
+@command(
+    "resume",
+    "continue a job",
+    "Do the remaining tasks of a job.",
+    _FOLDER,
+    _WORKERS,
+    commands=_COMMANDS,
+)
 def run_on(arguments: argparse.Namespace) -> None:
     """Continue a job."""
     from cfe_faiss.scale import Job
@@ -120,7 +171,14 @@ def _run(job: Any, arguments: argparse.Namespace) -> None:
     note(f"{job!r} is finished: evidence in {job.directory / 'evidence'}, index in {job.directory / 'index'}")
 
 
-@command("scale status", "progress of a job", "Show the progress of each stage of a job.", _FOLDER, FORMAT)
+@command(
+    "status",
+    "progress of a job",
+    "Show the progress of each stage of a job.",
+    _FOLDER,
+    FORMAT,
+    commands=_COMMANDS,
+)
 def show_status(arguments: argparse.Namespace) -> None:
     """Show the progress of each stage of a job."""
     from cfe_faiss.scale import Job
@@ -129,7 +187,12 @@ def show_status(arguments: argparse.Namespace) -> None:
     columns: dict[str, Any] = {"stage": [stage.name for stage in stages]}
     columns["finished"] = [stage.finished for stage in stages]
     columns["of"] = [stage.blocks for stage in stages]
-    titles = {"bytes": "written", "peak_bytes": "peak memory", "seconds": "time", "cpu_seconds": "processors"}
+    titles = {
+        "bytes": "written",
+        "peak_bytes": "peak memory",
+        "seconds": "time",
+        "cpu_seconds": "processors",
+    }
     for field, title in {**titles, "seconds_left": "left"}.items():
         values = [getattr(stage, field) for stage in stages]
         values = [np.nan if value is None else value for value in values]

@@ -26,14 +26,9 @@ from cfe_faiss.cli.options import (
     OF_INDEX,
     OWN_FILES,
     TEXT_FORMAT,
-    Either,
-    argument,
-    call,
-    command,
-    k_of,
-    seed_of,
 )
 from cfe_faiss.cli.output import note, write
+from cfe_faiss.cli.parser import Either, argument, call, command
 from cfe_faiss.data.classes import as_predictions, class_numbers
 from cfe_faiss.data.dialect import Reading
 from cfe_faiss.datasets import NAMES
@@ -81,7 +76,11 @@ class Names:
             )
         if own.predicted is None:
             return cls(own)
-        options: dict[str, Any] = {"are_names": True, "unknown": arguments.unknown, "complete": False}
+        options: dict[str, Any] = {
+            "are_names": True,
+            "unknown": arguments.unknown,
+            "complete": False,
+        }
         predicted = as_predictions(own.predicted, n, own.class_names, "--predictions", **options)
         other = int((predicted.labels[members.ids] != members.labels).sum())
         if other:
@@ -135,7 +134,7 @@ class Names:
         nargs="+",
         help="ids or numbers of nodes, or a file of them or with a mask; default: all nodes of the index",
     ),
-    k_of(10, "evidence for each node"),
+    argument("-k", metavar="K", type=int, default=10, help="evidence for each node; default: %(default)s"),
     _NPROBE,
     argument(
         "--recall",
@@ -173,7 +172,7 @@ def run_local(arguments: argparse.Namespace) -> None:
     "evidence in the whole graph",
     "The most similar pairs of nodes that the model puts in different classes.",
     INDEX,
-    k_of(100, "number of pairs"),
+    argument("-k", metavar="K", type=int, default=100, help="number of pairs; default: %(default)s"),
     argument(
         "--per-node",
         action="store_true",
@@ -250,7 +249,13 @@ def _measure64(index: EvidenceIndex, v: NDArray[np.int64], u: NDArray[np.int64])
     return measure_pairs(index.reconstruct_batch(ids), left, right, index.metric)
 
 
-@command("info", "the content of an index file", "Kind, size, settings and classes of an index file.", INDEX, JSON)
+@command(
+    "info",
+    "the content of an index file",
+    "Kind, size, settings and classes of an index file.",
+    INDEX,
+    JSON,
+)
 def run_info(arguments: argparse.Namespace) -> None:
     """Write facts about an index file."""
     index = read_index(arguments.index)
@@ -325,7 +330,13 @@ def run_info(arguments: argparse.Namespace) -> None:
         default=8,
         help="largest number of features shown; default: %(default)s",
     ),
-    seed_of("the split, the model and its training, as in build"),
+    argument(
+        "--seed",
+        metavar="N",
+        type=int,
+        default=0,
+        help="seed of the split, the model and its training, as in build; default: %(default)s",
+    ),
     OWN_FILES,
 )
 def run_plot(arguments: argparse.Namespace) -> None:
