@@ -50,16 +50,16 @@ class Source:
         return cls(Path(text[:end]), (text[end + 1 :],))
 
     @classmethod
-    def parse_named(cls, text: str) -> "Source":
-        """Return the source of ``NAME=FILE`` or ``FILE``, each as in :meth:`parse`."""
-        name, sign, file = text.partition("=")
-        return replace(cls.parse(file), name=name) if sign and not Path(text).exists() else cls.parse(text)
-
-    @classmethod
     def of(cls, texts: Sequence[str], *, named: bool = False) -> "Source":
-        """Return the source of ``FILE COLUMN...``, where a column may have any name, or as in :meth:`parse`."""
-        source = cls.parse_named(texts[0]) if named else cls.parse(texts[0])
-        return replace(source, columns=tuple(texts[1:])) if len(texts) > 1 else source
+        """Return the source of ``FILE COLUMN...``, where a column may have any name, or as in :meth:`parse`.
+
+        With ``named``, the file may follow ``NAME=``.
+        """
+        name, sign, file = texts[0].partition("=")
+        is_named = named and bool(sign) and not Path(texts[0]).exists()
+        source = cls.parse(file if is_named else texts[0])
+        columns = tuple(texts[1:]) or source.columns
+        return replace(source, columns=columns, name=name if is_named else "")
 
     def read(self, id: str | None = None, *, empty: bool = False) -> tuple[Table, tuple[str, ...]]:  # noqa: A002
         """Return the table, see :func:`read_table`, and the names of its columns, without that of the ids.
