@@ -83,8 +83,8 @@ def run(  # noqa: PLR0913
         output.write("\n")
         output.writelines(f"{a:<{label}}   {b:>{left}}   {c:>{right}}\n" for a, b, c in rows)
     output.flush()
-    source, target, similarity = evidence.source[0], evidence.target[0], evidence.measure64()[0]
-    figure = evidence_figure(data, int(source), int(target), evidence.labels, similarity=float(similarity))
+    ends = int(evidence.source[0]), int(evidence.target[0])
+    figure = evidence_figure(data, *ends, evidence.labels, similarity=float(evidence.measure64()[0]))
     write_picture(figure, picture, overwrite=overwrite)
     output.write(f"\nA picture of pair 1 and its neighbours: {picture}\n")
 

@@ -59,17 +59,19 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def _status_of(error: BaseException) -> int:
     """Report an error in one line, and return the exit status; raise the error again if it is one of this package."""
     if Interrupts.raised or isinstance(error, KeyboardInterrupt):
-        status, line = STATUS, LINE
-    elif isinstance(error, BrokenPipeError):
-        status, line = 141, ""
-    elif isinstance(error, ValueError | TypeError | OSError | ImportError | MemoryError):
-        status, line = 2, f"cfe-faiss: error: {_one_line(error)}\n"
-    else:
+        _end_output(LINE)
+        return STATUS
+    if isinstance(error, BrokenPipeError):
+        _end_output()
+        return 141
+    if not isinstance(error, ValueError | TypeError | OSError | ImportError | MemoryError):
         raise error
-    with suppress(OSError):  # nobody reads it
-        sys.stderr.write(line)
-    _discard_output()
-    return status
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        text = f"{error.filename}: {error.strerror}"
+    text = " ".join(text.split()) or type(error).__name__
+    _end_output(f"cfe-faiss: error: {text}\n")
+    return 2
 
 
 def _run(arguments: argparse.Namespace) -> Any:
@@ -98,17 +100,12 @@ def _replace_closed_streams() -> None:
             setattr(sys, name, open(os.devnull, "w" if descriptor else "r"))  # noqa: PTH123, SIM115
 
 
-def _discard_output() -> None:
-    """Drop output that cannot be written; the interpreter would report it at its end."""
+def _end_output(line: str = "") -> None:
+    """Write the last line on standard error, and drop output that Python could not write at its end."""
+    with suppress(OSError):  # nobody reads it
+        sys.stderr.write(line)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _one_line(error: BaseException) -> str:
-    text = str(error)
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        text = f"{error.filename}: {error.strerror}"
-    return " ".join(text.split()) or type(error).__name__

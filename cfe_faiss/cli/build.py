@@ -25,7 +25,7 @@ from cfe_faiss.cli.options import (
 from cfe_faiss.cli.output import announce, note
 from cfe_faiss.cli.parser import Either, argument, call, command, flag, needing
 from cfe_faiss.data.classes import as_predictions, note_classes
-from cfe_faiss.data.read import is_table, read_matrix
+from cfe_faiss.data.read import read_matrix
 from cfe_faiss.data.roles import Ids
 from cfe_faiss.datasets import NAMES
 from cfe_faiss.datasets.own import read_classes, read_edges
@@ -157,7 +157,7 @@ def run_build(arguments: argparse.Namespace) -> None:
     settings: dict[str, Any] = {name: value for name, value in steps.items() if value is not None}
     settings |= {"directed": arguments.directed, "progress": True}
     metric: Metric = "cosine"
-    if arguments.vectors or (arguments.features and not is_table(arguments.features, arguments.reading)):
+    if arguments.vectors or (arguments.features and arguments.features.suffix == ".npy"):
         vectors, labels = _read_matrix(arguments, settings)
         nodes = np.arange(len(vectors))
     else:
@@ -174,7 +174,9 @@ def run_build(arguments: argparse.Namespace) -> None:
             proxies = ", ".join(map(finder.removed.describe, finder.removed.proxies))
             if proxies:
                 note(f"kept, though they partly tell what was left out: {proxies}")
-        vectors, labels, metric = finder.vectors, finder.labels, finder.metric
+        vectors = finder.vectors
+        labels = finder.labels
+        metric = finder.metric
     d = vectors.shape[1]
     kind = arguments.index
     if kind == "paper" and metric != "cosine":
@@ -197,7 +199,7 @@ def _read_matrix(arguments: argparse.Namespace, settings: dict[str, Any]) -> tup
         raise ValueError(f"{arguments.vectors} must hold a matrix of shape (n, d), got {x.shape}")
     for name in _OF_TABLES:
         if getattr(arguments, name):
-            raise ValueError(f"{flag(name)} has no effect with {arguments.features}, a matrix: a table has a header")
+            raise ValueError(f"{flag(name)} has no effect with {arguments.features}, a matrix without names")
     ids = Ids.of_rows(len(x))
     values = read_classes(arguments.predictions, ids)
     names = list(values.columns) if values.ndim == 2 else None

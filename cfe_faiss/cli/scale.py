@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from cfe_faiss.cli.options import FORMAT
 from cfe_faiss.cli.output import note, write
@@ -197,16 +198,12 @@ def show_status(arguments: argparse.Namespace) -> None:
         values = [getattr(stage, field) for stage in stages]
         values = [np.nan if value is None else value for value in values]
         if arguments.format is None:
-            columns[title] = [_size(value) if "bytes" in field else _time(value) for value in values]
+            columns[title] = [
+                tqdm.format_sizeof(value, "B", 1024) if "bytes" in field else _time(value) for value in values
+            ]
         else:
             columns[field] = values
     write(columns, arguments.format)
-
-
-def _size(value: int) -> str:
-    units = ("bytes", "KB", "MB", "GB", "TB")
-    power = min(max(0, int(value).bit_length() - 1) // 10, len(units) - 1)
-    return f"{value} bytes" if power == 0 else f"{value / 1024**power:.1f} {units[power]}"
 
 
 def _time(seconds: float) -> str:

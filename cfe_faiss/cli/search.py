@@ -356,7 +356,8 @@ def run_plot(arguments: argparse.Namespace) -> None:
         best = global_evidence(index, 1)
         if not len(best):
             raise ValueError("INDEX must hold nodes of two classes, got one class only")
-        source, target = int(best.source[0]), int(best.target[0])
+        source = int(best.source[0])
+        target = int(best.target[0])
     value = float(_measure64(index, np.array([source]), np.array([target]))[0])
     with extra("plot"):
         from cfe_faiss.plot import evidence_figure

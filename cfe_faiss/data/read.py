@@ -10,11 +10,10 @@ import gzip
 import io
 import lzma
 import re
-import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -436,26 +435,6 @@ def _are_numbers(fields: Sequence[str]) -> bool:
         return len([float(field.replace(",", ".")) for field in fields]) > 0
     except ValueError:
         return False
-
-
-def is_table(path: Path, reading: Reading) -> bool:
-    """Return whether the columns of a file have names, which those of a matrix of numbers have not.
-
-    Raises
-    ------
-    OSError, ValueError
-        As in :func:`read_table`.
-    """
-    suffix = path.suffix.lower()
-    if suffix in (".npy", ".parquet", ".xlsx"):
-        return suffix != ".npy"
-    text = _text_of(path, reading)
-    head = text[:_HEAD].rpartition("\n")[0] if len(text) > _HEAD else text
-    with warnings.catch_warnings(action="ignore"):
-        for part in (head, text):
-            with suppress(ValueError):  # a cut through quotes
-                return _read_text(str(path), part, reading, True, headless=_may_be_headless(path)).has_header
-    return True
 
 
 def _read_array(path: Path, reading: Reading) -> Table:

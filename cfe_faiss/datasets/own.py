@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OwnFiles", "OwnGraph", "read_own"]
 
-_YES, _NO = frozenset(("1", "true", "yes")), frozenset(("0", "false", "no"))
+_MASK = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 _PARTS = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
 _ROUNDING = 0.01
 
@@ -616,10 +616,10 @@ def read_nodes(source: Source, ids: Ids | None, count: int = 0) -> NDArray[np.in
     column = names[0] if names else str(ids.column)
     texts = [text.lower() for text in table.texts(column)]
     has_ids = bool(names) and table.has_header and ids.column is not None
-    if has_ids or (bool(names) and len(table) == len(ids) and {*texts} <= _YES | _NO):
-        wrong = [text not in _YES | _NO for text in texts]
+    if has_ids or (bool(names) and len(table) == len(ids) and _MASK.keys() >= {*texts}):
+        wrong = [text not in _MASK for text in texts]
         table.check(wrong, lambda row: f"{column} must be 0 or 1, got {texts[row]!r}")
-        nodes = np.sort(ids.all_rows(table)[[text in _YES for text in texts]])
+        nodes = np.sort(ids.all_rows(table)[[_MASK[text] for text in texts]])
     else:
         nodes = ids.nodes_of(table, column)
     if not len(nodes):

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 import cfe_faiss as cfe
-from cfe_faiss.data.dialect import DEFAULT, Reading
-from cfe_faiss.data.read import is_table
+from cfe_faiss.data.dialect import Reading
 from cfe_faiss.data.roles import Source
 from cfe_faiss.datasets import load
 from cfe_faiss.datasets.own import OwnFiles, read_own
@@ -77,8 +76,7 @@ def test_matrices_stay_unchanged(tmp_path: Path) -> None:
         np.testing.assert_array_equal(data.x, x)
         assert data.feature_names == ["feature 0", "feature 1"]
         assert data.node_ids is None
-        assert not is_table(tmp_path / name, DEFAULT)
-    assert is_table(written(tmp_path, PEOPLE, "p.csv"), DEFAULT)
+        assert not data.has_header
 
 
 def test_codes_and_scale(tmp_path: Path) -> None:
