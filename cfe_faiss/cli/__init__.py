@@ -26,8 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit status: 0; 1 if a condition that audit requires fails; 2 after an error; 130 after Ctrl-C; 141 if the
-        reader of the output has gone.
+        The exit status: 0; 1 if a condition that audit requires fails; 2 after an error; 130 after
+        Ctrl-C; 141 if the reader of the output has gone.
     """
     _replace_closed_streams()
     try:
@@ -57,7 +57,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _status_of(error: BaseException) -> int:
-    """Report an error in one line, and return the exit status; raise the error again if it is one of this package."""
+    """Report an error in one line, and return the exit status; raise unexpected errors again."""
     if Interrupts.raised or isinstance(error, KeyboardInterrupt):
         _end_output(LINE)
         return STATUS
@@ -76,7 +76,7 @@ def _status_of(error: BaseException) -> int:
 
 def _run(arguments: argparse.Namespace) -> Any:
     """Run a command; input warnings become lines on standard error."""
-    shown: set[str] = set()  # a table is read again for another role, and the finder may find what files show
+    shown: set[str] = set()  # several files of a call may give equal lines
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         kind = "note" if isinstance(message, InputNote) else "warning"
@@ -94,14 +94,14 @@ def _run(arguments: argparse.Namespace) -> Any:
 
 
 def _replace_closed_streams() -> None:
-    """Let streams that were closed before the start lead nowhere: else the next file gets the number of the stream."""
+    """Replace streams that were closed before the start: the next file would get their number."""
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w" if descriptor else "r"))  # noqa: PTH123, SIM115
 
 
 def _end_output(line: str = "") -> None:
-    """Write the last line on standard error, and drop output that Python could not write at its end."""
+    """Write the last line on standard error, and drop output that cannot be written."""
     with suppress(OSError):  # nobody reads it
         sys.stderr.write(line)
     for stream in (sys.stdout, sys.stderr):

@@ -163,7 +163,8 @@ def run_build(arguments: argparse.Namespace) -> None:
     else:
         inputs = read_inputs(arguments)
         nodes = inputs.nodes(arguments.nodes, arguments.reading)
-        # The finder makes vectors; its index stays empty, since the seed of the clustering is an option here.
+        # The finder makes vectors; its index stays empty, since the seed of the clustering is an
+        # option here.
         inputs = replace(inputs, model=None)
         options = {} if inputs.attributes is None else settings
         finder = make_finder(arguments, inputs, [], index="EvidenceFlat", **options)
@@ -191,7 +192,7 @@ def run_build(arguments: argparse.Namespace) -> None:
 
 
 def _read_matrix(arguments: argparse.Namespace, settings: dict[str, Any]) -> tuple[NDArray[Any], NDArray[np.int32]]:
-    """Return vectors, or the KS vectors of a matrix of features and their edges, and predicted classes."""
+    """Return vectors, or KS vectors of a matrix of features and its edges; and predicted classes."""
     if arguments.predictions is None:
         raise ValueError(f"--{'vectors' if arguments.vectors else 'features'} needs --predictions")
     x = read_matrix(arguments.vectors or arguments.features, arguments.reading)

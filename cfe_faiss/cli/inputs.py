@@ -1,4 +1,4 @@
-"""The subject of a command: nodes, their predicted classes and attributes, from a data set or from users' own files."""
+"""Nodes, predicted classes and attributes of a command, from a data set or users' own files."""
 
 import argparse
 from collections.abc import Iterable, Sequence
@@ -34,13 +34,14 @@ from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.suspicious import check_table
 
-# --- files of a call --------------------------------------------------------------------------------------------------
+# --- files of a call ------------------------------------------------------------------------------
 
 
 def check_files(arguments: argparse.Namespace) -> None:
     """Raise an error before the work if an output of a command cannot be written.
 
-    That is an input, a file of another program, a folder in place of a file, or a file in a folder that is missing.
+    That is an input, a file of another program, a folder in place of a file, or a file in a folder
+    that is missing.
     """
     outputs = {getattr(arguments, name): kind for name, kind in arguments.outputs.items()}
     outputs.pop(None, None)
@@ -71,7 +72,7 @@ def as_file(texts: Sequence[str], reading: Reading = DEFAULT) -> Source | None:
     return source if source.path.name.lower().endswith((*SUFFIXES, ".npy")) else None
 
 
-# --- nodes and their classes ------------------------------------------------------------------------------------------
+# --- nodes and their classes ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,8 @@ class Inputs:
     Attributes
     ----------
     data
-        PyG ``Data``; of own files an :class:`~cfe_faiss.datasets.own.OwnGraph` where no model is trained, or an
-        :class:`~cfe_faiss.datasets.own.OwnTable` without a graph.
+        PyG ``Data``; of own files an :class:`~cfe_faiss.datasets.own.OwnGraph` where no model is
+        trained, or an :class:`~cfe_faiss.datasets.own.OwnTable` without a graph.
     ids
         The users' names of the nodes.
     attributes
@@ -105,7 +106,7 @@ class Inputs:
         return predictions_of(self.predicted, self.data, complete=False).labels
 
     def nodes(self, text: str | None, reading: Reading) -> NDArray[np.int64]:
-        """Return the nodes of --nodes: "test", "all", or a file; None: test if there are test nodes, else all."""
+        """Return the nodes of "test", "all" or a file; None: test if there are test nodes, else all."""
         mask = getattr(self.data, "test_mask", None)
         if text == "all" or (text is None and mask is None):
             return np.arange(len(self.ids))
@@ -180,7 +181,7 @@ def _read_files(arguments: argparse.Namespace, graph: bool) -> Inputs:
 
 
 def make_finder(arguments: argparse.Namespace, inputs: Inputs, nodes: ArrayLike, **options: Any) -> EvidenceFinder:
-    """Return the finder of a command over some nodes; ``options`` go to its constructor, of a graph or a table."""
+    """Return the finder of a command over some nodes; ``options`` go to its constructor."""
     data = inputs.data
     without = arguments.without or ()
     if inputs.attributes is not None:
@@ -203,7 +204,8 @@ def make_finder(arguments: argparse.Namespace, inputs: Inputs, nodes: ArrayLike,
     n = len(own.ids)
     return EvidenceFinder.from_table(
         own.table,
-        # Without predictions the table has problems, which the finder reports together with those of the cells.
+        # Without predictions the table has problems, which the finder reports together with those
+        # of the cells.
         np.zeros(n, np.int64) if own.predicted is None else own.predicted,
         truth=own.truth,
         id=arguments.id,
@@ -227,7 +229,7 @@ def train_model(name: str, data: Any, seed: int) -> tuple[Any, NDArray[np.int64]
     return model, models.predict(model, data)
 
 
-# --- values of options ------------------------------------------------------------------------------------------------
+# --- values of options ----------------------------------------------------------------------------
 
 
 def number(option: str, name: str, text: str) -> float:
@@ -247,7 +249,7 @@ def weights(texts: Sequence[str] | None) -> dict[str, float] | None:
 
 
 def class_names(names: Sequence[str], option: str, texts: Sequence[str] | None) -> list[str] | None:
-    """Return the names of classes that an option gives by name or number, as in a finder; None without the option.
+    """Return the names of classes that an option gives by name or number; None without the option.
 
     Raises
     ------
@@ -261,7 +263,7 @@ def class_names(names: Sequence[str], option: str, texts: Sequence[str] | None) 
 
 
 def by_name(option: str, texts: Iterable[str] | None, attributes: Attributes) -> dict[str, str]:
-    """Return the rest of each "NAME=..." by name; a name may hold a "=", so the longest known name counts."""
+    """Return the values of texts "NAME=VALUE" by name; the longest known name counts."""
     values = {}
     for text in texts or ():
         known = [name for name in attributes if text.startswith(f"{name}=")]

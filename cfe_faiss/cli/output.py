@@ -79,7 +79,7 @@ def _table(frame: Any, width: int | None) -> str:
 
 
 def _text(name: Any, value: Any, width: int | None) -> str:
-    """Return a field of a table, without characters that would move the cursor of a terminal or break a line."""
+    """Return a field of a table, with control characters escaped."""
     if name in ("similarity", "distance"):
         return format_measure(name, value)
     if isinstance(value, float | np.floating):

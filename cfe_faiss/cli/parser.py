@@ -67,7 +67,7 @@ PARSER.set_defaults(**dict.fromkeys(_ABSENT), overwrite=False, seed=0)
 _COMMANDS = PARSER.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
 
-# --- declarations -----------------------------------------------------------------------------------------------------
+# --- declarations ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,8 @@ def argument(
     name
         An option, such as "--seed", or the name of a positional argument.
     needs, refuses
-        Options without any of which, or with one of which, this one has no effect; giving it is an error then.
+        Options without any of which, or with one of which, this one has no effect; giving it is an
+        error then.
     output
         "file" or "folder" if the command writes there.
     **settings
@@ -127,7 +128,7 @@ def argument(
 
 
 def source(name: str, form: str = "FILE[:COLUMN]", **settings: Any) -> Argument:
-    """Return an option for a file and columns of it, whose names may also follow as values of their own."""
+    """Return an option for a file and its columns, whose names may follow as further values."""
     return argument(name, metavar=(form, "COLUMN"), nargs="+", action=SourceAction, **settings)
 
 
@@ -184,7 +185,7 @@ def commands_of(name: str, summary: str, description: str) -> Any:
 
 
 def _add(parser: Any, members: Iterable[Member]) -> Iterator[tuple[str, Argument]]:
-    """Add members to a parser or a group, and yield the arguments among them by the name of their value."""
+    """Add members to a parser or a group; yield each argument and the name of its value."""
     for member in members:
         if isinstance(member, Argument):
             yield parser.add_argument(member.name, **member.settings).dest, member
@@ -194,11 +195,11 @@ def _add(parser: Any, members: Iterable[Member]) -> Iterator[tuple[str, Argument
             yield from _add(parser.add_argument_group(member.title, member.text), member.members)
 
 
-# --- parsed arguments -------------------------------------------------------------------------------------------------
+# --- parsed arguments -----------------------------------------------------------------------------
 
 
 def check_effects(arguments: argparse.Namespace) -> None:
-    """Raise ValueError for an option that lacks all options that it needs, or has one that it refuses."""
+    """Raise ValueError for an option without those that it needs, or with one that it refuses."""
     options = vars(arguments).items()
     given = {flag(name) for name, value in options if value is not None and value is not False and value != []}
     for name, declared in arguments.declared.items():
@@ -218,7 +219,7 @@ def set_reading(arguments: argparse.Namespace) -> None:
 
 
 def call(function: Callable[..., Any], arguments: argparse.Namespace, **others: Any) -> Any:
-    """Call a function with the options that were given and have the names of its parameters, and with ``others``."""
+    """Call a function with the given options that are its parameters, and with ``others``."""
     known = signature(function).parameters
     given = {name: value for name, value in vars(arguments).items() if name in known and value is not None}
     return function(**given | others)

@@ -207,7 +207,7 @@ from cfe_faiss.finder import EvidenceFinder
     ),
 )
 def run_audit(arguments: argparse.Namespace) -> int:
-    """Write a report; return 1 if a required condition fails or, with --strict, cannot be judged; else 0."""
+    """Write a report; return 1 if a condition fails or, with --strict, cannot be judged; else 0."""
     from cfe_faiss import audit  # takes seconds to import
     from cfe_faiss.audit.reporting.files import report_files
 
@@ -305,7 +305,7 @@ def run_case(arguments: argparse.Namespace) -> None:
 
 
 def _finder(arguments: argparse.Namespace, inputs: Inputs) -> tuple[EvidenceFinder, dict[str, Any]]:
-    """Return the finder over the nodes of the options, and their constraints as an argument of searches."""
+    """Return the finder over the searched nodes, and constraints as an argument of searches."""
     options = {} if inputs.attributes is None else {"progress": True}
     nodes = inputs.nodes(arguments.nodes, arguments.reading)
     finder = make_finder(arguments, inputs, nodes, **options)

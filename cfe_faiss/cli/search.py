@@ -47,7 +47,7 @@ _NPROBE = argument("--nprobe", metavar="N", type=int, help="lists of an inverted
 
 @dataclass(frozen=True)
 class Names:
-    """The users' names of nodes and classes, from the files that an index was built from; None without files."""
+    """The users' names of nodes and classes, from the files of an index; None without files."""
 
     own: OwnTable | None
     classes: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ class Names:
         return np.array(self.classes, object)[labels] if self.classes else labels
 
     def find(self, texts: Sequence[str] | None, index: EvidenceIndex, reading: Reading) -> NDArray[np.int64] | None:
-        """Return the numbers of the nodes of --nodes, given one by one or in a file; None for all of the index."""
+        """Return the numbers of the nodes of --nodes, names or a file; None for the whole index."""
         if texts is None:
             return None
         source = as_file(texts, reading)
@@ -197,7 +197,7 @@ def run_global(arguments: argparse.Namespace) -> None:
 
 
 def open_index(arguments: argparse.Namespace) -> EvidenceIndex:
-    """Return the index of the options; ValueError if ``--nprobe`` is given and has no effect on it."""
+    """Return the index of the options; ValueError for ``--nprobe`` without lists."""
     index = read_index(arguments.index)
     if arguments.nprobe is not None and not index.has_lists:
         raise ValueError("--nprobe has no effect with an exact index, which has no lists")
@@ -205,7 +205,7 @@ def open_index(arguments: argparse.Namespace) -> EvidenceIndex:
 
 
 def _conditions(arguments: argparse.Namespace, names: Names) -> dict[str, Any]:
-    """Return the constraints of the options, and the attributes that they use; nothing without constraints."""
+    """Return the constraints of the options and their attributes; nothing without constraints."""
     options = [option.name.removeprefix("--").replace("-", "_") for option in CONSTRAINTS]
     if names.own is None or not any(getattr(arguments, option) not in (None, False) for option in options):
         return {}
@@ -225,9 +225,10 @@ def _write(
     D: NDArray[np.float32],
     **others: NDArray[Any],
 ) -> None:
-    """Write the ids of the two sides of pairs, other columns, similarities or distances, and classes.
+    """Write ids of the two sides of pairs, other columns, similarities or distances, and classes.
 
-    Cosines are in float64, if the index holds vectors and not codes of them; other measures as they were found.
+    Cosines are in float64, if the index holds vectors and not codes of them; other measures as they
+    were found.
     """
     source, target = sides.values()
     values = measured(D, index.metric)
@@ -283,7 +284,7 @@ def run_info(arguments: argparse.Namespace) -> None:
     sys.stdout.writelines(f"{name:<{width}}  {value}\n" for name, value in fields.items())
 
 
-# --- a picture --------------------------------------------------------------------------------------------------------
+# --- a picture ------------------------------------------------------------------------------------
 
 
 @command(
@@ -377,7 +378,7 @@ def run_plot(arguments: argparse.Namespace) -> None:
 
 
 def _all_labels(inputs: Inputs, index: EvidenceIndex, arguments: argparse.Namespace) -> NDArray[Any]:
-    """Return the predicted class of every node: neighbours of a pair may be nodes that the index does not hold.
+    """Return the predicted class of every node, as neighbours may be nodes outside of the index.
 
     Raises
     ------

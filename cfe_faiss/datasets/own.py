@@ -36,22 +36,25 @@ class OwnFiles:
     Attributes
     ----------
     features
-        One row per node: ``.csv``, ``.csv.gz`` or ``.parquet`` with a header, the attributes of the nodes in their own
-        units; or a matrix without a header, ``.csv``, ``.txt`` or ``.npy``, which stays unscaled.
+        One row per node: ``.csv``, ``.csv.gz`` or ``.parquet`` with a header, the attributes of the
+        nodes in their own units; or a matrix without a header, ``.csv``, ``.txt`` or ``.npy``,
+        which stays unscaled.
     id
-        Column of the nodes' ids, in every file with a header. None: nodes go by their number, 0..n-1, and row i of
-        every file is node i.
+        Column of the nodes' ids, in every file with a header. None: nodes go by their number,
+        0..n-1, and row i of every file is node i.
     edges
-        Two columns of ids; where ``id`` is None, everything that :func:`cfe_faiss.data.read.read_graph` reads.
+        Two columns of ids; where ``id`` is None, everything that
+        :func:`cfe_faiss.data.read.read_graph` reads.
     neighbours
         In place of edges: number of nearest nodes by ``x`` that each node is joined to.
     threshold
-        In place of predictions, a decision by a column of the features, such as "score>=5"; the column is no feature.
+        In place of predictions, a decision by a column of the features, such as "score>=5"; the
+        column is no feature.
     unknown
         Values that stand for an unknown class; default: -1, unless 1 is the only other class.
     predictions, truth, split
-        Predicted classes or probabilities; true classes; and "train", "val" or "test" for each node. A column named in
-        the file of the features is no feature.
+        Predicted classes or probabilities; true classes; and "train", "val" or "test" for each
+        node. A column named in the file of the features is no feature.
     missing
         "keep": mark missing values, see :func:`cfe_faiss.data.encode.encode`. "error": refuse them.
     as_is
@@ -59,8 +62,9 @@ class OwnFiles:
     scale
         Weights of attributes in ``x``, see :func:`cfe_faiss.data.encode.encode`.
     without
-        Attributes that the choice of neighbours ignores. A column of more than 100 texts is left out of ``x``, too;
-        :meth:`cfe_faiss.EvidenceFinder.from_data` leaves the others out of the vectors.
+        Attributes that the choice of neighbours ignores. A column of more than 100 texts is left
+        out of ``x``, too; :meth:`cfe_faiss.EvidenceFinder.from_data` leaves the others out of the
+        vectors.
     ignore
         Columns that are neither features nor attributes.
     compare
@@ -100,9 +104,11 @@ class OwnTable:
     ignored
         Columns of the table that are no attributes.
     predicted
-        Predicted classes, a Series, or probabilities, a frame with a column for each class; or None.
+        Predicted classes, a Series, or probabilities, a frame with a column for each class; or
+        None.
     class_names
-        Names of the classes if the predictions say them: those of probabilities and of a threshold; or None.
+        Names of the classes if the predictions say them: those of probabilities and of a threshold;
+        or None.
     truth
         True classes; or None.
     masks
@@ -132,8 +138,9 @@ class OwnGraph:
     name
         Name of the features' file, without its suffix.
     x_raw, x
-        Features of n nodes, (n, d) float32, in their own units and scaled, see :class:`cfe_faiss.data.encode.Encoding`.
-        Scaled columns of an attribute table have mean 0: KS vectors compare by cosine.
+        Features of n nodes, (n, d) float32, in their own units and scaled, see
+        :class:`cfe_faiss.data.encode.Encoding`. Scaled columns of an attribute table have mean 0:
+        KS vectors compare by cosine.
     feature_names
         d names, "Income" or "sex=f".
     feature_attributes
@@ -195,8 +202,8 @@ class OwnGraph:
         Raises
         ------
         ValueError
-            If there are no edges or true classes, or a node of train, val or test has no true class. Without a split,
-            nodes without a true class are in no mask.
+            If there are no edges or true classes, or a node of train, val or test has no true
+            class. Without a split, nodes without a true class are in no mask.
         ImportError
             If torch or PyG is missing.
         """
@@ -236,11 +243,11 @@ class OwnGraph:
         )
 
 
-# --- tables and graphs ------------------------------------------------------------------------------------------------
+# --- tables and graphs ----------------------------------------------------------------------------
 
 
 def read_columns(files: OwnFiles) -> OwnTable:
-    """Read the columns of users' files; problems of their content are collected in the table of the features.
+    """Read the columns of users' files; the table of the features collects problems of content.
 
     Raises
     ------
@@ -310,7 +317,8 @@ def read_own(files: OwnFiles) -> OwnGraph:
     OSError
         If a file cannot be read.
     ValueError
-        If a file has another content. The error names the file, and the column and line if there are any.
+        If a file has another content. The error names the file, and the column and line if there
+        are any.
     ImportError
         If PyArrow is missing, for Parquet; or openpyxl, for Excel.
     """
@@ -417,7 +425,7 @@ def _edges(files: OwnFiles, ids: Ids, encoding: Encoding) -> Any:
 
 
 def nearest_neighbours(x: NDArray[np.float32], k: int) -> NDArray[np.int64]:
-    """Join each row to its k nearest other rows by Euclidean distance. The graph is the union of these pairs.
+    """Join each row to its k nearest other rows by Euclidean distance; return all these pairs.
 
     Returns
     -------
@@ -438,14 +446,15 @@ def nearest_neighbours(x: NDArray[np.float32], k: int) -> NDArray[np.int64]:
     return np.stack([graph.row, graph.col]).astype(np.int64)
 
 
-# --- files beside the features ----------------------------------------------------------------------------------------
+# --- files beside the features --------------------------------------------------------------------
 
 
 def read_classes(source: Source, ids: Ids, *, complete: bool = False) -> "pd.Series[Any] | pd.DataFrame":
     """Read the class of each node, or its probabilities.
 
-    A file holds one class for each node, or a column of probabilities for each class, named by it. The source names the
-    column if there are several. Nodes are found by the column of the ids; in a file without a header, row i is node i.
+    A file holds one class for each node, or a column of probabilities for each class, named by it.
+    The source names the column if there are several. Nodes are found by the column of the ids; in a
+    file without a header, row i is node i.
 
     Parameters
     ----------
@@ -548,14 +557,15 @@ def read_split(source: Source, ids: Ids) -> NDArray[np.bool_]:
 def read_edges(source: Source, ids: Ids) -> Any:
     """Read a graph.
 
-    With ids: two columns of ids, of ``.csv`` or ``.parquet`` with a header or ``.txt`` without one; the source names
-    them if there are more. If nodes go by their number, also everything that
+    With ids: two columns of ids, of ``.csv`` or ``.parquet`` with a header or ``.txt`` without one;
+    the source names them if there are more. If nodes go by their number, also everything that
     :func:`cfe_faiss.data.read.read_graph` reads.
 
     Returns
     -------
     ndarray or scipy.sparse matrix
-        The edges, (2, E) int64, or the adjacency matrix of an .npz file. E is 0 if a file holds a header only.
+        The edges, (2, E) int64, or the adjacency matrix of an .npz file. E is 0 if a file holds a
+        header only.
 
     Raises
     ------
@@ -585,15 +595,17 @@ def read_edges(source: Source, ids: Ids) -> Any:
 def read_nodes(source: Source, ids: Ids | None, count: int = 0) -> NDArray[np.int64]:
     """Read a mask of all nodes, or a list of some.
 
-    A mask is a column of 0 and 1 (or false and true, no and yes) with a row for every node; a list is a column of ids
-    without any other column. Where nodes go by their number, a list may have a header.
+    A mask is a column of 0 and 1 (or false and true, no and yes) with a row for every node; a list
+    is a column of ids without any other column. Where nodes go by their number, a list may have a
+    header.
 
     Parameters
     ----------
     source
         The file.
     ids
-        The users' names of the nodes; None: they go by their number, and there are at least ``count``.
+        The users' names of the nodes; None: they go by their number, and there are at least
+        ``count``.
     count
         Smallest number of nodes without ``ids``.
 
