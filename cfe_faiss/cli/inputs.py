@@ -196,23 +196,23 @@ def make_finder(arguments: argparse.Namespace, inputs: Inputs, nodes: ArrayLike,
             nodes=nodes,
             **options,
         )
-    own: OwnTable = data
+    own_table: OwnTable = data
     scale = weights(arguments.scale)
     vectors: dict[str, Any] = {"scale": scale}
-    if arguments.as_is or not own.table.has_header:
+    if arguments.as_is or not own_table.table.has_header:
         vectors = {"encoder": lambda frame: encode(as_attributes(frame), scale=scale, as_is=True).x}
-    n = len(own.ids)
+    n = len(own_table.ids)
     return EvidenceFinder.from_table(
-        own.table,
+        own_table.table,
         # Without predictions the table has problems, which the finder reports together with those
         # of the cells.
-        np.zeros(n, np.int64) if own.predicted is None else own.predicted,
-        truth=own.truth,
+        np.zeros(n, np.int64) if own_table.predicted is None else own_table.predicted,
+        truth=own_table.truth,
         id=arguments.id,
         sensitive=arguments.sensitive or (),
         without=without,
-        ignore=own.ignored,
-        class_names=own.class_names,
+        ignore=own_table.ignored,
+        class_names=own_table.class_names,
         unknown=arguments.unknown,
         nodes=np.isin(np.arange(n), nodes),
         **vectors,

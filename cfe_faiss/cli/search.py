@@ -49,7 +49,7 @@ _NPROBE = argument("--nprobe", metavar="N", type=int, help="lists of an inverted
 class Names:
     """The users' names of nodes and classes, from the files of an index; None without files."""
 
-    own: OwnTable | None
+    own_table: OwnTable | None
     classes: tuple[str, ...] = ()
 
     @classmethod
@@ -65,34 +65,34 @@ class Names:
             return cls(None)
         if arguments.id is None and arguments.predictions is None:
             raise ValueError("--features needs --id or --predictions: it names nodes or classes")
-        own = read_columns(call(OwnFiles, arguments))
-        own.table.problems.check()
+        own_table = read_columns(call(OwnFiles, arguments))
+        own_table.table.problems.check()
         members = index.members()
-        n = len(own.ids)
+        n = len(own_table.ids)
         if len(members.ids) and members.ids[-1] >= n:
             raise ValueError(
                 f"{arguments.features} must be what the index was built from, got {n:,} rows and node "
                 f"{members.ids[-1]} in the index"
             )
-        if own.predicted is None:
-            return cls(own)
+        if own_table.predicted is None:
+            return cls(own_table)
         options: dict[str, Any] = {
             "are_names": True,
             "unknown": arguments.unknown,
             "complete": False,
         }
-        predicted = as_predictions(own.predicted, n, own.class_names, "--predictions", **options)
+        predicted = as_predictions(own_table.predicted, n, own_table.class_names, "--predictions", **options)
         other = int((predicted.labels[members.ids] != members.labels).sum())
         if other:
             raise ValueError(
                 f"--predictions must be what the index was built from, got another class for {other:,} of "
                 f"{len(members.ids):,} nodes"
             )
-        return cls(own, predicted.class_names or ())
+        return cls(own_table, predicted.class_names or ())
 
     def nodes(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
         """Return the names of nodes, or their numbers."""
-        return numbers if self.own is None else self.own.ids.names[numbers]
+        return numbers if self.own_table is None else self.own_table.ids.names[numbers]
 
     def labels(self, labels: NDArray[np.int32]) -> NDArray[Any]:
         """Return the names of classes, or their numbers."""
@@ -104,14 +104,14 @@ class Names:
             return None
         source = as_file(texts, reading)
         members = index.members()
-        if self.own is None:
+        if self.own_table is None:
             if source is not None:
                 return read_nodes(source, None, int(members.ids.max(initial=-1)) + 1)
             try:
                 return np.array([int(text) for text in texts], np.int64)
             except (ValueError, OverflowError) as error:
                 raise ValueError(f"--nodes must be node numbers or a file, got {' '.join(texts)}") from error
-        ids = self.own.ids
+        ids = self.own_table.ids
         nodes = ids.known("--nodes", texts) if source is None else read_nodes(source, ids)
         absent = ~np.isin(nodes, members.ids)
         if absent.any():
@@ -207,9 +207,9 @@ def open_index(arguments: argparse.Namespace) -> EvidenceIndex:
 def _conditions(arguments: argparse.Namespace, names: Names) -> dict[str, Any]:
     """Return the constraints of the options and their attributes; nothing without constraints."""
     options = [option.name.removeprefix("--").replace("-", "_") for option in CONSTRAINTS]
-    if names.own is None or not any(getattr(arguments, option) not in (None, False) for option in options):
+    if names.own_table is None or not any(getattr(arguments, option) not in (None, False) for option in options):
         return {}
-    attributes = attributes_of_files(names.own, call(OwnFiles, arguments), any_texts=True)
+    attributes = attributes_of_files(names.own_table, call(OwnFiles, arguments), any_texts=True)
     where = constraints(arguments, attributes, names.classes)
     if where is not None and where.target is not None:
         target = class_numbers("--target", where.target, names.classes, len(names.classes))

@@ -324,32 +324,32 @@ def read_own(files: OwnFiles) -> OwnGraph:
     """
     if files.missing not in ("keep", "error"):
         raise ValueError(f"missing must be keep or error, got {files.missing!r}")
-    own = read_columns(files)
-    n = len(own.ids)
-    has_header = own.table.has_header
-    attributes = attributes_of_files(own, files)
+    own_table = read_columns(files)
+    n = len(own_table.ids)
+    has_header = own_table.table.has_header
+    attributes = attributes_of_files(own_table, files)
     encoded = [name for name, attribute in attributes.items() if can_be_encoded(attribute)]
     if not encoded:
-        raise ValueError(f"{own.table.name} must hold features that vectors are made from, got none")
+        raise ValueError(f"{own_table.table.name} must hold features that vectors are made from, got none")
     as_is = files.as_is or not has_header
     encoding = encode(attributes.select(encoded), scale=files.scale, as_is=as_is)
     names: tuple[str, ...] = ()
     labels = predicted = truth = None
     options: dict[str, Any] = {"are_names": True, "unknown": files.unknown}
-    if own.predicted is not None:
+    if own_table.predicted is not None:
         title = "threshold" if files.predictions is None else str(files.predictions.path)
-        found = as_predictions(own.predicted, n, own.class_names, title, complete=False, **options)
-        labels = found.labels
-        predicted = labels if found.scores is None else found.scores
-        names = found.class_names or ()
+        predictions = as_predictions(own_table.predicted, n, own_table.class_names, title, complete=False, **options)
+        labels = predictions.labels
+        predicted = labels if predictions.scores is None else predictions.scores
+        names = predictions.class_names or ()
     if files.truth is not None:
         known = np.full(n, UNKNOWN, np.int32) if labels is None else labels
-        options["is_named"] = own.class_names is not None
-        truth, given_names = true_classes(str(files.truth.path), own.truth, known, names, **options)
+        options["is_named"] = own_table.class_names is not None
+        truth, given_names = true_classes(str(files.truth.path), own_table.truth, known, names, **options)
         names = given_names or ()
     if labels is not None:
         note_classes(labels, truth, names)
-    train, val, test = (None, None, None) if own.masks is None else own.masks
+    train, val, test = (None, None, None) if own_table.masks is None else own_table.masks
     return OwnGraph(
         name=files.features.name.partition(".")[0],
         x=encoding.x if as_is else encoding.x - encoding.x.mean(axis=0),
@@ -357,8 +357,8 @@ def read_own(files: OwnFiles) -> OwnGraph:
         feature_names=list(encoding.names),
         feature_attributes=list(encoding.attributes),
         attributes=attributes,
-        ids=own.ids,
-        edge_index=_edges(files, own.ids, encoding),
+        ids=own_table.ids,
+        edge_index=_edges(files, own_table.ids, encoding),
         class_names=list(names),
         predicted=predicted,
         labels=labels,
@@ -370,13 +370,13 @@ def read_own(files: OwnFiles) -> OwnGraph:
     )
 
 
-def attributes_of_files(own: OwnTable, files: OwnFiles, *, any_texts: bool = False) -> Attributes:
+def attributes_of_files(own_table: OwnTable, files: OwnFiles, *, any_texts: bool = False) -> Attributes:
     """Return the attributes of all nodes; ValueError with all problems of the files.
 
     With ``any_texts``, columns of texts need not be categories.
     """
-    table = own.table
-    roles = Roles(files.id, without=tuple(files.without), ignore=own.ignored)
+    table = own_table.table
+    roles = Roles(files.id, without=tuple(files.without), ignore=own_table.ignored)
     names = roles.attributes(table)
     columns = table.frame(names)
     if not any_texts:

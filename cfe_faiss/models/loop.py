@@ -351,10 +351,14 @@ def load(model: torch.nn.Module, path: str | os.PathLike[str]) -> None:
     """
     weights = _read(path)
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    found = {name: tuple(getattr(value, "shape", ())) for name, value in weights.items()}
-    if found != shapes:
-        name, expected = next(iter(shapes.items() - found.items()), (None, None))
-        detail = f"{name} {found.get(name)}, expected {expected}" if name else f"also {sorted(found.keys() - shapes)}"
+    given_shapes = {name: tuple(getattr(value, "shape", ())) for name, value in weights.items()}
+    if given_shapes != shapes:
+        name, expected = next(iter(shapes.items() - given_shapes.items()), (None, None))
+        detail = (
+            f"{name} {given_shapes.get(name)}, expected {expected}"
+            if name
+            else f"also {sorted(given_shapes.keys() - shapes)}"
+        )
         raise ValueError(f"{Path(path)} must hold the weights of a model of this kind, got {detail}")
     model.load_state_dict(weights)
 
