@@ -1,6 +1,5 @@
 """Stages from KS vectors to the shards of an evidence index, and to the evidence of every node."""
 
-import os
 from collections.abc import Iterator, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
@@ -139,11 +138,10 @@ def _vectors_of(task: Task, rows: NDArray[np.int64]) -> NDArray[np.float32]:
 
 def open_index(task: Task) -> ShardedEvidenceIndex:
     """Return the current index of a job, opened once for all tasks of a worker."""
-    folder = task.folder / INDEX
-    files = sorted((file.name, file.stat()) for file in os.scandir(folder))
-    return _open(folder, tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in files))
+    status = (task.folder / INDEX / MANIFEST).stat()
+    return _open(task.folder / INDEX, status.st_ino, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=1)
-def _open(folder: Path, _: tuple[Any, ...]) -> ShardedEvidenceIndex:
+def _open(folder: Path, *_: int) -> ShardedEvidenceIndex:
     return ShardedEvidenceIndex.open(folder)

@@ -8,7 +8,7 @@ lower bound for the similarity of every result.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -24,7 +24,7 @@ from cfe_faiss.rows.metric import PADDING
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.scale.index_stages import open_index
 from cfe_faiss.scale.inputs import Settings, Task
-from cfe_faiss.scale.sharded import ShardedEvidenceIndex, owners_of
+from cfe_faiss.scale.sharded import owners_of
 from cfe_faiss.scale.tasks import Stage
 from cfe_faiss.search.exact import (
     NOTHING,
@@ -52,8 +52,10 @@ def stages(settings: Settings, shards: int) -> list[Stage]:
     """Return the stages from the evidence of this many shards to pairs."""
     if not settings.pairs and settings.threshold is None:
         return []
-    groups, index = -(-settings.n // GROUP_ROWS), ("shard", "join")
-    evidence, reads = ("evidence",) if settings.pairs else (), ("groups", "sketch", *index)
+    groups = -(-settings.n // GROUP_ROWS)
+    index = ("shard", "join")
+    evidence = ("evidence",) if settings.pairs else ()
+    reads = ("groups", "sketch", *index)
     found = [
         Stage("groups", 1, partial(cut_into_groups, groups=groups, shards=shards), (*index, *evidence)),
         Stage("sketch", groups, partial(sketch, groups=groups), ("groups", *index)),
@@ -62,7 +64,8 @@ def stages(settings: Settings, shards: int) -> list[Stage]:
         found.append(Stage("pairs", groups, partial(pairs, groups=groups), reads))
         found.append(Stage("top", 1, partial(top, groups=groups), ("pairs",)))
     if settings.threshold is not None:
-        found.append(Stage("above", groups, partial(above, groups=groups), reads))
+        run = partial(above, groups=groups, threshold=settings.threshold)
+        found.append(Stage("above", groups, run, reads))
     return found
 
 
@@ -126,64 +129,18 @@ def _rows_between(storage: Snapshot, lists: NDArray[np.int64], first: int, stop:
 # --- pairs of groups --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Join:
-    """Joins of one group with itself and its partners, one at a time; trees are mapped from their files."""
-
-    task: Task
-    index: ShardedEvidenceIndex  # owns the storage of all groups
-    own: Blocks
-    partners: list[int]
-
-    def _others(self) -> Iterator[Blocks | None]:
-        """Yield the groups to join: None for the group itself."""
-        yield None
-        for partner in self.partners:
-            others = _read(self.task, self.own.storage, partner)
-            if others is not None:
-                yield others
-                release(*(getattr(others, name) for name in _ARRAYS))
-
-    def _effort(self, others: Blocks | None) -> float:
-        """Return the approximate number of multiplications to compare all pairs."""
-        rows = len(self.own.rows)
-        return (rows / 2 if others is None else len(others.rows)) * rows * self.own.storage.d
-
-    def scans(self, others: Blocks | None, threshold: float) -> list[Scan]:
-        """Return scans for pairs at or above a threshold: joins or full comparisons, by estimated cost."""
-        if self.own.cost(threshold, others) <= self._effort(others):
-            return self.own.scans(others, threshold)
-        rows = _by_label(self.own)
-        if others is None:
-            return all_pairs(self.own.storage, rows)
-        return pairs_between(self.own.storage, rows, _by_label(others))
-
-    def best(self, k: int, floor: float) -> Found:
-        """Return the k best of all pairs at or above a similarity; -inf if no lower bound of theirs is known."""
-        best = NOTHING
-        if floor == -math.inf:
-            best, floor = find_best(self.own.neighbours(), k), float(PADDING)
-        for others in self._others():
-            least = max(floor, float(best[2][-1])) if len(best[2]) == k else floor
-            best = find_best(self.scans(others, least), k, best, floor=least)
-        return best
-
-    def above(self, threshold: float) -> Iterator[Found]:
-        """Yield all pairs at or above a threshold in parts."""
-        size = max(1, min(_PAIRS, self.task.memory // _PAIR_BYTES))
-        for others in self._others():
-            pending = [find(lambda: threshold) for find in self.scans(others, threshold)]
-            while pending:
-                found, pending = run_until_full(pending, size)
-                for part in slices(len(found[2]), size):
-                    yield found[0][part], found[1][part], found[2][part]
-
-
-def _join_of(task: Task, groups: int) -> _Join | None:
-    """Return the joins of a task; None if its group is empty."""
-    index = open_index(task)
-    own = _read(task, index.storage(), task.block)
-    return None if own is None else _Join(task, index, own, partners_of(task.block, groups))
+def _joins(task: Task, groups: int) -> Iterator[tuple[Blocks, Blocks | None]]:
+    """Yield the group of a task with None, for itself, and with each of its partners; trees are mapped from files."""
+    storage = open_index(task).storage()
+    blocks = _read(task, storage, task.block)
+    if blocks is None:
+        return
+    yield blocks, None
+    for partner in partners_of(task.block, groups):
+        others = _read(task, storage, partner)
+        if others is not None:
+            yield blocks, others
+            release(*(getattr(others, name) for name in _ARRAYS))
 
 
 def partners_of(number: int, groups: int) -> list[int]:
@@ -200,6 +157,20 @@ def _read(task: Task, storage: Snapshot, number: int) -> Blocks | None:
     return Blocks(storage, largest=float(task.read("sketch", number, "largest")[0]), **arrays)
 
 
+def _scans(blocks: Blocks, others: Blocks | None, threshold: float) -> list[Scan]:
+    """Return scans for pairs at or above a threshold: joins or full comparisons, by estimated cost.
+
+    Without ``others``, the pairs are those of the blocks themselves.
+    """
+    rows = len(blocks.rows)
+    pairs_to_compare = rows * (rows / 2 if others is None else len(others.rows))
+    if blocks.cost(threshold, others) <= pairs_to_compare * blocks.storage.d:
+        return blocks.scans(others, threshold)
+    if others is None:
+        return all_pairs(blocks.storage, _by_label(blocks))
+    return pairs_between(blocks.storage, _by_label(blocks), _by_label(others))
+
+
 def _by_label(blocks: Blocks) -> NDArray[np.int64]:
     return blocks.rows[np.argsort(blocks.labels, kind="stable")]
 
@@ -209,8 +180,16 @@ def _by_label(blocks: Blocks) -> NDArray[np.int64]:
 
 def pairs(task: Task, groups: int) -> Mapping[str, Any]:
     """Write the candidates for the best pairs from the joins of a group."""
-    floor, join = float(task.read("groups", 0, "floor")[0]), _join_of(task, groups)
-    return _write(task, [] if join is None else [join.best(task.settings.pairs, floor)])
+    k = task.settings.pairs
+    floor = float(task.read("groups", 0, "floor")[0])
+    best = NOTHING
+    for blocks, others in _joins(task, groups):
+        if others is None and floor == -math.inf:  # no lower bound is known
+            best = find_best(blocks.neighbours(), k)
+            floor = float(PADDING)
+        least = max(floor, float(best[2][-1])) if len(best[2]) == k else floor
+        best = find_best(_scans(blocks, others, least), k, best, floor=least)
+    return _write(task, [best])
 
 
 def top(task: Task, groups: int) -> Mapping[str, Any]:
@@ -218,12 +197,20 @@ def top(task: Task, groups: int) -> Mapping[str, Any]:
     return _write(task, [_best_in(task, "pairs", groups, _PAIR)])
 
 
-def above(task: Task, groups: int) -> Mapping[str, Any]:
+def above(task: Task, groups: int, threshold: float) -> Mapping[str, Any]:
     """Write all pairs at or above the threshold from the joins of a group."""
-    join, threshold = _join_of(task, groups), task.settings.threshold
-    if join is None or threshold is None:
-        return _write(task, [])
-    return _write(task, join.above(float(np.float32(threshold))))
+    return _write(task, _pairs_above(task, groups, float(np.float32(threshold))))
+
+
+def _pairs_above(task: Task, groups: int, threshold: float) -> Iterator[Found]:
+    """Yield all pairs of the joins of a group in parts."""
+    size = max(1, min(_PAIRS, task.memory // _PAIR_BYTES))
+    for blocks, others in _joins(task, groups):
+        pending = [find(lambda: threshold) for find in _scans(blocks, others, threshold)]
+        while pending:
+            found, pending = run_until_full(pending, size)
+            for part in slices(len(found[2]), size):
+                yield found[0][part], found[1][part], found[2][part]
 
 
 def _write(task: Task, found: Iterable[Found]) -> Mapping[str, Any]:

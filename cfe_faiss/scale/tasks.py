@@ -150,7 +150,7 @@ class StageRun:
         """Enter a finished task, or try it again after the death of its worker."""
         block = self.running.pop(future).block
         try:
-            self._enter_once(future.result())
+            finished = future.result()
         except WorkerDiedError as error:
             self.deaths[block] += 1
             if self.deaths[block] >= _ATTEMPTS:
@@ -163,6 +163,8 @@ class StageRun:
                     if other.exception() is None:
                         self._enter_once(other.result())
             raise self._error(block, f"{type(error).__name__}: {error}") from error
+        else:
+            self._enter_once(finished)
 
     def _enter_once(self, finished: Finished) -> None:
         if finished.block not in self.seconds:  # else a second attempt was faster
