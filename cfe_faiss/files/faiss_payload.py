@@ -7,7 +7,7 @@ simple, so this module checks every byte except vectors, centroids and ids. FAIS
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import faiss
 import numpy as np
@@ -79,7 +79,7 @@ class _Bytes:
             raise ValueError(f"it ends at byte {start + len(data)}, before its vectors do")
         return data
 
-    def numbers(self, layout: str) -> tuple[int, ...]:
+    def numbers(self, layout: str) -> tuple[Any, ...]:
         return struct.unpack(f"<{layout}", self.take(struct.calcsize(f"<{layout}")))
 
     def vector(self, dtype: str) -> Array:
@@ -87,21 +87,16 @@ class _Bytes:
         (count,) = self.numbers("Q")
         return np.frombuffer(self.take(count * np.dtype(dtype).itemsize), dtype)
 
-    def expect(self, wanted: bytes, what: str) -> None:
-        got = self.take(4)
-        if got != wanted:
-            raise ValueError(f"{what} is {got!r}, not {wanted!r}")
-
     def next_is(self, wanted: bytes) -> bool:
         """Return whether these four bytes follow, and skip them if so."""
         found = self.take(4) == wanted
         self.place -= 0 if found else 4
         return found
 
-    def same(self, layout: str, wanted: int, what: str) -> None:
-        (got,) = self.numbers(layout)
-        if got != wanted:
-            raise ValueError(f"{what} is {got}, not {wanted}")
+    def same(self, layout: str, expected: int | bytes, what: str) -> None:
+        (actual,) = self.numbers(layout)
+        if actual != expected:
+            raise ValueError(f"{what} is {actual!r}, not {expected!r}")
 
     def index_header(self, what: str) -> tuple[int, int, bool]:
         """Read the common index header and return d, ntotal and is_trained."""
@@ -114,7 +109,7 @@ class _Bytes:
 
     def flat_header(self, d: int, ntotal: int, what: str) -> None:
         """Read an IndexFlatIP or IndexFlatL2 up to its vectors."""
-        self.expect(self.flat, what)
+        self.same("4s", self.flat, what)
         got = self.index_header(what)[:2]
         if got != (d, ntotal):
             raise ValueError(f"{what} has d = {got[0]}, ntotal = {got[1]}, not {d} and {ntotal}")
@@ -140,7 +135,7 @@ def _read_flat(bytes_: _Bytes, kind: str) -> Payload:
 
 
 def _read_ivf(bytes_: _Bytes, fourcc: bytes, read_codec: Callable[["_Bytes", int, bool], int]) -> Payload:
-    bytes_.expect(fourcc, "the index")
+    bytes_.same("4s", fourcc, "the index")
     d, ntotal, trained = bytes_.index_header("the index")
     nlist, nprobe = bytes_.numbers("QQ")
     if nlist < trained or not 1 <= nprobe <= _MAX_NPROBE or (not trained and (nlist > _MAX_UNTRAINED_LISTS or ntotal)):
@@ -152,7 +147,7 @@ def _read_ivf(bytes_: _Bytes, fourcc: bytes, read_codec: Callable[["_Bytes", int
     bytes_.skip(4 * d * centroids)
     places = _read_direct_map(bytes_)
     code_size = read_codec(bytes_, d, trained)
-    bytes_.expect(b"ilar", "the kind of the lists")
+    bytes_.same("4s", b"ilar", "the kind of the lists")
     bytes_.same("Q", nlist, "the number of lists")
     bytes_.same("Q", code_size, "the code size of the lists")
     sizes = _read_sizes(bytes_, nlist, ntotal)
@@ -216,7 +211,7 @@ def _read_scalar_quantizer(bytes_: _Bytes, d: int, trained: bool) -> int:
 def _read_product_quantizer(bytes_: _Bytes, d: int, trained: bool) -> int:
     """Read the product quantizer of an inverted file and return the code size."""
     bytes_.same("B", 1, "the mark of residuals")
-    (M,) = bytes_.numbers("Q")  # with 8 bits per part, the code size is M bytes
+    M = int(bytes_.numbers("Q")[0])  # with 8 bits per part, the code size is M bytes
     bytes_.same("Q", d, "the dimension of the product quantizer")
     bytes_.same("Q", M, "the number of parts of a code")
     if M < 1 or d % M:

@@ -24,14 +24,17 @@ from cfe_faiss.pairs import Pairs
 from cfe_faiss.scale import graph_stages, index_stages, pair_stages
 from cfe_faiss.scale.inputs import Input, Settings, Source, paths_of, read_specification, store_input, write_job
 from cfe_faiss.scale.manifest import Finished, Manifest
+from cfe_faiss.scale.ray import RayExecutor
 from cfe_faiss.scale.sharded import INDEX, ShardedEvidenceIndex
 from cfe_faiss.scale.tasks import Executor, LocalExecutor, Stage, StageRun, perform, share_of
 
 if TYPE_CHECKING:
     import pyarrow.dataset
 
-SHARD_ROWS, MOST_SHARDS = 1 << 17, 1 << 8
-"""Default number of vectors in a shard, and largest default number of shards."""
+SHARD_ROWS = 1 << 17
+"""Default number of vectors in a shard."""
+MOST_SHARDS = 1 << 8
+"""Largest default number of shards."""
 _BLOCK_BYTES = 1 << 27
 _BLOCK_EDGES = 1 << 27
 _BLOCKS = 8  # smallest default number of blocks, for several workers, if each holds...
@@ -264,7 +267,13 @@ class Job:
             self._forget_damaged(manifest)
             if self._next_stage(manifest) is None:
                 return
-            with closing(self._executor(executor, number, address)) as running:
+            running: Executor
+            if executor == "local":
+                running = LocalExecutor(number or os.cpu_count() or 1)
+            else:
+                files = {source.path: source.size for source in self._inputs.values()}
+                running = RayExecutor(number, address, self.directory, files)
+            with closing(running):
                 while (stage := self._next_stage(manifest)) is not None:
                     self._run_stage(stage, manifest, running, size, progress)
                     self._remove_intermediate_files(manifest)
@@ -282,22 +291,14 @@ class Job:
 
             StageRun(stage.name, call, left, executor, enter, threads).run()
 
-    def _executor(self, name: str, workers: int | None, address: str | None) -> Executor:
-        if name == "local":
-            return LocalExecutor(workers or os.cpu_count() or 1)
-        from cfe_faiss.scale.ray import RayExecutor
-
-        files = {source.path: source.size for source in self._inputs.values()}
-        return RayExecutor(workers, address, self.directory, files)
-
     # --- stages -------------------------------------------------------------------------------------------------------
 
     def _stages(self, manifest: Manifest) -> list[Stage]:
         """Return the known stages in order. Stages after "place" depend on its result, the number of shards."""
-        found = graph_stages.stages(self._settings, self._inputs) + index_stages.stages(self._settings, manifest)
-        if found[-1].name == "evidence":
-            found += pair_stages.stages(self._settings, found[-1].blocks)
-        return found
+        known = graph_stages.stages(self._settings, self._inputs) + index_stages.stages(self._settings, manifest)
+        if known[-1].name == "evidence":
+            known += pair_stages.stages(self._settings, known[-1].blocks)
+        return known
 
     def _next_stage(self, manifest: Manifest) -> Stage | None:
         return next((stage for stage in self._stages(manifest) if not _is_finished(stage, manifest)), None)
@@ -487,8 +488,8 @@ def _check_shapes(inputs: Mapping[str, Input]) -> tuple[int, int]:
 def _automatic_rows(inputs: Mapping[str, Input], n: int, d: int) -> int:
     """Return the default number of rows in a block, which bounds both its vectors and its edges."""
     edges = inputs["edges" if "edges" in inputs else "indices"].array().size
-    few = max(-(-n // _BLOCKS), _BLOCK_ROWS)
-    return max(1, min(few, _BLOCK_BYTES // (4 * d), _BLOCK_EDGES * n // max(1, edges)))
+    block_rows = max(-(-n // _BLOCKS), _BLOCK_ROWS)
+    return max(1, min(block_rows, _BLOCK_BYTES // (4 * d), _BLOCK_EDGES * n // max(1, edges)))
 
 
 def _open_or_create(
@@ -500,16 +501,16 @@ def _open_or_create(
     """
     if not Manifest.exists(folder):
         write_job(folder, settings, inputs)
-    own_settings, own_inputs = read_specification(folder)
-    for name, value in asdict(own_settings).items():
+    job_settings, job_inputs = read_specification(folder)
+    for name, value in asdict(job_settings).items():
         if name not in automatic and getattr(settings, name) != value:
             raise ValueError(f"{folder} holds a job with {name}={value!r}, got {getattr(settings, name)!r}")
-    if own_inputs.keys() != inputs.keys():
-        raise ValueError(f"{folder} holds a job with the inputs {sorted(own_inputs)}, got {sorted(inputs)}")
-    for name, source in own_inputs.items():
+    if job_inputs.keys() != inputs.keys():
+        raise ValueError(f"{folder} holds a job with the inputs {sorted(job_inputs)}, got {sorted(inputs)}")
+    for name, source in job_inputs.items():
         if source.digest != inputs[name].digest:
             raise ValueError(f"{folder} holds a job whose {name} have another content")
-    return own_settings, own_inputs
+    return job_settings, job_inputs
 
 
 def _is_finished(stage: Stage, manifest: Manifest) -> bool:
@@ -522,16 +523,15 @@ def _find_needed(stages: list[Stage], manifest: Manifest) -> set[str]:
 
 
 def _status(stage: Stage, manifest: Manifest) -> StageStatus:
-    own = manifest.of_stage(stage.name)
-    seconds = sum(finished.seconds for finished in own)
-    size = sum(path.stat().st_size for path in manifest.files(stage.name) if path.exists())
+    tasks = manifest.of_stage(stage.name)
+    seconds = sum(task.seconds for task in tasks)
     return StageStatus(
-        stage.name,
-        stage.blocks,
-        len(own),
-        size,
-        seconds,
-        sum(finished.cpu_seconds for finished in own),
-        max((finished.peak_bytes for finished in own), default=0),
-        seconds / len(own) * (stage.blocks - len(own)) if own else None,
+        name=stage.name,
+        blocks=stage.blocks,
+        finished=len(tasks),
+        bytes=sum(path.stat().st_size for path in manifest.files(stage.name) if path.exists()),
+        seconds=seconds,
+        cpu_seconds=sum(task.cpu_seconds for task in tasks),
+        peak_bytes=max((task.peak_bytes for task in tasks), default=0),
+        seconds_left=seconds / len(tasks) * (stage.blocks - len(tasks)) if tasks else None,
     )
