@@ -420,13 +420,13 @@ def _check_routes(arrays: Arrays) -> None:
     if "route_means" not in arrays:
         return
     starts, labels, lists = arrays["route_starts"], arrays["route_labels"], arrays["route_lists"]
+    if len(lists) and (lists.min() < 0 or lists.max() >= len(arrays["route_means"])):
+        raise ValueError("its routes lead to lists that it does not have")
     flags = np.concatenate([arrays["route_filled"], arrays["route_entry_filled"]])
     falls = np.flatnonzero(lists[1:] <= lists[:-1]) + 1
     in_order = (starts[1:] >= starts[:-1]).all() and (labels[1:] > labels[:-1]).all() and np.isin(falls, starts).all()
     if not in_order or starts[0] != 0 or starts[-1] != len(lists) or (flags > 1).any():
         raise ValueError("its routes are not in order")
-    if len(lists) and (lists.min() < 0 or lists.max() >= len(arrays["route_means"])):
-        raise ValueError("its routes lead to lists that it does not have")
     borders, members = arrays["region_starts"], arrays["region_lists"]
     if borders[0] != 0 or borders[-1] != len(members) or (borders[1:] < borders[:-1]).any():
         raise ValueError("its clusters are not in order")
