@@ -109,7 +109,7 @@ def _read_edges(task: Task, start: int, stop: int) -> Iterator[tuple[Keys, Weigh
     release(edges, of_all)
 
 
-def merge_edges(task: Task, parts: int) -> Mapping[str, Any]:
+def merge_edges(task: Task, parts: int) -> None:
     """Write the neighbours of a block of nodes as CSR, ascending and each once, and their weights."""
     n, (first, stop), weighted = task.settings.n, task.settings.rows(task.block), is_weighted(task)
     runs = [task.read("sort", part, "keys") for part in range(parts)]
@@ -136,7 +136,6 @@ def merge_edges(task: Task, parts: int) -> Mapping[str, Any]:
         count += len(sources)
     beside = {"weights": weights[:count]} if weighted else {}
     task.write(indptr=indptr, indices=indices[:count], **beside)
-    return {"edges": count}
 
 
 def _read_ranges(runs: Sequence[NDArray[Any]], ends: Sequence[Keys]) -> NDArray[Any]:

@@ -64,7 +64,7 @@ def place(task: Task) -> Mapping[str, Any]:
     return {"shards": shards}
 
 
-def shard(task: Task) -> Mapping[str, Any]:
+def shard(task: Task) -> None:
     """Write the index file of a shard."""
     settings = task.settings
     owners, lists, rows = task.read("place", 0, "owners"), [], []
@@ -77,7 +77,6 @@ def shard(task: Task) -> Mapping[str, Any]:
     centroids = np.array(task.read("train", 0, "centroids"))[None]
     index = shard_of(centroids, np.concatenate(lists), _vectors_of(task, ids), labels, ids)
     write_index(index, task.new(_shard_path(task.folder, task.block)), overwrite=True)
-    return {"vectors": len(ids)}
 
 
 def _shard_path(folder: Path, number: int) -> Path:
@@ -94,10 +93,10 @@ def join(task: Task) -> Mapping[str, Any]:
     return {"nprobe": index.nlist if settings.recall is None else index.nprobe_for(settings.recall, settings.k)}
 
 
-def evidence(task: Task, nprobe: int) -> Mapping[str, Any]:
+def evidence(task: Task, nprobe: int) -> None:
     """Write the evidence of the vectors of a shard, with the results of a search for all vectors."""
     ids, D, I = open_index(task).search_shard(task.block, task.settings.k, nprobe, memory=task.memory // 2)
-    return {"nodes": len(ids), "rows": task.write_table(evidence_table(ids, D, I))}
+    task.write_table(evidence_table(ids, D, I))
 
 
 def evidence_table(

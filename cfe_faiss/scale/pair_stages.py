@@ -7,12 +7,11 @@ lower bound for the similarity of every result.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +101,7 @@ def pairs_in(path: Path, columns: tuple[str, str, str], threshold: Threshold) ->
             yield source[chosen], target[chosen], similarity[chosen]
 
 
-def sketch(task: Task, groups: int) -> Mapping[str, Any]:
+def sketch(task: Task, groups: int) -> None:
     """Write the tree of a group."""
     index = open_index(task)
     storage = index.storage()
@@ -112,9 +111,8 @@ def sketch(task: Task, groups: int) -> Mapping[str, Any]:
     blocks = blocks_along(storage, rows, np.asarray(task.read("groups", 0, "directions"))) if len(rows) else None
     if blocks is None:
         task.write(rows=rows[:0])
-        return {"rows": 0}
+        return
     task.write(largest=np.array([blocks.largest]), **{name: getattr(blocks, name) for name in _ARRAYS})
-    return {"rows": len(blocks.rows)}
 
 
 def _rows_between(storage: Snapshot, lists: NDArray[np.int64], first: int, stop: int) -> NDArray[np.int64]:
@@ -178,7 +176,7 @@ def _by_label(blocks: Blocks) -> NDArray[np.int64]:
 # --- pairs ------------------------------------------------------------------------------------------------------------
 
 
-def pairs(task: Task, groups: int) -> Mapping[str, Any]:
+def pairs(task: Task, groups: int) -> None:
     """Write the candidates for the best pairs from the joins of a group."""
     k = task.settings.pairs
     floor = float(task.read("groups", 0, "floor")[0])
@@ -189,17 +187,17 @@ def pairs(task: Task, groups: int) -> Mapping[str, Any]:
             floor = float(PADDING)
         least = max(floor, float(best[2][-1])) if len(best[2]) == k else floor
         best = find_best(_scans(blocks, others, least), k, best, floor=least)
-    return _write(task, [best])
+    _write(task, [best])
 
 
-def top(task: Task, groups: int) -> Mapping[str, Any]:
+def top(task: Task, groups: int) -> None:
     """Write the most similar pairs of all nodes, exactly."""
-    return _write(task, [_best_in(task, "pairs", groups, _PAIR)])
+    _write(task, [_best_in(task, "pairs", groups, _PAIR)])
 
 
-def above(task: Task, groups: int, threshold: float) -> Mapping[str, Any]:
+def above(task: Task, groups: int, threshold: float) -> None:
     """Write all pairs at or above the threshold from the joins of a group."""
-    return _write(task, _pairs_above(task, groups, float(np.float32(threshold))))
+    _write(task, _pairs_above(task, groups, float(np.float32(threshold))))
 
 
 def _pairs_above(task: Task, groups: int, threshold: float) -> Iterator[Found]:
@@ -213,6 +211,6 @@ def _pairs_above(task: Task, groups: int, threshold: float) -> Iterator[Found]:
                 yield found[0][part], found[1][part], found[2][part]
 
 
-def _write(task: Task, found: Iterable[Found]) -> Mapping[str, Any]:
+def _write(task: Task, found: Iterable[Found]) -> None:
     parts = chain([NOTHING], found)  # an empty part tells the types if there is no other
-    return {"pairs": task.write_table(dict(zip(_PAIR, part, strict=True)) for part in parts)}
+    task.write_table(dict(zip(_PAIR, part, strict=True)) for part in parts)
