@@ -39,10 +39,8 @@ _BLOCK_BYTES = 1 << 27
 _BLOCK_EDGES = 1 << 27
 _BLOCKS = 8  # smallest default number of blocks, for several workers, if each holds...
 _BLOCK_ROWS = 1 << 14  # ... this many rows
-_KEPT = {"vectors", "shard", "join", "evidence", "top", "above"}
+_KEPT = {"vectors", "shard", "join", "tune", "evidence", "top", "above"}
 """Stages whose files are results."""
-_READ_LATER = {"train", "assign", "place"}
-"""Stages whose files are read by stages that are known only when the shards are."""
 _UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 
 
@@ -65,7 +63,7 @@ class StageStatus:
     """
 
     name: str
-    blocks: int | None
+    blocks: int
     finished: int
     bytes: int
     seconds: float
@@ -293,20 +291,18 @@ class Job:
 
     # --- stages -------------------------------------------------------------------------------------------------------
 
-    def _stages(self, manifest: Manifest) -> list[Stage]:
-        """Return the known stages in order. Stages after "place" depend on its result, the number of shards."""
-        known = graph_stages.stages(self._settings, self._inputs) + index_stages.stages(self._settings, manifest)
-        if known[-1].name == "evidence":
-            known += pair_stages.stages(self._settings, known[-1].blocks)
-        return known
+    def _stages(self) -> list[Stage]:
+        settings = self._settings
+        of_graph = graph_stages.stages(settings, self._inputs)
+        return of_graph + index_stages.stages(settings) + pair_stages.stages(settings)
 
     def _next_stage(self, manifest: Manifest) -> Stage | None:
-        return next((stage for stage in self._stages(manifest) if not _is_finished(stage, manifest)), None)
+        return next((stage for stage in self._stages() if not _is_finished(stage, manifest)), None)
 
     def _remove_intermediate_files(self, manifest: Manifest) -> None:
         """Remove files that no unfinished stage reads, except results."""
-        stages = self._stages(manifest)
-        needed = _find_needed(stages, manifest) | _READ_LATER
+        stages = self._stages()
+        needed = _find_needed(stages, manifest)
         for stage in stages:
             if stage.name not in needed and _is_finished(stage, manifest):
                 for path in manifest.files(stage.name):
@@ -325,7 +321,7 @@ class Job:
 
     def _forget_damaged(self, manifest: Manifest) -> None:
         """Forget finished tasks with damaged files, if the files are needed, and damaged tasks that these read from."""
-        stages = self._stages(manifest)
+        stages = self._stages()
         needed = _find_needed(stages, manifest)
         for stage in reversed(stages):  # a stage reads from earlier ones only
             wrong = manifest.find_damaged(stage.name) if stage.name in needed else []
@@ -334,9 +330,9 @@ class Job:
                 needed |= set(stage.reads)
 
     def status(self) -> list[StageStatus]:
-        """Return the progress of each known stage, in order."""
+        """Return the progress of each stage, in order."""
         manifest = Manifest(self.directory)
-        return [_status(stage, manifest) for stage in self._stages(manifest)]
+        return [_status(stage, manifest) for stage in self._stages()]
 
     # --- results ------------------------------------------------------------------------------------------------------
 
@@ -406,7 +402,7 @@ class Job:
 
     def _files(self, name: str) -> list[Path]:
         manifest = Manifest(self.directory)
-        stage = next((stage for stage in self._stages(manifest) if stage.name == name), None)
+        stage = next((stage for stage in self._stages() if stage.name == name), None)
         if stage is None or not _is_finished(stage, manifest):
             raise RuntimeError(f"the job in {self.directory} has not finished the stage {name!r}: run() continues it")
         return manifest.files(name)

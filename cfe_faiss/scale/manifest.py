@@ -11,29 +11,30 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-from cfe_faiss.files.forms import ANY_MAPPING, CHECKSUM, NATURAL, check, integer, number, text
+from cfe_faiss.files.forms import ANY_MAPPING, CHECKSUM, NATURAL, check, number, text
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import is_ours, path_within
 from cfe_faiss.files.regular import checksum, lock, open_regular
 
 SPECIFICATION = "job.json"
 DONE, _LOCK = "done.jsonl", ".lock"
-_FOLDERS = re.compile(r"sort|graph|step-\d+|vectors|train|assign|place|index|evidence|groups|sketch|pairs|top|above")
-_RESULTS = {"place": {"shards": integer(1)}, "join": {"nprobe": integer(1)}}
+_FOLDERS = re.compile(
+    r"sort|graph|step-\d+|vectors|train|assign|place|index|tune|evidence|groups|sketch|pairs|top|above"
+)
 _LINE = {
     "stage": text(r"[a-z]+(-\d+)?", "the name of a stage"),
     "block": NATURAL,
     "files": [{"path": text(".+", "a path"), "size": NATURAL, "crc32": CHECKSUM}],
-    "result": ANY_MAPPING,
+    "result?": ANY_MAPPING,  # of earlier versions
     "seconds": number(0),
     "cpu_seconds": number(0),
     "peak_bytes": NATURAL,
 }
-"""Form of a line of ``done.jsonl``; of the numbers of a task, by stage and otherwise."""
+"""Form of a line of ``done.jsonl``."""
 Key = tuple[str, int]
 """Stage and block of a task."""
 
@@ -68,8 +69,6 @@ class Finished:
         Stage and block of the task.
     files
         Files the task wrote.
-    result
-        Numbers that later stages read.
     seconds, cpu_seconds
         Elapsed time, and processor time of all threads.
     peak_bytes
@@ -79,7 +78,6 @@ class Finished:
     stage: str
     block: int
     files: tuple[WrittenFile, ...]
-    result: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     peak_bytes: int = 0
@@ -90,12 +88,12 @@ class Finished:
         try:
             entry = json.loads(line)
             check(entry, _LINE)
-            check(entry["result"], _RESULTS.get(entry["stage"], ANY_MAPPING), "result")
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{source} is damaged: {error}. Remove the line, and its task is done again") from error
         files = tuple(WrittenFile(**file) for file in entry.pop("files"))
         for file in files:
             path_of_stage(folder, file.path, source)
+        entry.pop("result", None)
         return cls(**entry, files=files)
 
     def line(self) -> bytes:

@@ -47,8 +47,8 @@ _EVIDENCE, _PAIR = ("node", "evidence", "similarity"), ("source", "target", "sim
 _ARRAYS = tuple(field.name for field in fields(Blocks) if field.name not in ("storage", "largest"))
 
 
-def stages(settings: Settings, shards: int) -> list[Stage]:
-    """Return the stages from the evidence of this many shards to pairs."""
+def stages(settings: Settings) -> list[Stage]:
+    """Return the stages from evidence to pairs."""
     if not settings.pairs and settings.threshold is None:
         return []
     groups = -(-settings.n // GROUP_ROWS)
@@ -56,7 +56,7 @@ def stages(settings: Settings, shards: int) -> list[Stage]:
     evidence = ("evidence",) if settings.pairs else ()
     reads = ("groups", "sketch", *index)
     found = [
-        Stage("groups", 1, partial(cut_into_groups, groups=groups, shards=shards), (*index, *evidence)),
+        Stage("groups", 1, partial(cut_into_groups, groups=groups), (*index, *evidence)),
         Stage("sketch", groups, partial(sketch, groups=groups), ("groups", *index)),
     ]
     if settings.pairs:
@@ -71,7 +71,7 @@ def stages(settings: Settings, shards: int) -> list[Stage]:
 # --- trees ------------------------------------------------------------------------------------------------------------
 
 
-def cut_into_groups(task: Task, groups: int, shards: int) -> None:
+def cut_into_groups(task: Task, groups: int) -> None:
     """Write the lists in the order of their groups, the directions, and a lower bound for the best pairs."""
     index = open_index(task)
     storage = index.storage()
@@ -79,7 +79,7 @@ def cut_into_groups(task: Task, groups: int, shards: int) -> None:
     owners = owners_of(index.centroids()[0], sizes, min(groups, int(np.count_nonzero(sizes))))
     rows = np.arange(0, storage.n, max(1, storage.n // _SAMPLE))
     directions = directions_of(storage, rows[storage.labels[rows] != UNKNOWN])
-    best = _best_in(task, "evidence", shards, _EVIDENCE)[2] if task.settings.pairs else np.empty(0)
+    best = _best_in(task, "evidence", task.settings.shards, _EVIDENCE)[2] if task.settings.pairs else np.empty(0)
     floor = best[-1] if len(best) == task.settings.pairs > 0 else -math.inf
     task.write(lists=np.argsort(owners, kind="stable"), directions=directions, floor=np.array([floor]))
 

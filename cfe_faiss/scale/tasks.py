@@ -15,13 +15,13 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from cfe_faiss.base.threads import use_threads
 from cfe_faiss.scale.inputs import Task
@@ -34,7 +34,7 @@ _AT_LEAST = 30.0  # ... but not before this many seconds
 _GIVEN_UP = 50.0  # after this many times that, the job fails
 _LONGEST = 7 * 86400.0  # seconds for a task while no other task of the stage is finished
 
-Run = Callable[[Task], Mapping[str, Any] | None]
+Run = Callable[[Task], None]
 Call = Callable[[int], Finished]
 
 
@@ -49,7 +49,7 @@ class Stage:
     blocks
         Number of tasks.
     run
-        Runs one task, and may return numbers for later stages.
+        Runs one task.
     reads
         Stages whose files the tasks read.
     """
@@ -301,10 +301,10 @@ def perform(folder: str, stage: str, run: Run, memory: int, threads: int, block:
     task, start, cpu_start = Task.of(Path(folder), memory, stage, block), time.monotonic(), time.process_time()
     with suppress(OSError):  # restarts the system's measurement of the peak memory, where it can be restarted
         Path("/proc/self/clear_refs").write_text("5")
-    result = dict(run(task) or {})
+    run(task)
     files = tuple(WrittenFile.of(task.folder, path) for path in task.written)
     seconds, cpu_seconds = time.monotonic() - start, time.process_time() - cpu_start
-    return Finished(stage, block, files, result, seconds, cpu_seconds, _peak())
+    return Finished(stage, block, files, seconds, cpu_seconds, _peak())
 
 
 def _peak() -> int:
