@@ -193,19 +193,14 @@ def moving(source: Path, target: Path) -> Step:
 def _remove_stale(output: _Output) -> None:
     """Remove temporary files of writers whose process has ended: their locks are free."""
     prefix = output.temporary.name[: -len("0123456789abcdef.tmp")]
-    with suppress(OSError):
-        for path in [*output.place.parent.glob(f"{glob.escape(prefix)}{'[0-9a-f]' * 16}.tmp")]:
-            _remove_if_stale(path)
-
-
-def _remove_if_stale(path: Path) -> None:
-    with suppress(OSError):
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-        try:
-            lock(descriptor, wait=False)
-            path.unlink()
-        finally:
-            os.close(descriptor)
+    for path in [*output.place.parent.glob(f"{glob.escape(prefix)}{'[0-9a-f]' * 16}.tmp")]:
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                lock(descriptor, wait=False)
+                path.unlink()
+            finally:
+                os.close(descriptor)
 
 
 def sync_folder(folder: Path) -> None:

@@ -263,7 +263,8 @@ class Job:
                 raise RuntimeError(f"{self.directory} holds another job now: open it again")
             self._refuse_changed_index(manifest)
             self._forget_damaged(manifest)
-            if self._next_stage(manifest) is None:
+            unfinished = [stage for stage in self._stages() if not _is_finished(stage, manifest)]
+            if not unfinished:
                 return
             running: Executor
             if executor == "local":
@@ -272,7 +273,7 @@ class Job:
                 files = {source.path: source.size for source in self._inputs.values()}
                 running = RayExecutor(number, address, self.directory, files)
             with closing(running):
-                while (stage := self._next_stage(manifest)) is not None:
+                for stage in unfinished:
                     self._run_stage(stage, manifest, running, size, progress)
                     self._remove_intermediate_files(manifest)
 
@@ -295,9 +296,6 @@ class Job:
         settings = self._settings
         of_graph = graph_stages.stages(settings, self._inputs)
         return of_graph + index_stages.stages(settings) + pair_stages.stages(settings)
-
-    def _next_stage(self, manifest: Manifest) -> Stage | None:
-        return next((stage for stage in self._stages() if not _is_finished(stage, manifest)), None)
 
     def _remove_intermediate_files(self, manifest: Manifest) -> None:
         """Remove files that no unfinished stage reads, except results."""
