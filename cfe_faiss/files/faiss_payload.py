@@ -19,7 +19,9 @@ from cfe_faiss.rows.metric import Metric, faiss_metric
 _MAX_UNTRAINED_LISTS = 1 << 20
 _MAX_LEVEL = float(np.finfo(np.float32).max)
 _MAX_NPROBE = np.iinfo(np.int64).max
-_NO_MAP, _ARRAY_MAP, _HASH_MAP = 0, 1, 2
+_NO_MAP = 0
+_ARRAY_MAP = 1
+_HASH_MAP = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,10 @@ class _Bytes:
     """Sequential reader of the first ``end`` bytes of a file, of indexes with a metric of FAISS."""
 
     def __init__(self, file: BinaryIO, end: int, metric: int) -> None:
-        self.file, self.place, self.end, self.metric = file, 0, end, metric
+        self.file = file
+        self.place = 0
+        self.end = end
+        self.metric = metric
         self.flat = b"IxF2" if metric == faiss.METRIC_L2 else b"IxFI"
 
     def skip(self, size: int) -> None:
@@ -87,11 +92,11 @@ class _Bytes:
         (count,) = self.numbers("Q")
         return np.frombuffer(self.take(count * np.dtype(dtype).itemsize), dtype)
 
-    def next_is(self, wanted: bytes) -> bool:
+    def next_is(self, fourcc: bytes) -> bool:
         """Return whether these four bytes follow, and skip them if so."""
-        found = self.take(4) == wanted
-        self.place -= 0 if found else 4
-        return found
+        is_next = self.take(4) == fourcc
+        self.place -= 0 if is_next else 4
+        return is_next
 
     def same(self, layout: str, expected: int | bytes, what: str) -> None:
         (actual,) = self.numbers(layout)
@@ -110,9 +115,9 @@ class _Bytes:
     def flat_header(self, d: int, ntotal: int, what: str) -> None:
         """Read an IndexFlatIP or IndexFlatL2 up to its vectors."""
         self.same("4s", self.flat, what)
-        got = self.index_header(what)[:2]
-        if got != (d, ntotal):
-            raise ValueError(f"{what} has d = {got[0]}, ntotal = {got[1]}, not {d} and {ntotal}")
+        actual_d, actual_ntotal, _ = self.index_header(what)
+        if (actual_d, actual_ntotal) != (d, ntotal):
+            raise ValueError(f"{what} has d = {actual_d}, ntotal = {actual_ntotal}, not {d} and {ntotal}")
         self.same("Q", d * ntotal, f"the number of values in {what}")
 
 
@@ -160,13 +165,14 @@ def _read_ivf(bytes_: _Bytes, fourcc: bytes, read_codec: Callable[["_Bytes", int
 
 def _read_graph(bytes_: _Bytes, d: int, n: int) -> None:
     """Read an IndexHNSWFlat over n centroids up to its vectors."""
-    got = bytes_.index_header("the graph of the centroids")[:2]
+    size = bytes_.index_header("the graph of the centroids")[:2]
     bytes_.vector("<f8")  # probabilities of the levels, for additions
     ends = bytes_.vector("<i4").astype(np.int64)  # slots of a node up to each level
     levels = bytes_.vector("<i4").astype(np.int64)  # number of levels of each node
-    offsets, neighbors = bytes_.vector("<u8"), bytes_.vector("<i4")
+    offsets = bytes_.vector("<u8")
+    neighbors = bytes_.vector("<i4")
     entry, top, *widths = bytes_.numbers("iiiii")
-    sizes = got == (d, n) and len(levels) == n and len(offsets) == n + 1 and len(ends) > 1 and ends[0] == 0
+    sizes = size == (d, n) and len(levels) == n and len(offsets) == n + 1 and len(ends) > 1 and ends[0] == 0
     if not sizes or min(widths) < 1 or (np.diff(ends) <= 0).any() or ((levels < 1) | (levels >= len(ends))).any():
         raise ValueError("the graph of the centroids is not as it must be")
     slots = ends[levels]

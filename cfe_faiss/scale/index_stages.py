@@ -97,11 +97,12 @@ def evidence(task: Task) -> None:
     """Write the evidence of the vectors of a shard, with the results of a search for all vectors."""
     index = open_index(task)
     k = task.settings.k
-    ids, D, I = np.empty(0, np.int64), np.empty((0, k), np.float32), np.empty((0, k), np.int64)
     if task.block < len(index.shards):
         nprobe = int(task.read("tune", 0, "nprobe")[0])
-        ids, D, I = index.search_shard(task.block, k, nprobe, memory=task.memory // 2)
-    task.write_table(evidence_table(ids, D, I))
+        results = index.search_shard(task.block, k, nprobe, memory=task.memory // 2)
+    else:
+        results = np.empty(0, np.int64), np.empty((0, k), np.float32), np.empty((0, k), np.int64)
+    task.write_table(evidence_table(*results))
 
 
 def evidence_table(

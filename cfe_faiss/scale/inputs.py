@@ -199,9 +199,8 @@ def read_specification(folder: Path) -> tuple[Settings, dict[str, Input]]:
     content = _RECORD.read(folder)
     inputs = {name: Input(**fields) for name, fields in content["inputs"].items()}
     if inputs.keys() - {"features", "labels", "edge_weight"} not in ({"edges"}, {"indptr", "indices"}):
-        found = sorted(inputs)
         raise ValueError(
-            f"{folder / SPECIFICATION} is damaged: inputs must name edges, or indptr and indices, got {found}"
+            f"{folder / SPECIFICATION} is damaged: inputs must name edges, or indptr and indices, got {sorted(inputs)}"
         )
     return Settings(**content["settings"]), inputs
 

@@ -468,7 +468,8 @@ def _check_shapes(inputs: Mapping[str, Input]) -> tuple[int, int]:
         require(fits, "edges must be integers of shape (2, E)", edges)
         count = edges.shape[1]
     else:
-        indptr, indices = arrays["indptr"], arrays["indices"]
+        indptr = arrays["indptr"]
+        indices = arrays["indices"]
         fits = indptr.shape == (n + 1,) and indices.ndim == 1 and {indptr.dtype.kind, indices.dtype.kind} <= {*"iu"}
         require(fits, f"edges must be indptr, ({n + 1},), and indices, (E,), both integers", indptr, indices)
         count = len(indices)

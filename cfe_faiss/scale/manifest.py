@@ -21,7 +21,8 @@ from cfe_faiss.files.outputs import is_ours, path_within
 from cfe_faiss.files.regular import checksum, lock, open_regular
 
 SPECIFICATION = "job.json"
-DONE, _LOCK = "done.jsonl", ".lock"
+DONE = "done.jsonl"
+_LOCK = ".lock"
 _FOLDERS = re.compile(
     r"sort|graph|step-\d+|vectors|train|assign|place|index|tune|evidence|groups|sketch|pairs|top|above"
 )

@@ -43,7 +43,8 @@ GROUP_ROWS = 1 << 17
 _SAMPLE = 1 << 16  # smallest number of rows from which directions are computed, if there are as many
 _PAIR_BYTES = 200  # per pair, while pairs are sorted and written
 _PAIRS = 1 << 20  # largest number of pairs in one write
-_EVIDENCE, _PAIR = ("node", "evidence", "similarity"), ("source", "target", "similarity")
+_EVIDENCE = ("node", "evidence", "similarity")
+_PAIR = ("source", "target", "similarity")
 _ARRAYS = tuple(field.name for field in fields(Blocks) if field.name not in ("storage", "largest"))
 
 
@@ -55,17 +56,17 @@ def stages(settings: Settings) -> list[Stage]:
     index = ("shard", "join")
     evidence = ("evidence",) if settings.pairs else ()
     reads = ("groups", "sketch", *index)
-    found = [
+    pair_stages = [
         Stage("groups", 1, partial(cut_into_groups, groups=groups), (*index, *evidence)),
         Stage("sketch", groups, partial(sketch, groups=groups), ("groups", *index)),
     ]
     if settings.pairs:
-        found.append(Stage("pairs", groups, partial(pairs, groups=groups), reads))
-        found.append(Stage("top", 1, partial(top, groups=groups), ("pairs",)))
+        pair_stages.append(Stage("pairs", groups, partial(pairs, groups=groups), reads))
+        pair_stages.append(Stage("top", 1, partial(top, groups=groups), ("pairs",)))
     if settings.threshold is not None:
         run = partial(above, groups=groups, threshold=settings.threshold)
-        found.append(Stage("above", groups, run, reads))
-    return found
+        pair_stages.append(Stage("above", groups, run, reads))
+    return pair_stages
 
 
 # --- trees ------------------------------------------------------------------------------------------------------------
@@ -206,11 +207,11 @@ def _pairs_above(task: Task, groups: int, threshold: float) -> Iterator[Found]:
     for blocks, others in _joins(task, groups):
         pending = [find(lambda: threshold) for find in _scans(blocks, others, threshold)]
         while pending:
-            found, pending = run_until_full(pending, size)
-            for part in slices(len(found[2]), size):
-                yield found[0][part], found[1][part], found[2][part]
+            best, pending = run_until_full(pending, size)
+            for part in slices(len(best[2]), size):
+                yield best[0][part], best[1][part], best[2][part]
 
 
-def _write(task: Task, found: Iterable[Found]) -> None:
-    parts = chain([NOTHING], found)  # an empty part tells the types if there is no other
+def _write(task: Task, pairs_found: Iterable[Found]) -> None:
+    parts = chain([NOTHING], pairs_found)  # an empty part tells the types if there is no other
     task.write_table(dict(zip(_PAIR, part, strict=True)) for part in parts)

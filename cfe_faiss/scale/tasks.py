@@ -94,7 +94,8 @@ def share_of(executor: Executor, tasks: int) -> tuple[int, int]:
 
     A task has as many threads as possible while all tasks, or all workers, run at once.
     """
-    machines, at_once = executor.machines, min(tasks, executor.workers)
+    machines = executor.machines
+    at_once = min(tasks, executor.workers)
     counts = range(max(machines), 1, -1)
     threads = next((number for number in counts if sum(cores // number for cores in machines) >= at_once), 1)
     on_one = max(max(machines) // threads, -(-at_once // len(machines)))
@@ -173,7 +174,8 @@ class StageRun:
 
     def _check_times(self) -> None:
         """Start stragglers once more on idle workers, and raise JobError for tasks that hang."""
-        now, patience = time.monotonic(), float("inf")
+        now = time.monotonic()
+        patience = float("inf")
         if self.seconds:
             patience = max(_AT_LEAST, _STRAGGLES * statistics.median(self.seconds.values()))
         limit = min(_LONGEST, _GIVEN_UP * patience)
@@ -231,9 +233,11 @@ class LocalExecutor:
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.machines = [os.cpu_count() or 1]
-        self._threads, self._of_thread = ThreadPoolExecutor(workers), threading.local()
+        self._threads = ThreadPoolExecutor(workers)
+        self._of_thread = threading.local()
         self._workers: list[_Worker] = []
-        self._lock, self._closed = threading.Lock(), False
+        self._lock = threading.Lock()
+        self._closed = False
 
     def submit(self, call: Call, block: int, threads: int) -> "Future[Finished]":
         """Start ``call(block)`` in an idle process, or in a new one."""
@@ -298,12 +302,15 @@ def serve(descriptor: str, parent: str) -> None:
 def perform(folder: str, stage: str, run: Run, memory: int, threads: int, block: int) -> Finished:
     """Run one task in a worker process; return its record for the manifest."""
     use_threads(threads)
-    task, start, cpu_start = Task.of(Path(folder), memory, stage, block), time.monotonic(), time.process_time()
+    task = Task.of(Path(folder), memory, stage, block)
+    start = time.monotonic()
+    cpu_start = time.process_time()
     with suppress(OSError):  # restarts the system's measurement of the peak memory, where it can be restarted
         Path("/proc/self/clear_refs").write_text("5")
     run(task)
     files = tuple(WrittenFile.of(task.folder, path) for path in task.written)
-    seconds, cpu_seconds = time.monotonic() - start, time.process_time() - cpu_start
+    seconds = time.monotonic() - start
+    cpu_seconds = time.process_time() - cpu_start
     return Finished(stage, block, files, seconds, cpu_seconds, _peak())
 
 
