@@ -18,7 +18,7 @@ from cfe_faiss.cli.parser import call
 from cfe_faiss.data.classes import class_numbers
 from cfe_faiss.datasets.own.graph import OwnFiles, read_attributes
 from cfe_faiss.files.format import read_header, read_index
-from cfe_faiss.files.pictures import write_picture
+from cfe_faiss.files.new_file import write_picture
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.rows.metric import measure_of, measure_pairs, measured
