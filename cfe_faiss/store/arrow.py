@@ -310,34 +310,27 @@ def _read_file_names(folder: Path) -> set[str]:
 # --- tables of users --------------------------------------------------------------------------------------------------
 
 
-def matrix(name: str, values: Any, d: int) -> NDArray[Any]:
+def matrix(name: str, values: Any) -> NDArray[Any]:
     """Return the vectors of an Arrow column of lists, (n, d)."""
     column = pa.chunked_array(values)
-    if not len(column):  # which may have any type
-        return np.empty((0, d), np.float32)
-    length = length_of(name, column)
+    kind = column.type
+    if pa.types.is_fixed_size_list(kind):
+        lengths = [kind.list_size]
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        lengths = sorted(pc.unique(pc.list_value_length(column).drop_null()).to_pylist())
+    elif len(column):
+        raise TypeError(f"{name} must be a column of lists of numbers, got {kind}")
+    else:  # a column without rows may have any type
+        return np.empty((0, 0), np.float32)
     if column.null_count:
         raise ValueError(f"{name} must hold a vector in every row, got none in {column.null_count} of {len(column)}")
-    if length != d:
-        raise ValueError(f"{name} must hold vectors of {d} dimensions, got {length}")
+    if len(lengths) > 1:
+        raise ValueError(f"{name} must hold vectors of one length, got {', '.join(map(str, lengths[:8]))}")
     flat = pc.list_flatten(column)
     if flat.null_count:
         raise ValueError(f"{name} must hold numbers, got null among them")
-    array: NDArray[Any] = flat.to_numpy().reshape(len(column), d)
+    array: NDArray[Any] = flat.to_numpy().reshape(len(column), *(lengths or [0]))
     return array
-
-
-def length_of(name: str, column: Any) -> int:
-    """Return the common length of the vectors of an Arrow column of lists."""
-    kind = column.type
-    if pa.types.is_fixed_size_list(kind):
-        return int(kind.list_size)
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        raise TypeError(f"{name} must be a column of lists of numbers, got {kind}")
-    lengths = sorted(pc.unique(pc.list_value_length(column).drop_null()).to_pylist())
-    if len(lengths) != 1:
-        raise ValueError(f"{name} must hold vectors of one length, got {', '.join(map(str, lengths[:8])) or 'no list'}")
-    return int(lengths[0])
 
 
 def rows_of(
@@ -369,7 +362,7 @@ def rows_of(
     except OverflowError as error:
         raise ValueError(f"table must hold dates that Python has, of the years 1 to 9999: {error}") from error
     metadata = [{key: value for key, value in row.items() if value is not None} for row in rows]
-    return columns[id_name], columns[vector_name], labels, metadata, documents
+    return columns[id_name], matrix(vector_name, columns[vector_name]), labels, metadata, documents
 
 
 def to_arrow(rows: Rows, class_names: Sequence[Any]) -> Any:

@@ -681,7 +681,7 @@ class EvidenceStore:
         from cfe_faiss.store import arrow
 
         rows = arrow.rows_of(table, id, vector, label, document)
-        store = cls(arrow.length_of(vector, rows[1]), index)
+        store = cls(rows[1].shape[1], index)
         store.add(*rows)
         return store
 

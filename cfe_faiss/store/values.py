@@ -193,10 +193,10 @@ def as_vectors(name: str, values: Any, d: int, metric: Metric) -> NDArray[np.flo
     if len(getattr(values, "shape", (0,))) == 1 and not isinstance(values, np.ndarray) and speaks_arrow(values):
         from cfe_faiss.store.arrow import matrix
 
-        values = matrix(name, values, d)
+        values = matrix(name, values)
     elif isinstance(values, np.ndarray) and values.dtype == object and values.ndim == 1:
         values = list(values)
-    if isinstance(values, list | tuple) and not values:
+    if isinstance(values, list | tuple | np.ndarray) and not len(values) and not np.shape(values)[-1]:
         values = np.empty((0, d), np.float32)
     return as_rows(name, values, d, metric)
 

@@ -50,7 +50,7 @@ def test_vectors_of_many_kinds(vectors: Any) -> None:
         (pa.array([[1.0, 2], None]), ValueError, "vectors must hold a vector in every row, got none in 1 of 2"),
         (pa.array([[1.0, 2], [1.0]]), ValueError, "vectors must hold vectors of one length, got 1, 2"),
         (pa.array([[1.0, None], [1, 1]]), ValueError, "vectors must hold numbers, got null"),
-        (pa.array([[1.0, 2, 3]] * 2), ValueError, "vectors must hold vectors of 2 dimensions, got 3"),
+        (pa.array([[1.0, 2, 3]] * 2), ValueError, r"vectors must have shape \(n, 2\), got \(2, 3\)"),
         (pa.array([1.0, 2.0]), TypeError, "vectors must be a column of lists of numbers, got double"),
         (pa.array([["a", "b"]] * 2), TypeError, "vectors must be an array of real numbers"),
     ],
