@@ -8,10 +8,21 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from cfe_faiss.audit.evidence import attributes_of, canonical_order, check_finder, sensitive_of, with_truth
+from cfe_faiss.audit.common import (
+    Floats,
+    Frame,
+    Ints,
+    attributes_of,
+    canonical_order,
+    check_finder,
+    data_frame,
+    sensitive_of,
+    share,
+    stack,
+    with_truth,
+)
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
 from cfe_faiss.audit.intervals import clustered_wilson, expect_by_exchange, near_cells, share_columns, wilson
-from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame, share, stack
 from cfe_faiss.base.checks import UNKNOWN, as_count, check_known
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.protocol import EvidenceIndex
@@ -97,7 +108,7 @@ def discrimination_scores(  # noqa: PLR0913
     3    city     B    0.0      0.67       -0.67      2
     """
     check_finder(finder)
-    k, effort = as_count("k", k), finder.index.as_effort(nprobe, recall, exact, memory)
+    k, effort = as_count("k", k), Effort.of(nprobe, recall, exact, memory)
     groups = groupings(attributes_of(finder), finder.index.members().ids, columns, bins, intersections)
     marked = _find_sensitive(finder, sensitive, groups)
     members, places, _, I = _find_evidence(finder, nodes, k, effort, progress)
@@ -212,7 +223,7 @@ def consistency(  # noqa: PLR0913
     """
     check_finder(finder)
     index = finder.index
-    effort = index.as_effort(nprobe, recall, exact, memory)
+    effort = Effort.of(nprobe, recall, exact, memory)
     members, places, D, I = _find_evidence(finder, nodes, 1, effort, progress)
     groups = [Grouping.of_all(len(members.ids))]
     if finder.attributes is not None or columns or intersections:

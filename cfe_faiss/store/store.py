@@ -20,7 +20,7 @@ from cfe_faiss.index.protocol import EvidenceIndex, Neighbors
 from cfe_faiss.pairs import Pairs, evidence_pairs
 from cfe_faiss.rows.id_map import unknown_labels
 from cfe_faiss.rows.metric import Metric, as_rows, flipped, score_at
-from cfe_faiss.search.query import Query, Rules
+from cfe_faiss.search.query import Effort, Query, Rules
 from cfe_faiss.store.contents import Classes, Contents, Mask, Table
 from cfe_faiss.store.filters import mask_of
 from cfe_faiss.store.values import (
@@ -487,7 +487,7 @@ class EvidenceStore:
         """
         names, keys, own = _as_ids(id_or_vector), None, None
         page = self._page(k, offset, threshold)
-        effort = self._contents.index.as_effort(nprobe, recall, exact, memory)
+        effort = Effort.of(nprobe, recall, exact, memory)
         if where is not None and nprobe is not None:
             raise ValueError(f"nprobe must be left out with where (such a search is exact), got nprobe={nprobe}")
         X, single = (None, isinstance(id_or_vector, str)) if names else self._queries("id_or_vector", id_or_vector)
