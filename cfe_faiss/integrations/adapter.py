@@ -40,7 +40,9 @@ def embeddings_of(kind: str, ids: Sequence[str], embeddings: Sequence[Any], d: i
     return X
 
 
-def put(write: Callable[..., None], rows: Iterable[Row], vectors: Any, label_key: str) -> list[str]:
+def put(
+    write: Callable[..., None], rows: Iterable[tuple[str, Mapping[str, Any], str | None]], vectors: Any, label_key: str
+) -> list[str]:
     """Write rows, at least one, by ``EvidenceStore.add`` or ``upsert``; return their ids.
 
     The value under ``label_key`` becomes the predicted class in place of metadata.

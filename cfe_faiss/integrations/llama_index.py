@@ -419,7 +419,9 @@ def to_row(node: BaseNode) -> adapter.Row:
         if key in node.metadata:
             raise ValueError(f"metadata of node {node.node_id!r} must not use the key {key!r}, which is reserved")
     fields = node.model_dump(mode="json", exclude={"id_", "embedding", "metadata"}, exclude_defaults=True)
-    text = _take_text(fields)
+    text = None
+    for holder in (fields, fields.get("text_resource") or {}):  # the text is in one of them, or in both
+        text = holder.pop("text", text)
     content = json.dumps({TYPE_KEY: node.get_type(), DATA_KEY: fields}, ensure_ascii=False, separators=(",", ":"))
     return node.node_id, {**node.metadata, _CONTENT: content, REF_DOC_ID: node.ref_doc_id}, text
 
@@ -434,15 +436,6 @@ def to_node(row: adapter.Row) -> BaseNode:
     if text is not None:
         (fields.get("text_resource") or fields)["text"] = text
     return json_to_doc(content)
-
-
-def _take_text(fields: dict[str, Any]) -> str | None:
-    """Remove the text of a node from its fields: from the top level, the text resource, or both."""
-    text: str | None = None
-    for holder in (fields, fields.get("text_resource")):
-        if holder and "text" in holder:
-            text = holder.pop("text")
-    return text
 
 
 def condition(filters: MetadataFilters, fields: Mapping[str, str], depth: int = 0) -> dict[str, Any]:

@@ -101,7 +101,8 @@ class EvidenceDocumentStore:
         self.index = index
         self.path = None if path is None else str(path)
         self._writing = ReadWriteLock()
-        if self.path is None or _is_free(Path(self.path)):
+        folder = Path(self.path or "")
+        if self.path is None or not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
             self._store = EvidenceStore(self.embedding_dim, index)
             return
         self._store = checked_store(EvidenceStore.load(self.path))
@@ -143,20 +144,23 @@ class EvidenceDocumentStore:
         DuplicateDocumentError
             If an id is stored already, or occurs twice, under ``DuplicatePolicy.FAIL`` or ``NONE``.
         """
-        documents, policy = _check_documents(documents), DuplicatePolicy(policy)
+        given = list(documents) if isinstance(documents, Iterable) else [documents]
+        for document in given:
+            if not isinstance(document, Document):
+                raise ValueError(f"documents must be a list of documents, got {type(document).__name__}")
+        policy = DuplicatePolicy(policy)
         with self._writing.writing():
             if policy == DuplicatePolicy.OVERWRITE:
-                chosen = {document.id: document for document in documents}
-                self._put(self._store.upsert, list(chosen.values()))
-                return len(documents)
-            chosen = {}
-            for document in documents:
-                if document.id not in chosen and document.id not in self._store:
-                    chosen[document.id] = document
+                self._put(self._store.upsert, list({document.id: document for document in given}.values()))
+                return len(given)
+            new: dict[str, Document] = {}
+            for document in given:
+                if document.id not in new and document.id not in self._store:
+                    new[document.id] = document
                 elif policy != DuplicatePolicy.SKIP:
                     raise DuplicateDocumentError(f"ID '{document.id}' already exists.")
-            self._put(self._store.add, list(chosen.values()))
-            return len(chosen)
+            self._put(self._store.add, list(new.values()))
+            return len(new)
 
     def _put(self, write: Callable[..., None], documents: list[Document]) -> None:
         if documents:
@@ -344,20 +348,6 @@ class EvidenceDocumentStore:
         return join_filters({"$not": _WITHOUT} if self._store.count(_WITHOUT) else None, self._where(filters))
 
 
-def _is_free(folder: Path) -> bool:
-    """Return whether a new store may be saved there: nothing is there, or an empty directory."""
-    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-
-
-def _check_documents(documents: Any) -> list[Document]:
-    wrong = documents
-    if isinstance(documents, Iterable) and not isinstance(documents, str):
-        wrong = next((one for one in documents if not isinstance(one, Document)), None)
-        if wrong is None:
-            return list(documents)
-    raise ValueError(f"documents must be a list of documents, got {type(wrong).__name__}")
-
-
 def _different_values(metas: Iterable[dict[str, Any]], field: str) -> list[Any]:
     """Return the distinct values under a key, ordered by their texts; 1, 1.0, "1" and True are four values."""
     found = {
@@ -488,17 +478,10 @@ def _comparison(filters: dict[str, Any], label_key: str) -> dict[str, Any]:
         if field == "embedding":
             return {WITHOUT_EMBEDDING: lambda missing: matches(None if missing else True)}
         return {f"{REST}.{field}": matches}
-    return {_field(field, label_key): _shortcut(name, value, matches)}
-
-
-def _field(field: str, label_key: str) -> str:
-    """Return the store's name of a field; the prefix ``meta.`` is optional, as in Haystack."""
-    if field in _FIELDS:
-        return _FIELDS[field]
-    key = field.removeprefix("meta.")
-    if not key or key.startswith("$"):
+    key = _FIELDS.get(field, field.removeprefix("meta."))
+    if not key or (key.startswith("$") and field not in _FIELDS):
         raise FilterError(f"field {field!r} cannot be compared")
-    return "$label" if key == label_key else key
+    return {"$label" if key == label_key else key: _shortcut(name, value, matches)}
 
 
 def _by_haystack(field: str, name: str, value: Any) -> _Predicate:
