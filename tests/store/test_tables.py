@@ -170,7 +170,7 @@ def test_tables_of_users() -> None:
     [
         ({"id": ["a"]}, TypeError, "table must be one of pyarrow, pandas, polars or any other .* got dict"),
         (pa.table({"id": ["a"]}), ValueError, "table must have a column 'vector', got id"),
-        (pa.table({"id": [1], "vector": [[1.0, 2.0]]}), TypeError, "ids must be texts, got int: 1"),
+        (pa.table({"id": [1], "vector": [[1.0, 2.0]]}), TypeError, "id 1 must be a text, got int"),
         (pa.table({"id": ["a", "a"], "vector": [[1.0, 2.0]] * 2}), ValueError, "ids must be distinct"),
         (pa.table({"id": ["a"], "vector": [[1.0, 2.0]], "label": [0.5]}), TypeError, "labels must be texts, integers"),
         (
