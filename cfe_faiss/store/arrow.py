@@ -147,8 +147,9 @@ def _read_parts(folder: Path, manifest: dict[str, Any], mmap: bool) -> tuple[Any
         raise _damage(folder, f"its index is of {index.ntotal} vectors of {index.d} dimensions")
     table = _read_rows(folder, paths["rows"], manifest)
     members = index.members()
-    stored = table.find(members.ids) >= 0
-    if not (stored.sum() == len(table) and np.array_equal(members.labels[stored], table.labels)):
+    stored = np.isin(members.ids, table.keys)
+    ids, labels = members.ids[stored], members.labels[stored]
+    if not (np.array_equal(ids, table.keys) and np.array_equal(labels, table.labels)):
         raise _damage(folder, "its index is not of the same rows")
     if not stored.all():  # an earlier version left rows of an interrupted change in the index
         index = with_ids(read_index(paths["index"]))
@@ -205,8 +206,6 @@ def _read_rows(folder: Path, path: Path, manifest: dict[str, Any]) -> Table:
     for values, first, last in ((labels, UNKNOWN, len(classes.names)), (keys, 0, manifest["next_key"])):
         if len(rows) and not first <= values.min() <= values.max() < last:
             raise _damage(folder, f"{path.name} has a class or a key that the manifest does not know")
-    if (keys[1:] <= keys[:-1]).any():
-        raise _damage(folder, f"the keys of {path.name} are not in order")
     return Table.of(classes, keys.copy(), labels.copy(), ids, metadata, documents)
 
 
@@ -217,21 +216,6 @@ def _unpack(content: bytes, n: int) -> Any:
     """
     file = pq.ParquetFile(pa.BufferReader(content))  # Arrow reads Python file objects from its own threads
     most = _most_unpacked(len(content))
-    _check_footer(file, n, most)
-    batches, size = [], 0
-    for batch in file.iter_batches(_ROWS):
-        batches.append(batch)
-        size += batch.nbytes
-        if size > most:
-            raise ValueError(f"its {len(content)} bytes unpack to more than {most}")
-    rows = pa.Table.from_batches(batches, file.schema_arrow)
-    if any(rows[name].null_count for name in ("key", "id", "label", "metadata")):
-        raise ValueError("a row has no key, id, label or metadata")
-    return rows
-
-
-def _check_footer(file: Any, n: int, most: int) -> None:
-    """Raise ValueError unless a Parquet file has n rows of the right columns, at most ``most`` bytes unpacked."""
     about = file.metadata
     if about.num_rows != n or not file.schema_arrow.equals(_SCHEMA):
         raise ValueError("it has not the rows that it was written with")
@@ -242,6 +226,16 @@ def _check_footer(file: Any, n: int, most: int) -> None:
     coded = {kind for column in columns if column.path_in_schema != "label" for kind in column.encodings}
     if size > most or not coded <= {"PLAIN", "RLE"}:
         raise ValueError(f"it unpacks to {size} bytes, coded as {sorted(coded)}; {most} are the most")
+    batches, size = [], 0
+    for batch in file.iter_batches(_ROWS):
+        batches.append(batch)
+        size += batch.nbytes
+        if size > most:
+            raise ValueError(f"its {len(content)} bytes unpack to more than {most}")
+    rows = pa.Table.from_batches(batches, file.schema_arrow)
+    if any(rows[name].null_count for name in ("key", "id", "label", "metadata")):
+        raise ValueError("a row has no key, id, label or metadata")
+    return rows
 
 
 def _decode(encoded: list[str], ids: list[str]) -> list[Any]:
