@@ -166,7 +166,7 @@ def _find_values(said: str, values: list[Any], column: Column) -> Mask:
         codes.append(0)
     chosen = np.zeros(len(column.dictionary.values), bool)
     chosen[codes] = True
-    return column.codes == codes[0] if len(codes) == 1 else chosen[column.codes]
+    return column.codes == codes[0] if len(codes) == 1 else chosen.take(column.codes)
 
 
 def _find_contents(said: str, element: Any, column: Column) -> Mask:
@@ -193,7 +193,7 @@ def _find_ordered(said: str, compare: Callable[[Any, Any], Any], bound: Any, col
     numbers = numbers[chosen]
     # NumPy rounds a large integer to a float; Python compares the two exactly.
     chosen[chosen] = compare(numbers if float_holds(bound) else numbers.astype(object), bound)
-    return chosen[column.codes]
+    return chosen.take(column.codes)
 
 
 def _rows_with(column: Column, candidates: Mask, accepts: Callable[[Any], Any]) -> Mask:
@@ -202,7 +202,7 @@ def _rows_with(column: Column, candidates: Mask, accepts: Callable[[Any], Any]) 
     chosen = np.zeros(len(values), bool)
     for code in np.flatnonzero(candidates).tolist():
         chosen[code] = bool(accepts(values[code] if code else None))
-    return chosen[column.codes]
+    return chosen.take(column.codes)
 
 
 def _check_kinds(said: str, asked: Set[int], column: Column) -> None:
