@@ -75,7 +75,7 @@ def evidence(
 
 def join_filters(*conditions: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return one filter that is the conjunction of some, of which None and {} select all rows; None for no filter."""
-    parts = [one for one in conditions if one]
+    parts = [condition for condition in conditions if condition]
     return {"$and": parts} if parts else None
 
 

@@ -115,9 +115,9 @@ def write(path: str | os.PathLike[str], contents: Contents, *, overwrite: bool, 
             }
             _RECORD.write(folder, _VERSIONS[-1], manifest)
         finally:
-            kept = _read_file_names(folder)
+            current = _read_file_names(folder)
             parts = old | {entry.name for entry in folder.iterdir() if _is_part(entry)}
-            for name in parts - kept if kept else names.values():
+            for name in parts - current if current else names.values():
                 with contextlib.suppress(OSError):
                     (folder / name).unlink()
 
@@ -245,7 +245,7 @@ def _decode(encoded: list[str], ids: list[str]) -> list[Any]:
     metadata: list[Any] = json.loads(together, object_hook=hook, parse_constant=_CONSTANTS.__getitem__)
     if len(metadata) != len(encoded) or set(map(type, metadata)) - {dict} or _encode(metadata) != encoded:
         raise ValueError("its metadata are not one mapping in each row")
-    nested = [row for row, one in enumerate(encoded) if one.count("{") + one.count("[") > DEEPEST]
+    nested = [row for row, text in enumerate(encoded) if text.count("{") + text.count("[") > DEEPEST]
     check_metadata([metadata[row] for row in nested], [ids[row] for row in nested])
     return metadata
 
@@ -402,5 +402,5 @@ def _are_of_one_kind(values: Iterable[Any]) -> bool:
         return _are_of_one_kind(chain.from_iterable(held))
     if kinds == {Kind.MAPPING}:
         keys = set(chain.from_iterable(held))
-        return all(_are_of_one_kind(one.get(key) for one in held) for key in keys)
+        return all(_are_of_one_kind(mapping.get(key) for mapping in held) for key in keys)
     return len(kinds) < 2 and (kinds != {Kind.TIME} or all(value.tzinfo is None for value in held))

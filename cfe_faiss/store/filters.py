@@ -92,7 +92,7 @@ def check_depth(where: Mapping[Any, Any]) -> None:
     """Raise ValueError if conditions are nested too deep for a recursive function."""
     level: list[Any] = [where]
     for _ in range(DEEPEST):
-        inner = [one.values() if isinstance(one, Mapping) else one for one in level]
+        inner = [part.values() if isinstance(part, Mapping) else part for part in level]
         level = [item for items in inner for item in items if isinstance(item, Mapping | list | tuple)]
         if not level:
             return

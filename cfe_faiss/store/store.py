@@ -112,7 +112,8 @@ class EvidenceStore:
 
     def __getstate__(self) -> tuple[Any, ...]:
         with self._lock.reading():
-            return self._contents.parts()
+            contents = self._contents
+            return contents.index, contents.table.only(contents.table.rows), contents.next_key
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._set_up(Contents(*state))
@@ -347,7 +348,8 @@ class EvidenceStore:
             new = check_metadata(metadata, table.ids[rows].tolist())
             if len(rows):
                 old = table.metadata[rows].tolist()
-                self._contents.describe(rows, [one | more for one, more in zip(old, new, strict=True)])
+                merged = [before | changes for before, changes in zip(old, new, strict=True)]
+                self._contents.describe(rows, merged)
 
     def _distinct_rows(self, ids: Any) -> NDArray[np.int64]:
         """Return the rows of distinct ids, of all rows for None; UnknownIdError names an unknown id."""

@@ -218,8 +218,8 @@ class EvidenceDocumentStore:
 
     def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
         """Return the least and the greatest value of a key of ``meta`` as ``{"min": ..., "max": ...}``."""
-        found = _values(self._metas(None), metadata_field)
-        values = [value for value in found if isinstance(value, int | float | str)]
+        stored = _values(self._metas(None), metadata_field)
+        values = [value for value in stored if isinstance(value, int | float | str)]
         try:
             return {"min": min(values, default=None), "max": max(values, default=None)}
         except TypeError:
@@ -307,15 +307,17 @@ class EvidenceDocumentStore:
         """
         if top_k == 0:
             return []
-        own, embedding = (query, None) if isinstance(query, str | Document) else (None, query)
+        id_ = query if isinstance(query, str) else None
+        embedding = None if isinstance(query, str) else query
         if isinstance(query, Document):
-            own, embedding = query.id, query.embedding
+            id_ = query.id
+            embedding = query.embedding
             if embedding is not None and label is None:
                 label = query.meta.get(self.label_key)
-        if embedding is None and self._store.count({"$id": {"$eq": own}, **_WITHOUT}):
-            raise ValueError(f"document {own!r} must have an embedding")
+        if embedding is None and self._store.count({"$id": {"$eq": id_}, **_WITHOUT}):
+            raise ValueError(f"document {id_!r} must have an embedding")
         where = self._search_filter(filters)
-        hits = evidence(self._store, own, embedding, top_k, label, where, with_vectors=return_embedding)
+        hits = evidence(self._store, id_, embedding, top_k, label, where, with_vectors=return_embedding)
         return documents_of(hits, self.label_key)
 
     # --- asynchronously -----------------------------------------------------------------------------------------------
@@ -350,11 +352,11 @@ class EvidenceDocumentStore:
 
 def _different_values(metas: Iterable[dict[str, Any]], field: str) -> list[Any]:
     """Return the distinct values under a key, ordered by their texts; 1, 1.0, "1" and True are four values."""
-    found = {
+    values = {
         (type(value).__name__, json.dumps(value, sort_keys=True, default=repr)): value
         for value in _values(metas, field)
     }
-    return [found[key] for key in sorted(found, key=lambda key: (str(found[key]), key[0]))]
+    return [values[key] for key in sorted(values, key=lambda key: (str(values[key]), key[0]))]
 
 
 def _key_of(field: str) -> str:
@@ -381,15 +383,15 @@ def to_row(document: Document, norm: float) -> Row:
     if REST in document.meta:
         raise ValueError(f"meta of document {document.id!r} must not use the key {REST!r}, which is reserved")
     blob, sparse = document.blob, document.sparse_embedding
-    rest = {
+    fields = {
         "without_embedding": True if document.embedding is None else None,
         "norm": norm if norm not in (0.0, 1.0) else None,
         "score": document.score,
         "blob": blob and {**vars(blob), "data": base64.b64encode(blob.data).decode()},
         "sparse_embedding": sparse and sparse.to_dict(),
     }
-    rest = {key: value for key, value in rest.items() if value is not None}
-    return document.id, document.meta | ({REST: rest} if rest else {}), document.content
+    fields = {key: value for key, value in fields.items() if value is not None}
+    return document.id, document.meta | ({REST: fields} if fields else {}), document.content
 
 
 def documents_of(found: Hits | Rows, label_key: str) -> list[Document]:
@@ -403,16 +405,16 @@ def documents_of(found: Hits | Rows, label_key: str) -> list[Document]:
 
 def _document(row: Row, vector: NDArray[np.float32] | None, score: float | None) -> Document:
     id_, meta, content = row
-    rest: dict[str, Any] = meta.pop(REST, {})
-    is_embedded = vector is not None and "without_embedding" not in rest
-    blob, sparse = rest.get("blob"), rest.get("sparse_embedding")
+    fields: dict[str, Any] = meta.pop(REST, {})
+    is_embedded = vector is not None and "without_embedding" not in fields
+    blob, sparse = fields.get("blob"), fields.get("sparse_embedding")
     return Document(
         id=id_,
         content=content,
         blob=blob and ByteStream(**{**blob, "data": base64.b64decode(blob["data"])}),
         meta=meta,
-        score=rest.get("score") if score is None else score,
-        embedding=(vector * rest.get("norm", 1.0)).tolist() if is_embedded else None,
+        score=fields.get("score") if score is None else score,
+        embedding=(vector * fields.get("norm", 1.0)).tolist() if is_embedded else None,
         sparse_embedding=sparse and SparseEmbedding.from_dict(sparse),
     )
 
@@ -510,8 +512,8 @@ def _shortcut(name: str, value: Any, matches: _Predicate) -> _Predicate:
     wanted = value if name in ("in", "not in") else [value]
     if not all(map(_is_plain, wanted)):
         return matches
-    chosen, found = frozenset(wanted), name in ("==", "in")
-    return lambda held: (not isinstance(held, list | dict) and held in chosen) == found
+    chosen = frozenset(wanted)
+    return lambda held: (not isinstance(held, list | dict) and held in chosen) == (name in ("==", "in"))
 
 
 def _is_plain(value: Any) -> bool:
