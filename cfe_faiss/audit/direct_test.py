@@ -1,4 +1,4 @@
-"""Score test of a direct effect, decisions that depend on an attribute beyond the vectors, and the people it is made on.
+"""Score test of a direct effect: decisions that depend on an attribute beyond the vectors.
 
 A contrast ``s`` is one number per person, computed from vectors and decisions, never from the attribute. The null model
 is a ridge-logistic regression of the attribute ``A`` on a basis of the vectors. The statistic is the score of ``s`` in
