@@ -1,4 +1,4 @@
-"""Score test of a direct effect, decisions that depend on an attribute beyond the vectors, and the people it is made on.
+"""Score test of a direct effect: decisions that depend on an attribute beyond the vectors; and the people tested.
 
 A contrast ``s`` is one number per person, computed from vectors and decisions, never from the attribute. The null model
 is a ridge-logistic regression of the attribute ``A`` on a basis of the vectors. The statistic is the score of ``s`` in
@@ -446,7 +446,7 @@ class Samples:
     unfavourable
         Numbers of the unfavourable classes.
     persons
-        Person of each row of the finder, see :func:`cfe_faiss.audit.evidence.persons_of`.
+        Person of each row of the finder, see :func:`cfe_faiss.audit.common.persons_of`.
     others
         Classes of all rows by other models.
     """

@@ -10,9 +10,16 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.common import Floats, Frame, Ints, TableResult, data_frame, person_numbers, stack
-from cfe_faiss.audit.comparisons import compare_rates, largest_gap, rate_bounds, ratio_bounds
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
-from cfe_faiss.audit.intervals import independent_share, normal_quantile, share_columns
+from cfe_faiss.audit.intervals import (
+    compare_rates,
+    independent_share,
+    largest_gap,
+    normal_quantile,
+    rate_bounds,
+    ratio_bounds,
+    share_columns,
+)
 from cfe_faiss.base.checks import UNKNOWN, check_known
 from cfe_faiss.data.classes import (
     as_predictions,

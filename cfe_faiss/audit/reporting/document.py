@@ -288,7 +288,7 @@ class Column:
     title
         Its heading on the page.
     kind
-        Kind of its values: "text", "long", "flag", or a kind of :func:`cfe_faiss.audit.reporting.formats.number`.
+        Kind of its values: "text", "long", "flag", or a kind of :func:`cfe_faiss.audit.reporting.document.number`.
     interval
         Keys of the bounds of its confidence interval.
     n

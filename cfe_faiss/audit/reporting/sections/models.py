@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.audit.exact_pairs import only_in
+from cfe_faiss.audit.attribute_pairs import only_in
 from cfe_faiss.audit.flipping import flip
 from cfe_faiss.audit.reporting.document import Column, Plot, Section, Table, low_high, rows_of, show, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
