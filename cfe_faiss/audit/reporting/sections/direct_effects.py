@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from cfe_faiss.attributes.table import Attributes
-from cfe_faiss.audit.common import attributes_of, known_rows
+from cfe_faiss.audit.common import attributes_of, data_frame, known_rows, stack
 from cfe_faiss.audit.direct_test import Samples, judge, pair_counts
 from cfe_faiss.audit.effects import DirectEffects, direct_effects
 from cfe_faiss.audit.groups import groupings
@@ -94,16 +94,23 @@ def change_rows(inputs: Inputs) -> list[_Row]:
     for row in rows:
         if effects is not None and row["p"] is not None:
             judge(row, effects.others[change_key(row)], effects.fdr)
-        kind, place = row["test"], inputs.group({"feature": row["attribute"], "value": row["value"]})
-        row["values"] = 0 if kind == "rates" else sizes[row["model"], row["attribute"], kind]
+        model, kind, is_known = show(row["model"]), row["test"], row["p"] is not None
+        place = inputs.group({"feature": row["attribute"], "value": row["value"]})
         worse, better = number(row["worse"], "count"), number(row["better"], "count")
-        moved = f"{worse} to an unfavourable decision, {better} from one"
-        row["detail"] = row["reason"] or (moved if kind == "rates" else "")
-        model = show(row["model"])
-        row |= {"group": f"{model}: {place}", "attribute": f"{model}: {row['attribute']}", "place": place}
-        row |= {"n_carriers": row["n"], "change": row["effect"]}
-        row |= {"effect": None if row["p"] is None else row["effect"], "n_effective": round(row["n_effective"], 1)}
-        row |= {"kind": kind, "test": _CHANGES[kind]}
+        moved = f"{worse} to an unfavourable decision, {better} from one" if kind == "rates" else ""
+        row |= {
+            "values": 0 if kind == "rates" else sizes[row["model"], row["attribute"], kind],
+            "detail": row["reason"] or moved,
+            "group": f"{model}: {place}",
+            "attribute": f"{model}: {row['attribute']}",
+            "place": place,
+            "n_carriers": row["n"],
+            "change": row["effect"],
+            "effect": row["effect"] if is_known else None,
+            "n_effective": round(row["n_effective"], 1),
+            "kind": kind,
+            "test": _CHANGES[kind],
+        }
     return _keep_one_side(rows)
 
 
@@ -228,18 +235,17 @@ def _unexplained(named: Sequence[_Row]) -> list[_Row]:
 
 def _untold(rows: Sequence[_Row]) -> list[_Row]:
     """Return by reason the groups that the direct tests cannot tell; an attribute for all its groups."""
-    reasons: dict[tuple[bool, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    told = {row["group"] for row in rows if row["p"] is not None and row["test"] != _RATIO}
-    for row in rows:
-        if row["p"] is None and row["test"] != _RATIO:
-            reason = re.sub(r"^[\d.,]+ (decisive \w+) are (fewer than)", r"\2 5 \1", row["detail"]).removesuffix(" 5")
-            reasons[row["group"] in told, reason][row["attribute"]].add(row["group"])
-    values = {row["attribute"]: 1 if row.get("values") == 2 else row.get("values") for row in rows}
+    tests = data_frame([row for row in rows if row["test"] != _RATIO])
+    told = tests.loc[tests["p"].notna(), "group"]
+    decisive = re.compile(r"^[\d.,]+ (decisive \w+) are (fewer than)")
+    reasons = tests["detail"].str.replace(decisive, r"\2 5 \1", regex=True).str.removesuffix(" 5")
+    untold = tests.assign(other_told=tests["group"].isin(told), reason=reasons)[tests["p"].isna()]
     found = []
-    for (other_told, reason), groups in reasons.items():
+    for (other_told, reason), of_reason in untold.groupby(["other_told", "reason"], sort=False):
         names: list[str] = []
-        for attribute, of_attribute in groups.items():
-            names += [show(attribute)] if len(of_attribute) == values[attribute] else sorted(of_attribute)
+        for attribute, lines in of_reason.groupby("attribute", sort=False):
+            groups, values = sorted(set(lines["group"])), lines["values"].iloc[0]
+            names += [show(attribute)] if len(groups) == (1 if values == 2 else values) else groups
         found.append({"other_told": other_told, "names": names, "reason": reason})
     return found
 
@@ -253,7 +259,13 @@ def sensitivity_section(inputs: Inputs) -> Section:
     encodings = _encodings(inputs)
     if not encodings:
         return Section(missing="no_features")
-    rows = [{"choice": choice} | _judge_answers(named, tests) for choice, tests in _choices(inputs, encodings, named)]
+    rows: list[_Row] = []
+    for choice, tests in _choices(inputs, encodings, named):
+        row: _Row = {"choice": choice}
+        for i, (finding, (effect, p, statistic)) in enumerate(zip(named, tests, strict=True)):
+            holds = p <= _ALPHA and statistic * finding["statistic"] > 0
+            row |= {f"effect_{i}": to_python(effect), f"p_{i}": to_python(p), f"holds_{i}": holds}
+        rows.append(row)
     findings: dict[str, int] = {}
     columns = [Column("choice", "Choice")]
     for i, finding in enumerate(named):
@@ -266,22 +278,12 @@ def sensitivity_section(inputs: Inputs) -> Section:
 
 def _find_named(effects: DirectEffects) -> list[_Row]:
     """Return the named tests of single attributes; of each attribute the value with the smallest p value."""
-    findings = effects.table[effects.table["named"] & (effects.table["same_as"] == "")]
-    rows = [row for row in rows_of(findings) if " & " not in row["attribute"]]
-    rows.sort(key=lambda row: (row["verdict"] != "disadvantaged", row["p"]))
-    first: dict[tuple[str, str], _Row] = {}
-    for row in rows:
-        first.setdefault((row["attribute"], row["test"]), row)
-    return list(first.values())[:_FINDINGS]
-
-
-def _judge_answers(named: Sequence[_Row], answers: Sequence[_Answer]) -> _Row:
-    """Return the cells of one choice: effect, p value, and whether each finding holds."""
-    cells: _Row = {}
-    for i, (row, (effect, p, statistic)) in enumerate(zip(named, answers, strict=True)):
-        holds = p <= _ALPHA and statistic * row["statistic"] > 0
-        cells |= {f"effect_{i}": to_python(effect), f"p_{i}": to_python(p), f"holds_{i}": holds}
-    return cells
+    table = effects.table
+    of_one = ~table["attribute"].str.contains(" & ", regex=False)
+    findings = table[table["named"] & (table["same_as"] == "") & of_one].sort_values("p", kind="stable")
+    harmful = findings["verdict"] == "disadvantaged"
+    first = stack([findings[harmful], findings[~harmful]]).drop_duplicates(["attribute", "test"])
+    return rows_of(first.head(_FINDINGS))
 
 
 def _choices(
@@ -305,9 +307,9 @@ def _tests(
 ) -> list[list[_Answer]]:
     """Return the named tests for each number of neighbours. People of one set share their neighbours and pairs."""
     rows = known_rows(finder, None)
-    attributes = list(dict.fromkeys(row["attribute"] for row in named))
-    known = groupings(attributes_of(finder), rows, attributes, inputs.settings.bins, with_missing=False)
-    groups = {group.name: group for group in known}
+    names = list(dict.fromkeys(row["attribute"] for row in named))
+    known = groupings(attributes_of(finder), rows, names, inputs.settings.bins, with_missing=False)
+    groups = dict(zip(names, known, strict=True))
     samples = Samples(finder, rows, np.array(inputs.unfavourable, np.int32), inputs.persons)
     with_pairs = any(row["test"] == "direction" for row in named)
     found: dict[tuple[str, str], list[_Answer]] = {}
