@@ -164,9 +164,10 @@ class OnlyIn(TableResult):
         columns[measure] = nearest[measure].to_numpy(np.float64)
         columns |= {f"{end}_label": finder.labels[ids] for end, ids in nodes.items()}
         attributes = attributes_of(finder).select(self.names)
-        values = {end: attributes.take(ids).to_frame() for end, ids in nodes.items()}
-        columns |= {f"{end} {name}": values[end][name].to_numpy() for name in self.names for end in nodes}
-        return OnlyInPairs(**nodes, total=self.different, table=data_frame(columns))
+        frames = {end: attributes.take(ids).to_frame() for end, ids in nodes.items()}
+        columns |= {f"{end} {name}": frames[end][name].to_numpy() for name in self.names for end in nodes}
+        table, total = data_frame(columns), self.different
+        return OnlyInPairs(source=nodes["source"], target=nodes["target"], total=total, table=table)
 
     def _blocks(self, size: int) -> Iterator[tuple[Ints, Ints]]:
         # The partners of a node are the nodes of its set in later classes: one range.
@@ -504,7 +505,7 @@ def count_dominated(grades: Floats, refused: Bools) -> tuple[int, int, int]:
     people = 0
     for first in range(0, worse.shape[1], step):
         block = worse[:, first : first + step, None]
-        is_pair = (block >= others).all(axis=0)  # never with a missing grade
+        is_pair = np.asarray((block >= others).all(axis=0))  # never with a missing grade
         count += int(np.count_nonzero(is_pair))
         people += int(is_pair.any(axis=1).sum())
     return count, people, int((~np.isnan(worse)).all(axis=0).sum())

@@ -387,18 +387,17 @@ class Sample:
         """Return why this value cannot be tested; empty if it can."""
         n = int(self.persons.max(initial=-1)) + 1
         carriers, others = self.count(carries), self.count(~carries)
-        least = LEAST_GROUP
-        if min(carriers, others) < least:
-            if carriers < others:
-                return f"fewer than {least} people carry the value: {carriers:,}"
-            return f"fewer than {least} people do not carry the value: {others:,}"
-        if any(decisions.all() or not decisions.any() for decisions in self._decisions):
-            return "all decisions are alike"
-        varying = int((self.vectors != self.vectors[0]).any(axis=0).sum())
-        if not varying:
-            return "all vectors are alike"
-        if 10 * varying > n:
-            return f"{varying} dimensions are more than a tenth of {n} people"
+        rarer = "carry" if carriers < others else "do not carry"
+        varying = int((self.vectors != self.vectors[:1]).any(axis=0).sum())
+        obstacles = {
+            f"fewer than {LEAST_GROUP} people {rarer} the value: {min(carriers, others):,}": min(carriers, others)
+            < LEAST_GROUP,
+            "all decisions are alike": any(one.all() or not one.any() for one in self._decisions),
+            "all vectors are alike": not varying,
+            f"{varying} dimensions are more than a tenth of {n} people": 10 * varying > n,
+        }
+        if any(obstacles.values()):
+            return next(reason for reason, is_met in obstacles.items() if is_met)
         columns = 0 if self.before is None else self.basis.shape[1]
         return f"{columns} columns of the null model are more than half of {n} people" if 2 * columns > n else ""
 

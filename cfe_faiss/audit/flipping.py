@@ -204,7 +204,9 @@ def flip(  # noqa: PLR0913
     rows = np.arange(len(finder.labels)) if nodes is None else np.unique(finder.rows("nodes", nodes))
     everyone, known = np.flatnonzero(run.codes != UNKNOWN), rows[run.codes[rows] != UNKNOWN]
     targets = _targets(run, values)
-    groups = _groups(finder, by, bins)
+    groups = [Grouping.of_all(len(finder.labels), "all")]
+    if columns_of_groups := as_names("by", by):
+        groups += groupings(attributes_of(finder), np.arange(len(finder.labels)), columns_of_groups, bins)
     before = run.predict(known[:0], known[:0])
     if not at_once:
         probe = run.unknown_at if has_graph else None
@@ -276,39 +278,30 @@ def _matrix_run(finder: EvidenceFinder, name: str, columns: Mapping[Any, str] | 
     if is_matrix:
         data = SimpleNamespace(x=data, feature_names=column_names(finder.model))
     values, codes, places, rows = _columns(data, name, columns)
-    x = data.x.clone() if hasattr(data.x, "clone") else np.array(data.x)
-    if dataclasses.is_dataclass(data) and not isinstance(data, type):
-        data = dataclasses.replace(data, x=x)
-    else:
-        data = copy.copy(data)
-        data.x = x
 
-    def with_rows(nodes: Ints, written: NDArray[Any], output: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        where = nodes[:, None], places
-        kept = as_array("data.x", x[where]).copy()
-        as_x = np.asarray if isinstance(x, np.ndarray) else x.new_tensor
-        x[where] = as_x(written)
-        try:
-            return output()
-        finally:
-            x[where] = as_x(kept)
+    def with_rows(nodes: Ints, written: NDArray[Any]) -> Any:
+        """Return the data with other content in the columns of some nodes."""
+        x = data.x.clone() if hasattr(data.x, "clone") else np.array(data.x)
+        x[nodes[:, None], places] = written if isinstance(x, np.ndarray) else x.new_tensor(written)
+        if dataclasses.is_dataclass(data) and not isinstance(data, type):
+            return dataclasses.replace(data, x=x)
+        changed = copy.copy(data)
+        changed.x = x
+        return changed
 
-    def classes() -> Ints:
+    def predict(nodes: Ints, targets: Ints) -> Ints:
+        changed = with_rows(nodes, rows[targets])
         if is_matrix:
-            return predictions_of_rows(finder.model, x, finder.class_names).labels.astype(np.int64)
-        return predictions_of(finder.model, data).labels.astype(np.int64)
-
-    def not_a_number() -> Bools:
-        from cfe_faiss.data.call import outputs
-
-        # The outputs may be a view of the features: read them before the features are restored.
-        found = outputs(finder.model, data)
-        return np.asarray(np.isnan(found.astype(np.float64).reshape(len(found), -1)).any(axis=1), bool)
+            return predictions_of_rows(finder.model, changed.x, finder.class_names).labels.astype(np.int64)
+        return predictions_of(finder.model, changed).labels.astype(np.int64)
 
     def unknown_at(node: int) -> Bools:
-        return with_rows(np.array([node]), np.full((1, len(places)), np.nan), not_a_number)
+        from cfe_faiss.data.call import outputs
 
-    return _Run(values, codes, lambda nodes, targets: with_rows(nodes, rows[targets], classes), unknown_at)
+        found = outputs(finder.model, with_rows(np.array([node]), np.full((1, len(places)), np.nan)))
+        return np.asarray(np.isnan(found.astype(np.float64).reshape(len(found), -1)).any(axis=1), bool)
+
+    return _Run(values, codes, predict, unknown_at)
 
 
 def _columns(data: Any, name: str, columns: Mapping[Any, str] | None) -> tuple[list[Any], Ints, Ints, NDArray[Any]]:
@@ -423,12 +416,6 @@ def _other(run: _Run, nodes: Ints, targets: Ints, turn: int) -> Ints:
     # Nodes with one of the values take the next ones, and their current one last; other nodes take all in turn.
     taken: Ints = targets[(np.where(among, current + 1, 0) + turn) % len(targets)]
     return taken
-
-
-def _groups(finder: EvidenceFinder, by: Sequence[str], bins: Bins) -> list[Grouping]:
-    n, names = len(finder.labels), as_names("by", by)
-    everyone = Grouping.of_all(n, "all")
-    return [everyone, *groupings(attributes_of(finder), np.arange(n), names, bins)] if names else [everyone]
 
 
 def _rates(run: _Run, groups: list[Grouping], node: Ints, target: Ints, changed: Bools, confidence: float) -> Frame:

@@ -284,8 +284,8 @@ def group_disparity(
     table = data_frame(lines)
     biases = np.sort(table["bias"].dropna())
     first, second = np.triu_indices(len(biases), 1)
-    low, high = biases[first], biases[second]
-    ratios = np.divide(high, low, out=np.where(high > 0, np.inf, 1.0), where=low > 0)
+    smaller, larger = biases[first], biases[second]
+    ratios = np.divide(larger, smaller, out=np.where(larger > 0, np.inf, 1.0), where=smaller > 0)
     return GroupDisparity(
         disparity=float(ratios.max()) if len(ratios) else np.nan,
         gdif=float(ratios.sum()) if len(ratios) else np.nan,

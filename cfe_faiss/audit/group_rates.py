@@ -20,7 +20,7 @@ from cfe_faiss.audit.intervals import (
     ratio_bounds,
     share_columns,
 )
-from cfe_faiss.base.checks import UNKNOWN, check_known
+from cfe_faiss.base.checks import UNKNOWN, check_known, to_host
 from cfe_faiss.data.classes import (
     as_predictions,
     check_in_common,
@@ -460,12 +460,10 @@ def _references(reference: Mapping[str, Any] | None, groups: Sequence[Grouping])
     if not isinstance(reference, Mapping):
         raise TypeError(f"reference must map attributes to the values of groups, got {reference!r}")
     by_name = {group.name: group for group in groups}
-    names = {}
     for attribute, value in reference.items():
         check_known("reference must name attributes or intersections", str(attribute), by_name)
         check_known(f"reference[{attribute!r}] must be a group", str(value), by_name[str(attribute)].values)
-        names[str(attribute)] = str(value)
-    return names
+    return {str(attribute): str(value) for attribute, value in reference.items()}
 
 
 def _blocks(favourable: int | str | Sequence[int | str] | None, classes: _Classes) -> dict[str, NDArray[np.int32]]:
@@ -492,15 +490,12 @@ def _in_words_of_decision(classes: _Classes, blocks: list[NDArray[np.int32]], tr
 
 def sensitive_attributes(values: Any) -> Attributes:
     """Return the sensitive features by name, row i that of place i."""
-    if isinstance(values, Attributes) or hasattr(values, "columns"):
-        features: Any = values
-    elif hasattr(values, "to_frame"):
+    features: Any = values
+    if hasattr(values, "to_frame") and hasattr(values, "name"):
         features = values.to_frame("sensitive_feature_0" if values.name in (None, "") else str(values.name))
-    elif isinstance(values, Mapping) or hasattr(values, "x"):
-        features = values
-    else:
-        array = values if hasattr(values, "detach") else np.asarray(values)
-        columns = [array] if array.ndim == 1 else list(array.T) if array.ndim == 2 else []
+    elif not (isinstance(values, Mapping) or hasattr(values, "columns") or hasattr(values, "x")):
+        array = np.asarray(to_host(values))
+        columns = array.T if array.ndim == 2 else [array][: array.ndim]
         features = {f"sensitive_feature_{j}": column for j, column in enumerate(columns)}
     attributes = as_attributes(_drop_index(features), "sensitive_features")
     if not len(attributes):

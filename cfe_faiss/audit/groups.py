@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute, as_attributes
-from cfe_faiss.audit.common import Floats, Ints, share
+from cfe_faiss.audit.common import Floats, Ints, data_frame, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, check_distinct
 from cfe_faiss.base.text import summary
 
@@ -173,8 +173,7 @@ def _quantile_bins(numbers: NDArray[Any], count: int) -> tuple[list[str], Ints]:
     # An inverted CDF returns values that occur, so that every bin holds its upper edge at least.
     uppers = np.unique(np.quantile(numbers, np.arange(1, count + 1) / count, method="inverted_cdf"))
     codes = np.searchsorted(uppers, numbers)
-    order = np.argsort(numbers, kind="stable")
-    lowers = numbers[order[np.searchsorted(codes[order], np.arange(len(uppers)))]]
+    lowers = [numbers[codes == code].min() for code in range(len(uppers))]
     names = [_name_range(_format_short(low), _format_short(high)) for low, high in zip(lowers, uppers, strict=True)]
     if len(set(names)) < len(names):
         names = [_name_range(_format_exact(low), _format_exact(high)) for low, high in zip(lowers, uppers, strict=True)]
@@ -189,7 +188,7 @@ def _name_range(low: str, high: str) -> str:
 
 def _format_exact(value: Any) -> str:
     """Return the fewest digits that tell a number from its neighbours."""
-    return f"{value:.0f}" if abs(value) < 1e15 and value == round(float(value)) else str(value)
+    return f"{value + 0:.0f}" if abs(value) < 1e15 and value == round(float(value)) else str(value)
 
 
 def _format_short(value: Any) -> str:
@@ -197,15 +196,13 @@ def _format_short(value: Any) -> str:
 
 
 def _intersection(groups: list[Grouping]) -> Grouping:
-    parts: list[tuple[str, ...]] = [()]
-    of_all, known = np.full(len(groups[0].codes), UNKNOWN), np.all([group.codes != UNKNOWN for group in groups], axis=0)
-    codes = np.zeros(int(known.sum()), np.int64)
-    for group in groups:
-        # Keep only the combinations that occur: all possible ones may not fit into memory.
-        size = len(group.values)
-        present, codes = np.unique(codes * size + group.codes[known], return_inverse=True)
-        parts = [(*parts[pair // size], group.values[pair % size]) for pair in present.tolist()]
-    of_all[known] = codes
+    codes = data_frame({place: group.codes for place, group in enumerate(groups)})
+    known = codes[(codes != UNKNOWN).all(axis=1)]
+    combinations = known.groupby([*known])  # only those that occur: all possible ones may not fit into memory
+    of_all = np.full(len(codes), UNKNOWN)
+    of_all[known.index] = combinations.ngroup()
+    names = [group.values for group in groups]
+    parts = [tuple(values[code] for values, code in zip(names, key, strict=True)) for key in combinations.size().index]
     values = [" & ".join(part) for part in parts]
     if len(set(values)) < len(values):  # values that hold " & "
         values = [" & ".join(map(repr, part)) for part in parts]

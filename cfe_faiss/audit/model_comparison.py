@@ -140,7 +140,8 @@ def change_of_rates(
         better = (ways["worse"] < ways["better"]).groupby(level="code").sum()
         part = independent_share(people["code"], people["person"], len(group.values))[counts.index]
         each = confidence ** (1 / max(len(counts), 1))
-        low, high = paired_difference(*(counts[key] * part for key in ("worse", "better", "n")), each)
+        independent = counts[["worse", "better", "n"]].mul(part, axis=0)
+        low, high = paired_difference(independent["worse"], independent["better"], independent["n"], each)
         for place, (code, line) in enumerate(counts.to_dict("index").items()):
             test = paired_test(int(worse[code]), int(better[code]))
             line |= {key: line[key] / line["n"] for key in ("before", "after")}

@@ -115,7 +115,9 @@ def discrimination_scores(  # noqa: PLR0913
     check_finder(finder)
     k, effort = as_count("k", k), finder.index.as_effort(nprobe, recall, exact, memory)
     groups = groupings(attributes_of(finder), finder.index.members().ids, columns, bins, intersections)
-    marked = _find_sensitive(finder, sensitive, groups)
+    marked = sensitive_of(finder, sensitive)
+    for name in () if sensitive is None else marked:
+        check_known("sensitive must name attributes that are scored", name, [group.name for group in groups])
     members, places, _, I = _find_evidence(finder, nodes, k, effort, progress)
     scored = I[:, 0] >= 0
     places, found = places[scored], I[scored] >= 0
@@ -136,14 +138,6 @@ def discrimination_scores(  # noqa: PLR0913
         blocks.append(dict(zip(_COLUMNS, (*columns_of, by_class, cases, pairs), strict=True)))
     frame = stack(blocks, _COLUMNS)
     return frame.sort_values(["sensitive", "difference"], ascending=False, kind="stable", ignore_index=True)
-
-
-def _find_sensitive(finder: EvidenceFinder, sensitive: Sequence[str] | None, groups: list[Grouping]) -> set[str]:
-    """Return the scored attributes that are sensitive. ValueError if ``sensitive`` names one that is not scored."""
-    known, names = [group.name for group in groups], sensitive_of(finder, sensitive)
-    for name in () if sensitive is None else names:
-        check_known("sensitive must name attributes that are scored", name, known)
-    return set(names) & set(known)
 
 
 def _share_without(group: Grouping, labels: NDArray[np.int32]) -> Floats:
@@ -263,10 +257,10 @@ def consistency(  # noqa: PLR0913
         hits, cases = (np.bincount(cluster[own], weights) for weights in (closer[own], None))
         mean = float(closer[own].mean()) if own.any() else np.nan
         low, high = clustered_wilson(hits, cases, 1 - (1 - confidence) / len(group.values))
+        expectation = dict(zip(("expected", "expected_low", "expected_high"), by_exchange, strict=True))
         line = {"feature": group.name, "value": group.values[value], "share": mean, "low": low, "high": high}
-        line |= dict(zip(("expected", "expected_low", "expected_high"), by_exchange, strict=True))
-        line |= {"difference": mean - by_exchange[0], "nodes": int(own.sum()), "closer": int(hits.sum())}
-        rows.append(line | {"tied": int(tied[own].sum())})
+        line |= expectation | {"difference": mean - by_exchange[0]}
+        rows.append(line | {"nodes": int(own.sum()), "closer": int(hits.sum()), "tied": int(tied[own].sum())})
     return data_frame(rows)
 
 

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.intervals import share_columns
-from cfe_faiss.audit.reporting.conditions import OUTCOMES, Check, Condition, check_all, measures_of
+from cfe_faiss.audit.reporting.conditions import OUTCOMES, Check, Condition, check_all
 from cfe_faiss.audit.reporting.document import (
     Column,
     Section,
@@ -35,7 +35,6 @@ from cfe_faiss.audit.reporting.document import (
     with_article,
 )
 from cfe_faiss.audit.reporting.inputs import Inputs, Need
-from cfe_faiss.audit.reporting.sections.direct_effects import all_tests_section, sensitivity_section
 from cfe_faiss.audit.reporting.sections.groups import (
     calibration_section,
     consistency_section,
@@ -46,7 +45,13 @@ from cfe_faiss.audit.reporting.sections.groups import (
     groups_section,
     outcomes_section,
 )
-from cfe_faiss.audit.reporting.sections.models import flip_section, models_section, only_in_section
+from cfe_faiss.audit.reporting.sections.model_tests import (
+    all_tests_section,
+    flip_section,
+    models_section,
+    only_in_section,
+    sensitivity_section,
+)
 from cfe_faiss.audit.reporting.sections.pairs import (
     balance_section,
     cases_section,
@@ -56,9 +61,7 @@ from cfe_faiss.audit.reporting.sections.pairs import (
 from cfe_faiss.base.checks import UNKNOWN, check_known
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.versions import find_version
-from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.suspicious import leaks
-from cfe_faiss.graph import Graph
 
 with extra("audit"):
     from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -129,10 +132,10 @@ class _Unknown(StrictUndefined):
 @cache
 def _environment() -> Environment:
     """Return the environment of plain texts. They call functions of document.py by their names."""
-    made = Environment(undefined=_Unknown, loader=FunctionLoader(template), finalize=visible)
+    texts = Environment(undefined=_Unknown, loader=FunctionLoader(template), finalize=visible)
     filters = first_lines, join_words, list_first, number, plural, show, with_article
-    made.filters.update({function.__name__: function for function in filters})
-    return made
+    texts.filters.update({function.__name__: function for function in filters})
+    return texts
 
 
 class Prose:
@@ -189,7 +192,7 @@ def make_section(part: Part, inputs: Inputs) -> Section:
         limits=(*prose.lines("limits"), *map(inputs.reword, section.limits)),
         tables=tuple(prose.table(table) for table in section.tables),
         cases=tuple(replace(case, differences=prose.table(case.differences, "case")) for case in section.cases),
-        measures=tuple(measures_of(part.name, section.measured, inputs)),
+        measured=[inputs.placed(row) for row in section.measured],
     )
 
 
@@ -255,8 +258,8 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
     except KeyboardInterrupt:
         _print_unfinished(sections)
         raise
-    measures = [measure for section in sections for measure in section.measures]
-    results = check_all(conditions, measures, inputs.attributes_and_pairs)
+    measured = {section.id: section.measured for section in sections}
+    results = check_all(conditions, measured, inputs.attributes_and_pairs)
     rows = [
         asdict(check) | {"condition": str(check.condition), "attribute": check.attribute or inputs.everyone}
         for check in sorted(results, key=lambda check: OUTCOMES.index(check.outcome))
@@ -359,11 +362,16 @@ def facts(inputs: Inputs) -> dict[str, str]:
     known = 0 if inputs.truth is None else int((inputs.truth >= 0).sum())
     people, person = inputs.words["people"], inputs.words["person"]
     favourable = " or ".join(show(name, _NAMES) for name in inputs.favourable_names)
+    connections = ""
+    if graph is not None:
+        connections = f"{graph.num_edges:,}, directed" if graph.directed else f"{graph.num_edges // 2:,}"
+        unused = "".join(f"; {name} for the model only" for name in finder.model_only)
+        connections += unused if graph.weights is None else ", by weight"
     found = {
         "Data": inputs.subject.data,
         "Model": inputs.subject.model,
         f"Audited {people}": f"{len(inputs.nodes):,} of {len(finder.labels):,}",
-        "Connections": "" if graph is None else _connections(finder, graph),
+        "Connections": connections,
         "Predicted classes": ", ".join(classes),
         "Favourable class": favourable or "none was named; each class is reported in turn",
         "True classes": f"known for {plural(known, person, people)}" if known else "unknown",
@@ -390,12 +398,6 @@ def facts(inputs: Inputs) -> dict[str, str]:
 
 def _shorten(names: "Sequence[str] | Attributes") -> list[str]:
     return [show(name, _NAMES) for name in names]
-
-
-def _connections(finder: EvidenceFinder, graph: Graph) -> str:
-    count = f"{graph.num_edges:,}, directed" if graph.directed else f"{graph.num_edges // 2:,}"
-    unused = "".join(f"; {name} for the model only" for name in finder.model_only)
-    return count + (unused if graph.weights is None else ", by weight")
 
 
 def versions() -> dict[str, str]:

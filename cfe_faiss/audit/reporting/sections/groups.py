@@ -45,7 +45,7 @@ def find_rates(inputs: Inputs) -> Rates:
     table = metrics.table
     rows = _rows(inputs, table.assign(positives=table["TP"] + table["FN"], negatives=table["FP"] + table["TN"]))
     groups = [row for row in rows if not row["unknown"] and row["feature"] != "all"]
-    comparisons = rows_of(metrics.summary.assign(gap=-metrics.summary["difference"]))
+    comparisons = rows_of(metrics.summary.assign(gap=-metrics.summary["difference"].astype(float)))
     return Rates(metrics, rows, comparisons, groups)
 
 

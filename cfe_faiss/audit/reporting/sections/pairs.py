@@ -29,7 +29,7 @@ from cfe_faiss.audit.reporting.document import (
     to_python,
 )
 from cfe_faiss.audit.reporting.inputs import Inputs
-from cfe_faiss.audit.reporting.sections.direct_effects import find_effects
+from cfe_faiss.audit.reporting.sections.model_tests import find_effects
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.finder import PairEvidence
 from cfe_faiss.graph.surroundings import Surroundings, surroundings
