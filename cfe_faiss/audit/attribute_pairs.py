@@ -1,5 +1,6 @@
 """Pairs of people compared by their attributes: equal in all but some, or at least as good in each."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes
-from cfe_faiss.audit.common import (
+from cfe_faiss.audit.groups import (
     Bools,
     Floats,
     Frame,
@@ -42,6 +43,7 @@ _LIMITS = (
 
 _COMPARISONS = 1 << 25
 """Comparisons of a refused with a granted person at once."""
+_ROLES = {"source": "refused", "target": "granted"}
 _LEAST_Z = 3.0
 """Least z value of a coefficient that shows a direction."""
 
@@ -404,7 +406,7 @@ def dominated(
     pairs = _nearest(finder, rows, refused, dict(zip(better, grades, strict=True)), as_count("k", k))
     frame = replace(pairs, finder=replace(finder, attributes=attributes.select(better))).to_frame(attributes=True)
     return Dominated(
-        table=frame.rename(columns=_side_name),
+        table=frame.rename(columns=lambda name: re.sub(r"^(source|target)(?=_|$)", lambda side: _ROLES[side[0]], name)),
         pairs=pairs,
         count=count,
         refused=worse_treated,
@@ -531,11 +533,3 @@ def _nearest(finder: EvidenceFinder, rows: Ints, refused: Bools, grades: Mapping
     source = np.where(is_refused, pairs.source, pairs.target)
     target = np.where(is_refused, pairs.target, pairs.source)
     return replace(pairs, source=source, target=target, finder=finder, missing={})
-
-
-def _side_name(column: str) -> str:
-    """Return the name of a column of pairs with the roles of both sides."""
-    for side, role in (("source", "refused"), ("target", "granted")):
-        if column == side or column.startswith(f"{side}_"):
-            return role + column.removeprefix(side)
-    return column

@@ -14,8 +14,19 @@ from scipy.sparse.csgraph import connected_components, dijkstra
 from tqdm import tqdm
 
 from cfe_faiss.attributes.table import as_attributes, feature_names
-from cfe_faiss.audit.common import Bools, Frame, Ints, attributes_of, check_finder, data_frame, share
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
+from cfe_faiss.audit.groups import (
+    DEFAULT_BINS,
+    Bins,
+    Bools,
+    Frame,
+    Grouping,
+    Ints,
+    attributes_of,
+    check_finder,
+    data_frame,
+    groupings,
+    share,
+)
 from cfe_faiss.audit.intervals import normal_quantile, wilson
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, check_known, did_you_mean
 from cfe_faiss.data.predict import column_names, is_estimator, predictions_of, predictions_of_rows, predictions_of_table

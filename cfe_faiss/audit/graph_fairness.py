@@ -9,7 +9,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.audit.common import Floats, Ints, TableResult, check_finder, data_frame, share
+from cfe_faiss.audit.groups import Floats, Ints, TableResult, check_finder, data_frame, share
 from cfe_faiss.audit.intervals import bootstrap_mean, normal_quantile
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
 from cfe_faiss.base.text import summary

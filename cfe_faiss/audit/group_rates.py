@@ -9,8 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attributes, as_attributes
-from cfe_faiss.audit.common import Floats, Frame, Ints, TableResult, data_frame, person_numbers, stack
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
+from cfe_faiss.audit.groups import (
+    DEFAULT_BINS,
+    Bins,
+    Floats,
+    Frame,
+    Grouping,
+    Ints,
+    TableResult,
+    data_frame,
+    groupings,
+    person_numbers,
+    stack,
+)
 from cfe_faiss.audit.intervals import (
     compare_rates,
     independent_share,

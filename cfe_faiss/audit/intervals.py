@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri, stdtrit
 
-from cfe_faiss.audit.common import Bools, Floats, Ints, share
+from cfe_faiss.audit.groups import Bools, Floats, Ints, share
 from cfe_faiss.base.checks import as_array, as_count, as_number
 
 Counts: TypeAlias = Ints | Floats

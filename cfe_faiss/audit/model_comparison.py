@@ -2,29 +2,32 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.audit.common import (
+from cfe_faiss.audit.direct_test import Sample, Samples, ScoreTest, judge
+from cfe_faiss.audit.effects import adjusted_p_values
+from cfe_faiss.audit.groups import (
+    DEFAULT_BINS,
+    Bins,
     Frame,
+    Grouping,
     Ints,
     TableResult,
     attributes_of,
     check_finder,
     data_frame,
+    groupings,
     known_rows,
     persons_of,
     sensitive_of,
     stack,
     with_truth,
 )
-from cfe_faiss.audit.direct_test import Sample, Samples, ScoreTest, judge
-from cfe_faiss.audit.effects import adjusted_p_values
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import independent_share, normal_quantile, paired_difference, share_columns
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
 from cfe_faiss.data.classes import as_predictions
@@ -155,7 +158,10 @@ def change_of_effects(samples: Samples, models: Models, groups: Sequence[Groupin
         decided: dict[int, Sample] = {}
         for group in groups:
             people, codes = samples.of(group)
-            after = decided.setdefault(id(people), people.decided_by(labels, samples.unfavourable))
+            refused = np.isin(labels[people.rows], samples.unfavourable)
+            # The same people with their neighbours
+            changed = replace(people, unfavourable=refused, before=people.unfavourable)
+            after = decided.setdefault(id(people), changed)
             situation = after.situation_contrast(k) - people.situation_contrast(k)
             direction = after.evidence_contrast - people.evidence_contrast
             for code in np.unique(codes).tolist():

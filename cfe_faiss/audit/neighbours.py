@@ -8,20 +8,24 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from cfe_faiss.audit.common import (
+from cfe_faiss.audit.groups import (
+    DEFAULT_BINS,
+    Bins,
     Floats,
     Frame,
+    Grouping,
     Ints,
     attributes_of,
     canonical_order,
     check_finder,
     data_frame,
+    group_means,
+    groupings,
     sensitive_of,
     share,
     stack,
     with_truth,
 )
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
 from cfe_faiss.audit.intervals import clustered_wilson, share_columns, wilson
 from cfe_faiss.base.checks import UNKNOWN, as_count, check_known
 from cfe_faiss.base.threads import single_threaded_blas

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.audit.common import Floats, Frame, share, stack
 from cfe_faiss.audit.group_rates import groups_of, sensitive_attributes
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping
+from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Floats, Frame, Grouping, share, stack
 from cfe_faiss.audit.intervals import share_columns
 from cfe_faiss.base.checks import as_array, as_count
 

@@ -9,7 +9,7 @@ from reference import Stored, clustered, stored_vectors, top_pairs
 
 import cfe_faiss as cfe
 from cfe_faiss.audit import error_rate_by_evidence
-from cfe_faiss.audit.common import canonical_order
+from cfe_faiss.audit.groups import canonical_order
 from cfe_faiss.audit.intervals import wilson
 from cfe_faiss.audit.neighbours import exchanges, near_cells
 

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.audit.attribute_pairs import grades_of
-from cfe_faiss.audit.common import attributes_of, persons_of, sensitive_of, with_truth
-from cfe_faiss.audit.groups import Bins, groupings
+from cfe_faiss.audit.groups import Bins, attributes_of, groupings, persons_of, sensitive_of, with_truth
 from cfe_faiss.audit.intervals import normal_quantile
 from cfe_faiss.audit.model_comparison import Models, as_models
 from cfe_faiss.audit.reporting.document import group_name, show

@@ -12,11 +12,10 @@ from scipy.stats import rankdata
 
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.attribute_pairs import only_in
-from cfe_faiss.audit.common import attributes_of, data_frame, known_rows, stack
 from cfe_faiss.audit.direct_test import Samples, judge, pair_counts
 from cfe_faiss.audit.effects import DirectEffects, direct_effects
 from cfe_faiss.audit.flipping import flip
-from cfe_faiss.audit.groups import groupings
+from cfe_faiss.audit.groups import attributes_of, data_frame, groupings, known_rows, stack
 from cfe_faiss.audit.model_comparison import BASELINE, ModelComparison, compare_models
 from cfe_faiss.audit.reporting.document import (
     Column,
@@ -310,7 +309,9 @@ def _choices(
     for other, tests in zip(others, _tests(inputs, inputs.finder, named, others), strict=True):
         yield f"k = {other}", tests
     for choice, X in encodings.items():
-        finder = _replace_vectors(inputs.finder, X)
+        graph, metric = inputs.finder.graph, inputs.finder.metric
+        vectors = as_rows("X", X, None, metric) if graph is None else ks_vectors(X.astype(np.float32), graph)
+        finder = replace(inputs.finder, vectors=vectors)  # its index keeps only its ids: nothing searches it
         is_same = np.array_equal(finder.vectors, inputs.finder.vectors)
         yield choice, reported if is_same else _tests(inputs, finder, named, [k])[0]
 
@@ -339,13 +340,6 @@ def _tests(
         [found[row["attribute"], row["value"]][-1 if row["test"] == "direction" else i] for row in named]
         for i in range(len(neighbours))
     ]
-
-
-def _replace_vectors(finder: EvidenceFinder, X: NDArray[Any]) -> EvidenceFinder:
-    """Return the finder with the vectors of other numbers. Its index keeps only its ids: nothing searches it."""
-    if finder.graph is not None:
-        return replace(finder, vectors=ks_vectors(X.astype(np.float32), finder.graph))
-    return replace(finder, vectors=as_rows("X", X, None, finder.metric))
 
 
 def _encodings(inputs: Inputs) -> dict[str, NDArray[Any]]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute
 from cfe_faiss.audit.attribute_pairs import count_dominated, dominated, grades_of, learned_directions
-from cfe_faiss.audit.common import Floats, Ints, data_frame
+from cfe_faiss.audit.groups import Floats, Ints, data_frame
 from cfe_faiss.audit.reporting.document import (
     STYLES,
     Case,
