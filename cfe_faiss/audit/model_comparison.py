@@ -327,7 +327,15 @@ def compare_models(  # noqa: PLR0913
     else:
         found = changes_above(finder, rows, models, threshold_of("threshold", threshold, finder.metric))
     kept, counts = _collect(found, models, pairs)
-    people = stack([_moved(finder, models, name, rows) for name in models])
+    changed = []
+    for name, after in models.items():
+        moved = rows[finder.labels[rows] != after[rows]]
+        before_and_after = {
+            "before": _class_names(finder, finder.labels[moved]),
+            "after": _class_names(finder, after[moved]),
+        }
+        changed.append({"model": name, "node": finder.names(moved)} | before_and_after)
+    people = stack(changed)
     directions = people.groupby(["model", "before", "after"], sort=False).size().reset_index(name="count")
     return ModelComparison(
         table=data_frame(lines, _COLUMNS),
@@ -423,14 +431,6 @@ def _pairs(finder: EvidenceFinder, models: Models, name: str, changes: Frame) ->
         columns[f"{side}_before"] = _class_names(finder, before[rows])
         columns[f"{side}_after"] = _class_names(finder, after[rows])
     return columns
-
-
-def _moved(finder: EvidenceFinder, models: Models, name: str, rows: Ints) -> _Columns:
-    """Return the columns of the people whom a model puts in another class than the first."""
-    before, after = next(iter(models.values())), models[name]
-    moved = rows[before[rows] != after[rows]]
-    columns: _Columns = {"model": name, "node": finder.names(moved)}
-    return columns | {"before": _class_names(finder, before[moved]), "after": _class_names(finder, after[moved])}
 
 
 def _class_names(finder: EvidenceFinder, labels: NDArray[np.int32]) -> NDArray[Any]:

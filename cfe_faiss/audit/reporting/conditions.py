@@ -30,8 +30,6 @@ class Metric:
 
     Attributes
     ----------
-    text
-        The number in words.
     section, key, n
         The section that measures it, and the keys of the number and of its cases in
         ``Numbers.measured``.
@@ -43,7 +41,6 @@ class Metric:
         Whether it is a whole number.
     """
 
-    text: str
     section: str
     key: str
     n: str
@@ -57,14 +54,12 @@ _ERRORS: tuple[Need, ...] = (*_GROUPS, "truth")
 
 METRICS: dict[str, Metric] = {
     "selection_rate": Metric(
-        "share of a group that is predicted the favourable class",
         section="groups",
         key="rate",
         n="count",
         needs=_GROUPS,
     ),
     "impact_ratio": Metric(
-        "selection rate of a group over that of the reference group, the largest",
         section="groups",
         key="ratio",
         n="count",
@@ -72,7 +67,6 @@ METRICS: dict[str, Metric] = {
         is_ranked=True,
     ),
     "selection_rate_difference": Metric(
-        "selection rate of a group minus that of the reference group, the largest",
         section="groups",
         key="difference",
         n="count",
@@ -80,62 +74,53 @@ METRICS: dict[str, Metric] = {
         is_ranked=True,
     ),
     "accuracy": Metric(
-        "share of right predictions in a group",
         section="groups",
         key="accuracy",
         n="judged",
         needs=_ERRORS,
     ),
     "false_positive_rate": Metric(
-        "false positive rate of a group",
         section="groups",
         key="fpr",
         n="negatives",
         needs=_ERRORS,
     ),
     "false_negative_rate": Metric(
-        "false negative rate of a group",
         section="groups",
         key="fnr",
         n="positives",
         needs=_ERRORS,
     ),
     "overall_accuracy": Metric(
-        "share of right predictions over all nodes",
         section="errors",
         key="overall",
         n="overall_nodes",
         needs=("truth",),
     ),
     "consistency": Metric(
-        "share of nodes that are decided differently from their nearest neighbour",
         section="consistency",
         key="share",
         n="nodes",
     ),
     "equalised_odds_difference": Metric(
-        "largest difference of true or of false positive rates between two groups",
         section="error_rates",
         key="equalised_odds_difference",
         n="judged",
         needs=_ERRORS,
     ),
     "only_in": Metric(
-        "share, among pairs that differ in an attribute only, that is predicted differently",
         section="only_in",
         key="share",
         n="pairs",
         needs=("sensitive",),
     ),
     "flipped": Metric(
-        "share of predictions that change when an attribute is flipped",
         section="flip",
         key="share",
         n="nodes",
         needs=("model", "sensitive"),
     ),
     "evidence_pairs": Metric(
-        "number of pairs as similar as the closest pairs of v1 that a model separates",
         section="models",
         key="evidence",
         n="n",
@@ -143,7 +128,6 @@ METRICS: dict[str, Metric] = {
         is_count=True,
     ),
     "changed_share": Metric(
-        "share of nodes that a model puts in another class than v1",
         section="models",
         key="changed_share",
         n="n",
