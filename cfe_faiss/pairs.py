@@ -143,7 +143,7 @@ def global_evidence(  # noqa: PLR0913
     """
     check_index(index)
     k, title = as_count("k", k), "Comparing" if progress else None
-    effort = index.as_effort(nprobe, recall, bool(exact), memory)
+    effort = Effort.of(nprobe, recall, bool(exact), memory)
     _check_where(where, attributes, graph)
     if where is not None and (exact is False or nprobe is not None or recall is not None):
         raise ValueError("exact=False, nprobe and recall must be left out with where: such a search is exact")

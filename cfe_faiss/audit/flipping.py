@@ -29,7 +29,7 @@ from cfe_faiss.audit.groups import (
 )
 from cfe_faiss.audit.intervals import normal_quantile, wilson
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, check_known, did_you_mean
-from cfe_faiss.data.predict import column_names, is_estimator, predictions_of, predictions_of_rows, predictions_of_table
+from cfe_faiss.data.predict import column_names, is_estimator, predictions_of
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import as_html
 from cfe_faiss.graph import as_graph
@@ -278,7 +278,7 @@ def _table_run(finder: EvidenceFinder, name: str) -> _Run:
         column = frame[name].copy()
         column.iloc[nodes] = column.iloc[first[targets]].array
         changed = frame.assign(**{name: column})
-        return predictions_of_table(finder.model, changed, finder.class_names).labels.astype(np.int64)
+        return predictions_of(finder.model, changed, class_names=finder.class_names).labels.astype(np.int64)
 
     return _Run(values, codes, predict)
 
@@ -302,9 +302,8 @@ def _matrix_run(finder: EvidenceFinder, name: str, columns: Mapping[Any, str] | 
 
     def predict(nodes: Ints, targets: Ints) -> Ints:
         changed = with_rows(nodes, rows[targets])
-        if is_matrix:
-            return predictions_of_rows(finder.model, changed.x, finder.class_names).labels.astype(np.int64)
-        return predictions_of(finder.model, changed).labels.astype(np.int64)
+        inputs = changed.x if is_matrix else changed
+        return predictions_of(finder.model, inputs, class_names=finder.class_names).labels.astype(np.int64)
 
     def unknown_at(node: int) -> Bools:
         from cfe_faiss.data.call import outputs

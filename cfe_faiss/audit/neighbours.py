@@ -117,7 +117,7 @@ def discrimination_scores(  # noqa: PLR0913
     3    city     B    0.0      0.67       -0.67      2
     """
     check_finder(finder)
-    k, effort = as_count("k", k), finder.index.as_effort(nprobe, recall, exact, memory)
+    k, effort = as_count("k", k), Effort.of(nprobe, recall, exact, memory)
     groups = groupings(attributes_of(finder), finder.index.members().ids, columns, bins, intersections)
     marked = sensitive_of(finder, sensitive)
     for name in () if sensitive is None else marked:
@@ -226,7 +226,7 @@ def consistency(  # noqa: PLR0913
     """
     check_finder(finder)
     index = finder.index
-    effort = index.as_effort(nprobe, recall, exact, memory)
+    effort = Effort.of(nprobe, recall, exact, memory)
     members, places, D, I = _find_evidence(finder, nodes, 1, effort, progress)
     groups = [Grouping.of_all(len(members.ids))]
     if finder.attributes is not None or columns or intersections:

@@ -22,7 +22,7 @@ from cfe_faiss.files.pictures import write_picture
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.rows.metric import measure_of, measure_pairs, measured
-from cfe_faiss.search.query import Query
+from cfe_faiss.search.query import Effort, Query
 from cfe_faiss.search.tiles import slices
 
 _PAIRS_AT_ONCE = 1 << 16
@@ -40,7 +40,7 @@ def run_local(arguments: argparse.Namespace) -> None:
     conditions = _conditions(arguments, names)
     if conditions and (arguments.recall is not None or arguments.nprobe is not None):
         raise ValueError("--recall and --nprobe have no effect with constraints: such a search is exact")
-    effort = index.as_effort(arguments.nprobe, arguments.recall, exact=bool(conditions))
+    effort = Effort.of(arguments.nprobe, arguments.recall, exact=bool(conditions))
     D, I = index.answer(Query(as_count("k", arguments.k), ids=asked, **conditions), effort, progress=True)
     row, place = np.nonzero(I >= 0)
     short = int((I[:, -1] < 0).sum())

@@ -20,7 +20,7 @@ def lock_method(name: str) -> Callable[..., Any]:
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if "params" in kwargs:
-            kwargs["params"] = self._parameters_without_callbacks(kwargs["params"])
+            kwargs["params"] = self.without_callbacks(kwargs["params"])
         with self._lock.reading():
             self._check_mapped()
             return getattr(self._stock, name)(self, *args, **kwargs)

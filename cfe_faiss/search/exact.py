@@ -118,16 +118,6 @@ def _search_all_rows(queries: Queries, progress: str | None) -> Results:
     return all_D.take(queries.rows, axis=0), all_I.take(queries.rows, axis=0)
 
 
-def pad_results(D: Floats, I: Ints, k: int) -> Results:
-    """Return D, I widened to k columns with FAISS's padding."""
-    nq, width = D.shape
-    if width == k:
-        return D, I
-    wide_D, wide_I = np.full((nq, k), PADDING, np.float32), np.full((nq, k), -1, np.int64)
-    wide_D[:, :width], wide_I[:, :width] = D, I
-    return wide_D, wide_I
-
-
 # --- pairs at or above a threshold ------------------------------------------------------------------------------------
 
 

@@ -357,6 +357,11 @@ class Queries:
         return replace(self, allowed=rows if self.allowed is None else rows & self.allowed)
 
     @property
+    def uses(self) -> int | None:
+        """Maximum number of times that constraints let a row be evidence; None without a limit."""
+        return None if self.conditions is None else self.conditions.uses
+
+    @property
     def missing(self) -> Mapping[str, int]:
         """Number of rows that constraints leave out for a missing value, by attribute."""
         return {} if self.conditions is None else self.conditions.missing

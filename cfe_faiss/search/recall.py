@@ -18,7 +18,7 @@ from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.derived import derived, once
 from cfe_faiss.coarse.class_centroids import Routes, ranking_mean
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
-from cfe_faiss.search import grouped, single
+from cfe_faiss.search import lists
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.grouping import small_groups
 from cfe_faiss.search.query import MEMORY, Calibration, Effort, Plan, Queries, Results, Rules
@@ -161,16 +161,15 @@ class _Calibrator:
 
     def search(self, searches: list[Ints], nprobe: int) -> Results:
         """Return D, I of the rows of several searches, one after the other."""
-        search = grouped.search if self.batched else single.search
         plan = self.plan._replace(nprobe=nprobe)
-        parts = [search(self.queries(self.tried, rows), plan, None) for rows in searches]
+        parts = [lists.search(self.queries(self.tried, rows), plan, None) for rows in searches]
         D, I = (np.concatenate(column) for column in zip(*parts, strict=True))
         return D, I
 
     def search_exactly(self, rows: Ints) -> Results:
         """Return D, I of rows in all lists."""
-        search = grouped.search if self.plan.effort.class_aware else single.search
-        return search(self.queries(self.snapshot, rows), self.plan, None)
+        plan = self.plan._replace(engine="groups" if self.plan.effort.class_aware else "lists")
+        return lists.search(self.queries(self.snapshot, rows), plan, None)
 
     def calibrate(self) -> Calibration:
         """Return the calibration, measured for one stratum after the other."""
