@@ -40,21 +40,19 @@ class Transaction:
     ``setting(owner, name, value)``. They keep the data of an owner consistent with its index: both change, or neither.
     """
 
-    def __init__(self, index: Any) -> None:
+    def __init__(self, index: EvidenceMixin) -> None:
         self._index = index
         self._lists = index._faiss_lists()
 
     @property
     def snapshot(self) -> Snapshot:
         """The current snapshot."""
-        snapshot: Snapshot = self._index.snapshot()
-        return snapshot
+        return self._index.snapshot()
 
     def new_ids(self, ids: ArrayLike | None, n: int) -> Ints:
         """Return n new ids, checked to be distinct and not in the index; by default those after the largest id."""
         id_map.check_unchanged(self._index.ntotal, len(self._index._table))
-        new: Ints = self._index.new_ids(self._lists, ids, n)
-        return new
+        return self._index.new_ids(self._lists, ids, n)
 
     def encode(self, labels: ArrayLike, n: int) -> tuple[Int32s, list[Step]]:
         """Return the codes of n labels, -1 or None for unknown ones, and the steps that keep new labels."""
@@ -79,7 +77,8 @@ class Transaction:
     ) -> None:
         """Add codes to their ``lists``, (partitions, n); ``vectors`` are required if the index stores them."""
         new = self.new_ids(ids, len(codes))
-        self._index._replace_codes(self._lists, NO_ROWS, (codes, new, lists, vectors), labels, also)
+        index: Any = self._index  # an inverted file
+        index._replace_codes(self._lists, NO_ROWS, (codes, new, lists, vectors), labels, also)
 
     def replace(self, gone: Ints, X: Floats, labels: Int32s | None, ids: Ints, also: Sequence[Step] = ()) -> None:
         """Remove the rows with the ids ``gone`` and add vectors as stored, (m, d), with ``ids``, in one commit.
@@ -128,6 +127,8 @@ class EvidenceMixin(SearchingMixin):
 
     # Attributes of the FAISS base class.
     ntotal: int
+    is_trained: bool
+    train: Any
     sa_code_size: Any
     sa_decode: Any
 

@@ -9,9 +9,7 @@ import faiss
 
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.index.flat import IndexEvidenceFlat, IndexEvidenceIDMap2
-from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
-from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
-from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
+from cfe_faiss.index.ivf import IndexEvidenceIVF, IndexEvidenceIVFPQ, IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.pre_transform import IndexEvidencePreTransform
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.faiss_functions import stock_factory

@@ -70,7 +70,6 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     # Attributes of the FAISS base class.
     nlist: int
     code_size: int
-    is_trained: bool
     cp: Any
     quantizer: Any
     own_fields: bool

@@ -220,10 +220,10 @@ class SearchingMixin:
         TypeError, ValueError
             If an argument is invalid.
         """
-        if not isinstance(params, EvidenceParameters):
-            stock_results: Results = self._of_stock("search", (x, k), params, {"D": D, "I": I, **stock})
-            return stock_results
         found: Results | None
+        if not isinstance(params, EvidenceParameters):
+            found = self._of_stock("search", (x, k), params, {"D": D, "I": I, **stock})
+            return found
         if params.plain and D is None and I is None and not stock:
             found = self.answer_single(x, params.labels, k, params.nprobe, params.recall)
             if found is not None:

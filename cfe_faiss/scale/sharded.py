@@ -18,7 +18,7 @@ from cfe_faiss._native import FaissLists, ReadWriteLock, Table, call_steps
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.files.new_file import moving, sync_folder
-from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
+from cfe_faiss.index.ivf import IndexEvidenceIVF
 from cfe_faiss.rows import id_map
 from cfe_faiss.rows.faiss_functions import Step, get_list_functions, pointer_to, replacing_lists, setting, total
 from cfe_faiss.rows.label_keys import LabelEncoder

@@ -29,7 +29,7 @@ from cfe_faiss.files import records
 from cfe_faiss.files.format import read_header, read_index, write_file
 from cfe_faiss.files.outputs import check_not_mapped, check_owner, is_one_of, is_ours, path_within
 from cfe_faiss.files.regular import alone_in
-from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
+from cfe_faiss.index.ivf import IndexEvidenceIVF
 from cfe_faiss.rows.faiss_functions import flat_index
 from cfe_faiss.rows.metric import METRICS
 from cfe_faiss.scale.manifest import Manifest

@@ -44,6 +44,8 @@ class Chunk:
         Vectors (n, d), ids (n,) and labels (n,).
     rows, columns, longest
         See :meth:`cfe_faiss.rows.snapshot.Snapshot.tile_sides`.
+    start
+        Position of the first row, or query, in the order of all chunks.
     filter, neighbors
         As queries: their rules for the core, and which classes they may find.
     nodes
@@ -57,13 +59,14 @@ class Chunk:
     rows: Floats
     columns: Floats
     longest: float
+    start: int = 0
     filter: Filter | None = None
     neighbors: str = "other"
     nodes: Ints | None = None
 
     @classmethod
     def of(cls, storage: Snapshot, vectors: tuple[Floats, Ints], labels: Int32s, *further: Any) -> "Chunk":
-        """Return the chunk of these vectors and ids; ``further``: filter, neighbors and nodes."""
+        """Return the chunk of these vectors and ids; ``further``: start, filter, neighbors and nodes."""
         X, ids = vectors
         return cls(storage, X, ids, labels, *storage.tile_sides(X), *further)
 
@@ -86,7 +89,7 @@ Tiles = Callable[[], Iterator[Tile]]
 
 
 class PairTiles(NamedTuple):
-    """Tiles of rows with each other, in which each unordered pair of rows occurs once.
+    """Tiles of rows with each other, in which each unordered pair of rows occurs once, but twice within a chunk.
 
     Attributes
     ----------
@@ -94,13 +97,13 @@ class PairTiles(NamedTuple):
         The rows, in the order of their chunks.
     cuts
         Slice of ``rows`` of each chunk.
-    of_chunk
-        Function that yields j and the tile, for the tiles of chunk i with itself and later chunks j.
+    blocks
+        Tiles of each chunk with itself and later chunks.
     """
 
     rows: Ints
     cuts: list[slice]
-    of_chunk: Callable[[int], Iterator[tuple[int, Tile]]]
+    blocks: list[Tiles]
 
 
 def slices(n: int, size: int) -> list[slice]:
@@ -165,7 +168,9 @@ def _queries_by_label(queries: Queries) -> list[tuple[Ints, Tiles]]:
     read = _reader(storage, rows, len(blocks))
 
     def tiles(block: Ints) -> Iterator[Tile]:
-        x = Chunk.of(storage, (xq[block], block), labels[block], queries.filter(block, masked=False), queries.neighbors)
+        x = Chunk.of(
+            storage, (xq[block], block), labels[block], 0, queries.filter(block, masked=False), queries.neighbors
+        )
         first, stop = 0, len(rows)
         if queries.neighbors == "own":  # the rows of the classes in a block are a run
             first = int(row_labels.searchsorted(x.labels[0]))
@@ -185,25 +190,15 @@ def pairs_by_label(storage: Snapshot, rows: Ints, queries: Queries | None = None
 
     def chunk(cut: slice) -> Chunk:
         if queries is None:
-            return Chunk.of(storage, read(cut), labels[cut])
+            return Chunk.of(storage, read(cut), labels[cut], cut.start)
         rules = queries.filter(queries.in_order[rows[cut]], masked=False)
-        return Chunk.of(storage, read(cut), labels[cut], rules, queries.neighbors)
+        return Chunk.of(storage, read(cut), labels[cut], cut.start, rules, queries.neighbors)
 
-    def of_chunk(i: int) -> Iterator[tuple[int, Tile]]:
+    def tiles(i: int) -> Iterator[Tile]:
         x = chunk(cuts[i])
-        numbers: list[int] = []
+        return _multiply(x, (y for y in map(chunk, cuts[i:]) if not x.excludes(y)))
 
-        def later() -> Iterator[Chunk]:
-            for j in range(i, len(cuts)):
-                y = chunk(cuts[j])
-                if not x.excludes(y):
-                    numbers.append(j)
-                    yield y
-
-        for tile in _multiply(x, later()):
-            yield numbers[-1], tile
-
-    return PairTiles(rows, cuts, of_chunk)
+    return PairTiles(rows, cuts, [partial(tiles, i) for i in range(len(cuts))])
 
 
 def tiles_between(storage: Snapshot, rows: Ints, others: Ints) -> list[Tiles]:
@@ -264,7 +259,7 @@ class _SortedChunks:
         vectors = self.storage.rows(rows) if self.queries is None else (self.queries.fetch(rows), rows)
         chosen = slice(None) if self.queries is None else rows
         rules = asking.filter(chosen, values, limits, self.conditions.max_changed or 0, masked=False)
-        of_chunk = rules, asking.neighbors, self.side.nodes[rows]
+        of_chunk = self.cuts[i].start, rules, asking.neighbors, self.side.nodes[rows]
         return Chunk.of(self.storage, vectors, self.labels[rows], *of_chunk)
 
     def met_by(self, others: "_SortedChunks", i: int, first: int = 0) -> list[int]:
@@ -329,12 +324,11 @@ def pairs_by_conditions(storage: Snapshot, conditions: Conditions, allowed: Bool
 def _pair_tiles(chunks: _SortedChunks) -> PairTiles:
     direction = int(chunks.conditions.directed)
 
-    def of_chunk(i: int) -> Iterator[tuple[int, Tile]]:
-        later = chunks.met_by(chunks, i, i)
-        ys = (chunks.chunk(j, -direction) for j in later)
-        return zip(later, chunks.tiles(i, ys, direction), strict=True)
+    def tiles(i: int) -> Iterator[Tile]:
+        later = (chunks.chunk(j, -direction) for j in chunks.met_by(chunks, i, i))
+        return chunks.tiles(i, later, direction)
 
-    return PairTiles(chunks.rows, chunks.cuts, of_chunk)
+    return PairTiles(chunks.rows, chunks.cuts, [partial(tiles, i) for i in range(len(chunks))])
 
 
 def estimate_pairs_work(storage: Snapshot, conditions: Conditions) -> float:

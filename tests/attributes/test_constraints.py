@@ -211,7 +211,7 @@ def test_pairs_found_by_the_join(where: dict[str, Any], monkeypatch: pytest.Monk
     index.add_with_labels(X, labels)
     expected = [listed(cfe.global_evidence(index, k, **given)) for k in (1, 40)]
     above = sorted(pair for pairs in cfe.evidence_pairs(index, 0.9, **given) for pair in listed(pairs))
-    from cfe_faiss import pairs as module
+    from cfe_faiss.search import pairs as module
     from cfe_faiss.search import join
 
     monkeypatch.setattr(module, "_WORTH_BLOCKS", -1)
