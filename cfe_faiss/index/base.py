@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -212,14 +212,6 @@ class EvidenceMixin(SearchingMixin):
         """
         return self._lock.reading(self.snapshot)
 
-    def reading(self) -> AbstractContextManager[Snapshot]:
-        """Return a context manager that returns :meth:`storage`. It holds no lock while the block runs.
-
-        Arrays read inside are copies and stay valid after changes of the index. Reading more rows after a change raises
-        RuntimeError.
-        """
-        return nullcontext(self.storage())
-
     def snapshot(self) -> Snapshot:
         """Return the current snapshot; the caller holds the lock."""
         id_map.check_unchanged(self.ntotal, len(self._table))
@@ -241,7 +233,10 @@ class EvidenceMixin(SearchingMixin):
         return True
 
     def storage(self) -> Snapshot:
-        """Return the stored rows, read-only. They keep the index alive; use after a change raises RuntimeError."""
+        """Return the stored rows, read-only, without a lock. They keep the index alive.
+
+        Arrays that were read stay valid after changes. Reading more rows after a change raises RuntimeError.
+        """
         with self.holding() as own:
             fields = {field.name: getattr(own, field.name) for field in dataclasses.fields(own)}
             return GuardedSnapshot(**fields, unchanged=self._unchanged)
@@ -251,7 +246,7 @@ class EvidenceMixin(SearchingMixin):
         """Hold the read lock; raise RuntimeError if the rows have changed since ``snapshot``."""
         with self.holding() as now:
             if now.native is not snapshot.native:
-                raise RuntimeError("the index has changed since reading() or storage() was called; call it again")
+                raise RuntimeError("the index has changed since storage() was called; call it again")
             yield
 
     def members(self) -> Members:

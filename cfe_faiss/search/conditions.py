@@ -10,7 +10,9 @@ from cfe_faiss.attributes.constraints import Constraints, Permitted
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
 from cfe_faiss.base.arrays import Array, Bools, Doubles, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.values import as_labels
 from cfe_faiss.graph import Graph, as_graph
+from cfe_faiss.rows.snapshot import Snapshot
 
 Limits = tuple[float, float]
 """Smallest and largest permitted distance of two numbers."""
@@ -179,7 +181,7 @@ class Conditions:
 
 
 def make_conditions(
-    where: Constraints, ids: Ints, labels: Int32s, attributes: Any = None, graph: Any = None, queries: Any = None
+    where: Constraints, snapshot: Snapshot, attributes: Any = None, graph: Any = None, queries: Any = None
 ) -> tuple[Conditions, tuple[Side, Bools]]:
     """Return constraints as conditions on the rows of an index, and the side and the mask of usable new queries.
 
@@ -187,8 +189,8 @@ def make_conditions(
     ----------
     where
         The constraints.
-    ids, labels
-        Ids and labels of the rows, (n,) int64 and (n,) int32.
+    snapshot
+        The rows.
     attributes
         Attributes of every node, in a form that :func:`cfe_faiss.attributes.table.as_attributes` accepts.
     graph
@@ -203,8 +205,8 @@ def make_conditions(
     """
     if not isinstance(where, Constraints):
         raise TypeError(f"where must be cfe_faiss.Constraints, got {type(where).__name__}")
+    ids, n = snapshot.row_ids, snapshot.n
     table = _table(where, ids, attributes, queries)
-    n = len(ids)
     total = n if table is None else len(table.ids)
     named = {} if table is None else {name: table[name] for name in where.named()}
     limits = _limits(where, named, n)
@@ -212,12 +214,7 @@ def make_conditions(
     for name, values in where.permitted.items():
         evidence &= _mask_permitted(named[name], values)
     if where.target is not None:
-        names = [label for label in where.target if type(label) is not int]  # type: ignore[union-attr]
-        if names:
-            raise ValueError(
-                f"target must be predicted classes by number, as they have no names here, got {names[0]!r}"
-            )
-        evidence[:n] &= _mask_target(where.target, labels)
+        evidence[:n] &= _mask_target(where.target, snapshot)
     usable = np.ones(total, bool)
     for name in (*where.exact, *where.antiexact, *where.caliper, *where.std_caliper):
         usable &= ~named[name].missing
@@ -339,13 +336,15 @@ def _mask_permitted(column: Attribute, values: Permitted) -> Bools:
     return np.isin(column.numbers, np.array([float(value) for value in values]).astype(column.numbers.dtype))
 
 
-def _mask_target(target: Any, labels: Int32s) -> Bools:
-    known = np.unique(labels[labels != UNKNOWN])
-    for label in target:
-        if label not in known:
-            some = ", ".join(map(str, known[:20].tolist()))
-            raise ValueError(f"where.target must be predicted classes of nodes in the index ({some}), got {label}")
-    return np.isin(labels, target)
+def _mask_target(target: Any, snapshot: Snapshot) -> Bools:
+    """Return a mask of the rows of the given classes, (n,)."""
+    codes = snapshot.encode("where.target", as_labels("where.target", list(target), len(target)))
+    absent = ~np.isin(codes, snapshot.class_counts[0])
+    if absent.any():
+        known = ", ".join(map(str, snapshot.label_names[:20].tolist()))
+        wrong = target[int(np.argmax(absent))]
+        raise ValueError(f"where.target must be predicted classes of nodes in the index ({known}), got {wrong!r}")
+    return np.isin(snapshot.labels, codes)
 
 
 def _surroundings(where: Constraints, ids: Ints, graph: Any) -> Surroundings | None:
