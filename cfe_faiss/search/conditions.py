@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints, Permitted
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
@@ -28,33 +27,23 @@ class Side:
 
     Attributes
     ----------
-    groups
-        Equal for nodes that agree in all attributes of ``exact``, (n,) int32.
-    differing
-        Codes of the attributes of ``antiexact``, (a, n) int32.
-    numbers
-        Values of the attributes that have calipers, (c, n) float64.
-    codes
-        Codes of all attributes if ``max_changed`` is given, (m, n) integers; each missing value has a distinct code.
+    values
+        Values that are compared, (n, columns) float64: a number that is equal for nodes that agree in all attributes of
+        ``exact``, if there are some; codes of the attributes of ``antiexact``; values of the attributes that have
+        calipers; if ``max_changed`` is given, codes of all attributes, where each missing value has a distinct code.
     evidence
         Whether a node may be the evidence of a pair, (n,) bool.
     nodes
         Node numbers in the graph, (n,) int64.
     """
 
-    groups: Int32s
-    differing: Int32s
-    numbers: Doubles
-    codes: NDArray[np.integer[Any]]
+    values: Doubles
     evidence: Bools
     nodes: Ints
 
     def __getitem__(self, rows: Any) -> Self:
-        """Select nodes; ``(slice(None), None)`` gives all nodes as a column."""
-        each = rows if isinstance(rows, tuple) else (rows,)
-        further = (slice(None), *each)
-        values = self.differing[further], self.numbers[further], self.codes[further]
-        return type(self)(self.groups[each], *values, self.evidence[each], self.nodes[each])
+        """Select nodes."""
+        return type(self)(self.values[rows], self.evidence[rows], self.nodes[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,11 +112,11 @@ class Conditions:
     usable
         Rows that may be in a pair, (n,) bool: rows without a missing value.
     limits
-        Limits for each row of ``Side.numbers``.
+        Smallest and largest permitted distance of the values in the leading columns of ``Side.values``, (m, 2) float64.
     grouped
-        Whether ``Side.groups`` must agree.
+        Whether the first column stands for the attributes of ``exact``.
     max_changed
-        Maximum number of ``Side.codes`` that may differ; None for no limit.
+        Maximum number of the other columns that may differ; None for no limit.
     surroundings
         Nodes that are too near to each other in the graph; None without such a constraint.
     uses
@@ -138,7 +127,7 @@ class Conditions:
 
     rows: Side
     usable: Bools
-    limits: tuple[Limits, ...]
+    limits: Doubles
     grouped: bool
     max_changed: int | None
     surroundings: Surroundings | None
@@ -155,23 +144,11 @@ class Conditions:
         """Whether the conditions depend on which node of a pair is the evidence."""
         return not self.rows.evidence.all()
 
-    @property
-    def all_limits(self) -> Doubles:
-        """Limits of the leading columns of :meth:`values`, (.., 2): group, differing codes, numbers."""
-        limits = [(0.0, 0.0)] * self.grouped + [(1.0, np.inf)] * len(self.rows.differing) + list(self.limits)
-        return np.array(limits, np.float64).reshape(-1, 2)
-
-    def values(self, side: Side) -> Doubles:
-        """Return the values of a side that the core compares, (n, columns), the codes of ``max_changed`` last."""
-        columns = [*([side.groups] if self.grouped else []), *side.differing, *side.numbers, *side.codes]
-        return np.array(columns, np.float64).reshape(len(columns), len(side.groups)).T.copy()
-
     def allow(self, source: Ints, target: Ints) -> Bools:
         """Return a mask of the pairs of rows, (p,) each, that are allowed in at least one direction."""
-        rows, limits = self.rows, self.all_limits
+        rows, limits = self.rows, self.limits
         allowed: Bools = self.usable[source] & self.usable[target] & (rows.evidence[source] | rows.evidence[target])
-        values = self.values(rows)
-        apart = abs(values[source] - values[target])
+        apart = abs(rows.values[source] - rows.values[target])
         compared, codes = apart[:, : len(limits)], apart[:, len(limits) :]
         allowed &= ((limits[:, 0] <= compared) & (compared <= limits[:, 1])).all(axis=1)
         allowed &= (codes != 0).sum(axis=1) <= (self.max_changed or 0)
@@ -218,18 +195,17 @@ def make_conditions(
     usable = np.ones(total, bool)
     for name in (*where.exact, *where.antiexact, *where.caliper, *where.std_caliper):
         usable &= ~named[name].missing
-    side = Side(
-        _groups([named[name] for name in where.exact], total),
-        _stack([named[name].codes for name in where.antiexact], total, np.int32),
-        _stack([named[name].numbers for name in limits], total, np.float64),
-        _all_codes(where, table, total),
-        evidence,
-        np.concatenate([ids, np.full(total - n, UNKNOWN)]),
-    )
+    columns: list[Any] = [_groups([named[name] for name in where.exact], total)] if where.exact else []
+    columns += [named[name].codes for name in where.antiexact]
+    columns += [named[name].numbers for name in limits]
+    columns += _all_codes(where, table, total)
+    values = np.array(columns, np.float64).reshape(len(columns), total).T.copy()
+    side = Side(values, evidence, np.concatenate([ids, np.full(total - n, UNKNOWN)]))
+    all_limits = [(0.0, 0.0)] * bool(where.exact) + [(1.0, np.inf)] * len(where.antiexact) + [*limits.values()]
     of_index = Conditions(
         rows=side[:n],
         usable=usable[:n],
-        limits=tuple(limits.values()),
+        limits=np.array(all_limits, np.float64).reshape(-1, 2),
         grouped=bool(where.exact),
         max_changed=where.max_changed,
         surroundings=_surroundings(where, ids, graph),
@@ -289,23 +265,18 @@ def _deviation(name: str, numbers: Array) -> float:
     return deviation
 
 
-def _all_codes(where: Constraints, table: Attributes | None, total: int) -> NDArray[np.integer[Any]]:
+def _all_codes(where: Constraints, table: Attributes | None, total: int) -> list[Array]:
+    """Return the codes of all attributes, (n,) each, if their number of changes is limited."""
     if where.max_changed is None or table is None:
-        return np.empty((0, total), np.int32)
+        return []
     most = len(table) - len(where.exact)
     if where.max_changed >= most:
         raise ValueError(
             f"where.max_changed must be below {most}, the number of attributes (without those of exact), or it has no "
             f"effect, got {where.max_changed}"
         )
-    codes = _stack([table[name].codes for name in table], total, np.int32)
-    if total and (codes == UNKNOWN).any():
-        return np.where(codes == UNKNOWN, -1 - np.arange(total, dtype=np.int32), codes)
-    return codes.astype(np.min_scalar_type(int(codes.max(initial=0))))  # smaller integers compare faster
-
-
-def _stack(columns: list[Any], total: int, dtype: Any) -> Array:
-    return np.array(columns, dtype=dtype).reshape(len(columns), total)
+    distinct = -1 - np.arange(total)
+    return [np.where(table[name].codes == UNKNOWN, distinct, table[name].codes) for name in table]
 
 
 def _groups(columns: list[Attribute], total: int) -> Int32s:

@@ -37,7 +37,9 @@ def search(queries: Queries, progress: str | None = None) -> Results:
     """Return the exact D, I of the queries."""
     if queries.conditions is None and len(queries) <= MAX_QUERIES_IN_PLACE:
         return _search_in_place(queries)
-    if queries.all_rows and _is_symmetric(queries):
+    conditions = queries.conditions
+    # A tile of rows counts for both of its sides, unless conditions are met in one direction only.
+    if queries.all_rows and (conditions is None or (queries.rules is None and not conditions.directed)):
         return _search_all_rows(queries, progress)
     return _search_tiles(queries, progress)
 
@@ -74,11 +76,6 @@ def scan_tile(x: Chunk, y: Chunk, S: Floats, D: Floats, I: Ints) -> None:
 
 
 # --- all rows with each other -----------------------------------------------------------------------------------------
-
-
-def _is_symmetric(queries: Queries) -> bool:
-    """Return whether a tile of rows counts for both of its sides."""
-    return queries.conditions is None or (queries.rules is None and not queries.conditions.directed)
 
 
 def _search_all_rows(queries: Queries, progress: str | None) -> Results:

@@ -20,7 +20,7 @@ from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import num_threads, product
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.search.conditions import Conditions, Side
+from cfe_faiss.search.conditions import Conditions
 from cfe_faiss.search.query import Queries
 
 CHUNK = 768
@@ -232,14 +232,14 @@ class _SortedChunks:
         self.labels = storage.labels if queries is None else queries.labels
         height = height or _height(conditions)
         chosen = np.flatnonzero(usable)
-        of_chosen = self.side[chosen]
-        keys: list[Array] = [*of_chosen.differing, self.labels[chosen]]
-        keys += [*_sorting_number(conditions, of_chosen), of_chosen.groups]
+        limits = conditions.limits
+        compared = self.side.values[:, : len(limits)]
+        columns = compared[chosen].T
+        keys: list[Array] = [*columns[limits[:, 1] == np.inf], self.labels[chosen]]
+        keys += [*_sorting_number(conditions, columns), *columns[: conditions.grouped]]
         rows = chosen[np.lexsort(keys)]  # the last key is the primary key
         self.rows = rows[np.lexsort((self.labels[rows], np.arange(len(rows)) // height))]  # the core needs this order
         self.cuts = slices(len(rows), height)
-        self._values = conditions.values(self.side)
-        compared = self._values[:, : len(conditions.all_limits)]
         ranges = np.column_stack([self.labels, compared])[self.rows].T.astype(np.float64)
         starts = [cut.start for cut in self.cuts]
         self._low = np.minimum.reduceat(ranges, starts, axis=1) if starts else ranges
@@ -251,7 +251,7 @@ class _SortedChunks:
     def chunk(self, i: int, direction: int = 0) -> Chunk:
         """Return chunk i; ``direction`` 1 or -1: as a side of pairs of which one node may be evidence is enough."""
         rows = self.rows[self.cuts[i]]
-        values, limits = self._values[rows], self.conditions.all_limits
+        values, limits = self.side.values[rows], self.conditions.limits
         if direction:  # a pair may be found unless neither node may be evidence: then e and -e are 0 apart
             values = np.column_stack([direction * self.side.evidence[rows], values])
             limits = np.vstack([(1, np.inf), limits])
@@ -270,7 +270,7 @@ class _SortedChunks:
         across = np.maximum(high - other_low, other_high - low)  # largest distance
         neighbors = "other" if others.queries is None else others.queries.neighbors
         possible = {"other": across[0] > 0, "own": between[0] <= 0, "any": np.ones(len(low[0]), bool)}[neighbors]
-        for (least, most), near, far in zip(self.conditions.all_limits, between[1:], across[1:], strict=True):
+        for (least, most), near, far in zip(self.conditions.limits, between[1:], across[1:], strict=True):
             possible &= (near <= most) & (far >= least)
         numbers: list[int] = (np.flatnonzero(possible) + first).tolist()
         return numbers
@@ -282,10 +282,10 @@ class _SortedChunks:
         return _multiply(x, others, near)
 
 
-def _sorting_number(conditions: Conditions, side: Side) -> list[Doubles]:
+def _sorting_number(conditions: Conditions, columns: Doubles) -> list[Doubles]:
     """Return the numbers whose caliper leaves the fewest pairs, if at most ``_SELECTIVE`` of them."""
     best, share = [], _SELECTIVE
-    for (_, most), numbers in zip(conditions.limits, side.numbers, strict=True):
+    for (_, most), numbers in list(zip(conditions.limits, columns, strict=True))[conditions.grouped :]:
         if most < np.inf and len(numbers):
             ordered = np.sort(numbers)
             ends = np.searchsorted(ordered, ordered + most, side="right")
