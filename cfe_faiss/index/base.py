@@ -457,8 +457,9 @@ class EvidenceMixin(SearchingMixin):
             for index in sorted(indexes, key=id):  # one global lock order prevents deadlocks
                 held.enter_context(index.changing())
             if isinstance(otherIndex, EvidenceMixin):
-                (X, ids), labels = otherIndex._contents()
-                labels = otherIndex.snapshot().decode(labels)
+                other = otherIndex.snapshot()
+                X, ids = other.copied(np.arange(other.n))
+                labels = other.decode(other.labels)
                 emptied = otherIndex._emptying()
             else:
                 X, ids = id_map.stock_contents(otherIndex)
@@ -485,12 +486,6 @@ class EvidenceMixin(SearchingMixin):
         if self.metric_type != otherIndex.metric_type or getattr(otherIndex, "metric", self.metric) != self.metric:
             other = getattr(otherIndex, "metric", None) or f"metric_type {otherIndex.metric_type}"
             raise ValueError(f"otherIndex must have metric {self.metric!r}, as this index, got {other}")
-
-    def _contents(self) -> tuple[tuple[Floats, Ints], Int32s]:
-        """Return copies of the vectors and ids, and the labels."""
-        snapshot = self.snapshot()
-        X, ids = snapshot.rows(np.arange(snapshot.n))
-        return (X.copy(), ids.copy()), snapshot.labels
 
     def _has_codec_of(self, other: Any) -> bool:
         if not isinstance(other, EvidenceMixin):

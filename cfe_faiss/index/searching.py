@@ -453,7 +453,7 @@ class ListSearchingMixin(SearchingMixin):
             labels = snapshot.decode(np.array([*found.recall], np.int32)).tolist()
         return dict(zip(labels, found.recall.values(), strict=True))
 
-    def _calibration(self, recall: float, k: int, queries: int | None) -> tuple[int, Calibration | None]:
+    def _calibration(self, recall: float | None, k: int, queries: int | None) -> tuple[int, Calibration | None]:
         """Return the total number of lists, and the calibration for a recall (None if it needs all lists)."""
         effort, k = Effort.of(recall=recall).with_defaults(self.default_effort()), as_count("k", k)
         with self.holding() as snapshot:
