@@ -3,7 +3,7 @@ from html import unescape
 
 import torch
 
-from cfe_faiss.audit.reporting.prose import make_section
+from cfe_faiss.audit.reporting.content import make_section
 from cfe_faiss.audit.reporting.sections import SECTIONS
 
 

@@ -255,10 +255,12 @@ class _Columns:
         singles = [self._single[self.names[column]] for column in np.flatnonzero(members).tolist()]
         if len(singles) == 1 or any(len(single.values) > 2 for single in singles):
             return singles
+        import pandas as pd
+
         codes = np.zeros(len(self.x), np.int64)
         for single in singles:
             codes = np.unique(2 * codes + single.codes, return_inverse=True)[1]
-        return [Attribute(name, None, (codes.astype(np.int32), tuple(range(codes.max() + 1))))]
+        return [Attribute(name, pd.Categorical.from_codes(codes, pd.RangeIndex(codes.max() + 1)))]
 
 
 def _owners(names: Sequence[str], values: NDArray[np.float32]) -> list[str]:

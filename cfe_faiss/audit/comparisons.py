@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
+from cfe_faiss.audit.common import Bools, Floats, Ints, share
 from cfe_faiss.audit.intervals import newcombe, risk_ratio
-from cfe_faiss.audit.tables import Bools, Floats, Ints, share
 
 Counts: TypeAlias = Ints | Floats
 """Numbers of cases, or effective numbers of them."""

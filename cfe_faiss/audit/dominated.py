@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.attributes.table import Attribute, Attributes
-from cfe_faiss.audit.evidence import attributes_of, check_finder, known_rows
-from cfe_faiss.audit.tables import Bools, Floats, Ints, TableResult
+from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.audit.common import Bools, Floats, Ints, TableResult, attributes_of, check_finder, known_rows
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import PairEvidence
@@ -126,20 +125,18 @@ def dominated(
         if not better:
             raise ValueError("better must be given: the decisions depend on no column in one direction")
     grades = grades_of(attributes, better)[:, attributes.rows(rows)]
-    is_known = ~np.isnan(grades).any(axis=0)
-    count, worse_treated = count_pairs(grades[:, is_known & refused], grades[:, is_known & ~refused])
+    count, worse_treated, judged = count_dominated(grades, refused)
     pairs = _nearest(finder, rows, refused, dict(zip(better, grades, strict=True)), as_count("k", k))
     frame = replace(pairs, finder=replace(finder, attributes=attributes.select(better))).to_frame(attributes=True)
-    names = {column: _side_name(column) for column in frame.columns}
     return Dominated(
-        table=frame.rename(columns=names),
+        table=frame.rename(columns=_side_name),
         pairs=pairs,
         count=count,
         refused=worse_treated,
-        judged=int((is_known & refused).sum()),
+        judged=judged,
         better=dict(better),
         estimated=estimated,
-        unknown=int((~is_known).sum()),
+        unknown=int(np.isnan(grades).any(axis=0).sum()),
         limits=_LIMITS,
     )
 
@@ -160,31 +157,28 @@ def learned_directions(finder: EvidenceFinder, rows: Ints, refused: Bools) -> di
     """
     from sklearn.linear_model import LogisticRegression
 
-    attributes = attributes_of(finder)
-    places = attributes.rows(rows)
-    numbers: dict[str, Floats] = {}
-    for name, attribute in attributes.items():
-        if attribute.numbers is None or name in finder.sensitive or len(attribute.values) <= 2:
-            continue
-        values = attribute.numbers[places].astype(np.float64)
-        spread = np.nanstd(values) if not np.isnan(values).all() else 0.0
-        if np.isfinite(spread) and spread > 0:
-            numbers[name] = np.nan_to_num((values - np.nanmean(values)) / spread)
-    if not numbers or refused.all() or not refused.any():
+    names = [
+        name
+        for name, attribute in attributes_of(finder).items()
+        if attribute.numbers is not None and name not in finder.sensitive and len(attribute.values) > 2
+    ]
+    numbers = attributes_of(finder).select(names).take(rows).to_frame().astype(np.float64)
+    spread = numbers.std(ddof=0)
+    varies = np.isfinite(spread) & (spread > 0)
+    if not varies.any() or refused.all() or not refused.any():
         return {}
-    X = np.column_stack(list(numbers.values()))
+    standardised = ((numbers - numbers.mean()) / spread).loc[:, varies].fillna(0)
+    X = standardised.to_numpy()
     model = LogisticRegression(C=1e3, max_iter=1000).fit(X, refused)
     chance = model.predict_proba(X)[:, 1]
     with_intercept = np.column_stack([np.ones(len(X)), X])
     information = (with_intercept * (chance * (1 - chance))[:, None]).T @ with_intercept
     errors = np.sqrt(np.diag(np.linalg.pinv(information, hermitian=True)))[1:]
+    coefficients = model.coef_[0]
     covariances = (refused - refused.mean()) @ X
-    ends = {1.0: "low", -1.0: "high"}
-    return {
-        name: ends[float(np.sign(coefficient))]
-        for name, coefficient, error, covariance in zip(numbers, model.coef_[0], errors, covariances, strict=True)
-        if error > 0 and abs(coefficient) >= _LEAST_Z * error and coefficient * covariance > 0
-    }
+    shows = (errors > 0) & (abs(coefficients) >= _LEAST_Z * errors) & (coefficients * covariances > 0)
+    ends = np.where(coefficients > 0, "low", "high")
+    return dict(zip(standardised.columns[shows], ends[shows].tolist(), strict=True))
 
 
 def grades_of(attributes: Attributes, better: Mapping[str, Any]) -> Floats:
@@ -196,29 +190,22 @@ def grades_of(attributes: Attributes, better: Mapping[str, Any]) -> Floats:
 
 def _grades(attributes: Attributes, name: Any, end: Any) -> Floats:
     attribute = attributes[attributes.known("better", name)]
-    ranks = attribute.codes.astype(np.float64)  # values are in ascending order
-    ranks[attribute.missing] = np.nan
-    if isinstance(end, str):
-        if end not in ("high", "low"):
-            raise ValueError(f"better[{name!r}] must be 'high', 'low' or values from worst to best, got {end!r}")
-        if attribute.numbers is None:
-            values = ", ".join(map(str, attribute.values[:20]))
-            raise ValueError(f"better[{name!r}] must list the values from worst to best ({values}), got {end!r}")
-        return ranks if end == "high" else -ranks
-    return _listed_grades(attribute, [*end])[attribute.codes]
-
-
-def _listed_grades(attribute: Attribute, listed: list[Any]) -> Floats:
-    """Return the rank of each value of an attribute, and NaN at the end, for missing values."""
-    names = [str(value) for value in listed]
-    grade = {name: float(rank) for rank, name in enumerate(names)}
-    values = [_text(value) for value in attribute.values]
+    values = [_text(value) for value in attribute.values]  # in ascending order
+    listed = values
+    if not isinstance(end, str):
+        listed = [str(value) for value in end]
+    elif end not in ("high", "low"):
+        raise ValueError(f"better[{name!r}] must be 'high', 'low' or values from worst to best, got {end!r}")
+    elif attribute.numbers is None:
+        shown = ", ".join(values[:20])
+        raise ValueError(f"better[{name!r}] must list the values from worst to best ({shown}), got {end!r}")
+    elif end == "low":
+        listed = values[::-1]
+    grade = {value: float(rank) for rank, value in enumerate(listed)}
     for value in values:
         if value not in grade:
-            raise ValueError(
-                f"better[{attribute.name!r}] must list all values from worst to best, got none for {value!r}"
-            )
-    return np.array([*(grade[value] for value in values), np.nan])
+            raise ValueError(f"better[{name!r}] must list all values from worst to best, got none for {value!r}")
+    return np.array([*(grade[value] for value in values), np.nan])[attribute.codes]
 
 
 def _text(value: Any) -> str:
@@ -226,19 +213,27 @@ def _text(value: Any) -> str:
     return str(int(value)) if is_whole else str(value)
 
 
-def count_pairs(refused: Floats, granted: Floats) -> tuple[int, int]:
-    """Return the number of pairs, and of refused people in a pair, from grades, (columns, r) and (columns, g)."""
-    step = max(1, _BLOCK // max(1, granted.shape[1]))
+def count_dominated(grades: Floats, refused: Bools) -> tuple[int, int, int]:
+    """Return the number of pairs, of refused people in one, and of refused people whose grades are all known.
+
+    Parameters
+    ----------
+    grades
+        (columns, n), see :func:`grades_of`.
+    refused
+        Whether each person was refused, (n,); the others were granted.
+    """
+    worse = grades[:, refused]
+    others = grades[:, None, ~refused]
+    step = max(1, _BLOCK // max(1, others.size))
     count = 0
     people = 0
-    for first in range(0, refused.shape[1], step):
-        block = refused[:, first : first + step]
-        is_pair = np.ones((block.shape[1], granted.shape[1]), bool)
-        for values, others in zip(block, granted, strict=True):
-            is_pair &= values[:, None] >= others
+    for first in range(0, worse.shape[1], step):
+        block = worse[:, first : first + step, None]
+        is_pair = (block >= others).all(axis=0)  # never with a missing grade
         count += int(np.count_nonzero(is_pair))
         people += int(is_pair.any(axis=1).sum())
-    return count, people
+    return count, people, int((~np.isnan(worse)).all(axis=0).sum())
 
 
 def _nearest(finder: EvidenceFinder, rows: Ints, refused: Bools, grades: Mapping[str, Floats], k: int) -> PairEvidence:
@@ -257,10 +252,9 @@ def _nearest(finder: EvidenceFinder, rows: Ints, refused: Bools, grades: Mapping
         shifts[name] = -shift
     table = Attributes(columns, np.arange(len(finder.labels)))
     pairs = replace(finder, attributes=table).top_pairs(k, where=Constraints(caliper=shifts))
-    is_refused = np.zeros(len(finder.labels), bool)
-    is_refused[rows] = refused
-    source = np.where(is_refused[pairs.source], pairs.source, pairs.target)
-    target = np.where(is_refused[pairs.source], pairs.target, pairs.source)
+    is_refused = np.isin(pairs.source, rows[refused])
+    source = np.where(is_refused, pairs.source, pairs.target)
+    target = np.where(is_refused, pairs.target, pairs.source)
     return replace(pairs, source=source, target=target, finder=finder, missing={})
 
 

@@ -1,17 +1,14 @@
 """Pairs of nodes that agree in everything but some attributes, and that the model classifies differently."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cfe_faiss.attributes.table import Attributes
-from cfe_faiss.audit.evidence import attributes_of, check_finder, known_rows
+from cfe_faiss.audit.common import Frame, Ints, TableResult, attributes_of, check_finder, data_frame, known_rows, stack
 from cfe_faiss.audit.intervals import clustered_wilson
-from cfe_faiss.audit.tables import Floats, Ints, TableResult, data_frame
-from cfe_faiss.base.checks import as_count, as_names
+from cfe_faiss.base.checks import UNKNOWN, as_count, as_names
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.rows.metric import measure_of
 
@@ -93,7 +90,10 @@ class OnlyIn(TableResult):
     low: float
     high: float
     baseline: float
-    _different: "_DifferentPairs"
+    _finder: EvidenceFinder
+    _people: Frame
+    """Nodes with a pair of different classes, by the set of nodes that agree, then by class: ``id``; ``change``, a
+    number of the values that may differ; positions after the last node of the class and of the set."""
 
     def __repr__(self) -> str:
         different, pairs = self.table[["different", "pairs"]].iloc[1]
@@ -110,7 +110,7 @@ class OnlyIn(TableResult):
         source, target
             Nodes, (m,) int64, ``source < target``, m about a million at most, or the size of the largest group.
         """
-        return self._different.blocks(_BLOCK)
+        return self._blocks(_BLOCK)
 
     def most_similar(self, limit: int = 100) -> OnlyInPairs:
         """Return the most similar pairs that are classified differently, at most ``limit`` of them.
@@ -123,43 +123,31 @@ class OnlyIn(TableResult):
         TypeError, ValueError
             If ``limit`` is not an integer >= 1.
         """
-        found = self._different
-        source, target, values = found.best(as_count("limit", limit))
-        ends = {"source": source, "target": target}
-        columns: dict[str, Any] = {end: found.finder.names(ids) for end, ids in ends.items()}
-        rows = {end: found.attributes.rows(ids) for end, ids in ends.items()}
-        columns[measure_of(found.finder.metric)] = values
-        columns |= {f"{end}_label": found.labels[own] for end, own in rows.items()}
-        for name in self.names:
-            values = np.array([*found.attributes[name].values, None], dtype=object)
-            columns |= {f"{end} {name}": values[found.attributes[name].codes[own]] for end, own in rows.items()}
-        table, total = data_frame(columns), self.different
-        return OnlyInPairs(source=source, target=target, total=total, table=table)
+        limit, finder = as_count("limit", limit), self._finder
+        measure = measure_of(finder.metric)
+        nearest = data_frame({"source": np.empty(0, np.int64), "target": np.empty(0, np.int64), measure: []})
+        for source, target in self._blocks(max(_BLOCK // finder.vectors.shape[1], 1)):
+            values = finder.measure64(source, target)
+            if len(nearest) == limit:
+                last = nearest[measure].iloc[-1]
+                is_near = values <= last if measure == "distance" else values >= last
+                source, target, values = source[is_near], target[is_near], values[is_near]
+            both = stack([nearest, {"source": source, "target": target, measure: values}])
+            order = both.sort_values([measure, "source", "target"], ascending=[measure == "distance", True, True])
+            nearest = order.head(limit)
+        nodes = {end: nearest[end].to_numpy(np.int64) for end in ("source", "target")}
+        columns: dict[str, Any] = {end: finder.names(ids) for end, ids in nodes.items()}
+        columns[measure] = nearest[measure].to_numpy(np.float64)
+        columns |= {f"{end}_label": finder.labels[ids] for end, ids in nodes.items()}
+        attributes = attributes_of(finder).select(self.names)
+        values = {end: attributes.take(ids).to_frame() for end, ids in nodes.items()}
+        columns |= {f"{end} {name}": values[end][name].to_numpy() for name in self.names for end in nodes}
+        return OnlyInPairs(**nodes, total=self.different, table=data_frame(columns))
 
-
-@dataclass(frozen=True, slots=True)
-class _DifferentPairs:
-    """Pairs of different classes as ranges: nodes sorted by the set of nodes that agree, then by class.
-
-    Attributes
-    ----------
-    ids, changing
-        Id of each node, (n,), and its combination of values of the attributes that may differ, as a number.
-    end_of_class, end_of_group
-        Position after the last node of the same class, and after the last node of the same set, (n,).
-    """
-
-    ids: Ints
-    changing: Ints
-    end_of_class: Ints
-    end_of_group: Ints
-    attributes: Attributes
-    labels: NDArray[np.int32]
-    finder: EvidenceFinder
-
-    def blocks(self, size: int) -> Iterator[tuple[Ints, Ints]]:
+    def _blocks(self, size: int) -> Iterator[tuple[Ints, Ints]]:
         # The partners of a node are the nodes of its set in later classes: one range.
-        partners = self.end_of_group - self.end_of_class
+        ids, change, end_of_class, end_of_group = self._people.to_numpy(np.int64).T
+        partners = end_of_group - end_of_class
         ends = np.cumsum(partners)
         begin = 0
         while begin < len(ends):
@@ -167,26 +155,13 @@ class _DifferentPairs:
             end = max(int(np.searchsorted(ends, done + size, side="right")), begin + 1)
             count = partners[begin:end]
             first = np.repeat(np.arange(begin, end), count)
-            shift = self.end_of_class[begin:end] - (ends[begin:end] - count - done)
+            shift = end_of_class[begin:end] - (ends[begin:end] - count - done)
             second = np.arange(len(first)) + np.repeat(shift, count)
-            differ = self.changing[first] != self.changing[second]
-            v, u = self.ids[first[differ]], self.ids[second[differ]]
+            differ = change[first] != change[second]
+            v, u = ids[first[differ]], ids[second[differ]]
             if len(v):
                 yield np.minimum(v, u), np.maximum(v, u)
             begin = end
-
-    def best(self, limit: int) -> tuple[Ints, Ints, Floats]:
-        """Return the nearest pairs, at most ``limit``, and their similarities or distances."""
-        sign = 1 if self.finder.metric == "l2" else -1
-        best = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
-        for source, target in self.blocks(max(_BLOCK // self.finder.vectors.shape[1], 1)):
-            away = sign * self.finder.measure64(source, target)
-            near = away <= (best[2][-1] if len(best[2]) == limit else np.inf)
-            block = source[near], target[near], away[near]
-            source, target, away = (np.concatenate(two) for two in zip(best, block, strict=True))
-            order = np.lexsort((target, source, away))[:limit]
-            best = source[order], target[order], away[order]
-        return *best[:2], sign * best[2]
 
 
 def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float = 0.95) -> OnlyIn:
@@ -240,82 +215,61 @@ def only_in(finder: EvidenceFinder, names: Sequence[str], *, confidence: float =
     0       0       1             0             1          f          m
     """
     check_finder(finder)
-    attributes, ids = attributes_of(finder), known_rows(finder, None)
-    attributes = attributes if len(ids) == len(attributes.ids) else attributes.take(ids)
-    labels = finder.labels[ids]
+    ids = known_rows(finder, None)
+    attributes = attributes_of(finder).take(ids)
     changing = [attributes.known("names", name) for name in as_names("names", names)]
     if not changing:
         raise ValueError("names must hold one attribute at least, got none")
-    rows = np.flatnonzero(~np.any([attribute.missing for attribute in attributes.values()], axis=0))
-    rest = _combine((attributes[name].codes[rows] for name in attributes if name not in changing), len(rows))
-    change = _combine((attributes[name].codes[rows] for name in changing), len(rows))
-    label = labels[rows].astype(np.int64)
+    codes = data_frame({name: attribute.codes for name, attribute in attributes.items()})
+    codes = codes[(codes != UNKNOWN).all(axis=1)]
+    rows = codes.index.to_numpy()
+    people = data_frame({"id": ids[rows], "change": _numbers(codes[changing]), "label": finder.labels[ids[rows]]})
+    people["group"] = _numbers(codes.drop(columns=changing))
 
     # Pairs that agree in the rest, minus pairs that agree in everything.
-    whole = _combine((rest, change), len(rows))
-    all_pairs, all_different = _pair_counts(rest, label)
-    equal_pairs, equal_different = _pair_counts(whole, label)
-    pairs = all_pairs - _sum_by_group(equal_pairs, whole, rest)
-    different = all_different - _sum_by_group(equal_different, whole, rest)
-    line = _line(f"all but {' and '.join(changing)}", np.bincount(rest), pairs, different, confidence)
-    baseline = _line("all", np.bincount(whole), equal_pairs, equal_different, confidence)
+    equal = _count_pairs(people, ["group", "change"])
+    counts = _count_pairs(people, ["group"])
+    counts[["pairs", "different"]] -= equal.groupby(level="group")[["pairs", "different"]].sum()
+    line = _line(f"all but {' and '.join(changing)}", counts, confidence)
+    baseline = _line("all", equal, confidence)
 
-    involved = np.flatnonzero(different[rest] > 0)
-    order = involved[np.lexsort((rows[involved], label[involved], rest[involved]))]
-    ends = _run_ends(rest[order], label[order]), _run_ends(rest[order])
-    found = _DifferentPairs(attributes.ids[rows[order]], change[order], *ends, attributes, labels, finder)
+    people = people[people["group"].map(counts["different"]) > 0].sort_values(["group", "label"], kind="stable")
+    place = np.arange(1, len(people) + 1)
+    for keys in (["group", "label"], ["group"]):
+        people[f"end_of_{keys[-1]}"] = place + people.groupby(keys).cumcount(ascending=False)
     return OnlyIn(
         table=data_frame([line, baseline]),
         limits=_LIMITS,
         names=tuple(changing),
         confidence=confidence,
         nodes=len(rows),
-        unknown=len(labels) - len(rows),
+        unknown=len(ids) - len(rows),
         **{name: line[name] for name in ("pairs", "different", "share", "low", "high")},
         baseline=baseline["share"],
-        _different=found,
+        _finder=finder,
+        _people=people[["id", "change", "end_of_label", "end_of_group"]],
     )
 
 
-def _pair_counts(group: Ints, label: Ints) -> tuple[Ints, Ints]:
-    """Return for each group the numbers of all pairs of its nodes and of pairs in different classes."""
-    pairs, cells = _choose(np.bincount(group)), _combine((group, label), len(group))
-    return pairs, pairs - _sum_by_group(_choose(np.bincount(cells)), cells, group)
+def _numbers(columns: Frame) -> Ints:
+    """Return a number for each row, 0..m-1, the same for rows that are equal in all columns."""
+    if not len(columns.columns):
+        return np.zeros(len(columns), np.int64)
+    return np.asarray(columns.groupby([*columns]).ngroup(), np.int64)
 
 
-def _sum_by_group(counts: Ints, parts: Ints, groups: Ints) -> Ints:
-    """Return the sum of the counts of the parts of each group; ``parts`` and ``groups`` of the same rows, (n,)."""
-    group_of_part = np.zeros(len(counts), np.int64)
-    group_of_part[parts] = groups
-    sums = np.zeros(int(groups.max(initial=-1)) + 1, np.int64)
-    np.add.at(sums, group_of_part, counts)
-    return sums
+def _count_pairs(people: Frame, keys: list[str]) -> Frame:
+    """Return for each set of people with equal keys its ``nodes``, its ``pairs`` and those in ``different`` classes."""
+    nodes = people.groupby(keys).size()
+    of_class = people.groupby([*keys, "label"]).size()
+    pairs = nodes * (nodes - 1) // 2
+    alike = (of_class * (of_class - 1) // 2).groupby(level=keys).sum()
+    return data_frame({"nodes": nodes, "pairs": pairs, "different": pairs - alike})
 
 
-def _line(agreement: str, sizes: Ints, pairs: Ints, different: Ints, confidence: float) -> dict[str, Any]:
-    some, total, count = pairs > 0, int(pairs.sum()), int(different.sum())
-    low, high = clustered_wilson(different[some], pairs[some], confidence)
-    line = {"agreement": agreement, "groups": int(some.sum()), "nodes": int(sizes[some].sum()), "pairs": total}
-    return line | {"different": count, "share": count / total if total else np.nan, "low": low, "high": high}
-
-
-def _run_ends(*keys: Ints) -> Ints:
-    """Return for each position the end of its run of equal keys, (n,)."""
-    n = len(keys[0])
-    last = np.any([np.append(key[1:] != key[:-1], True) for key in keys], axis=0)
-    ends = np.flatnonzero(last[:n]) + 1
-    return np.repeat(ends, np.diff(ends, prepend=0))
-
-
-def _combine(columns: Iterable[NDArray[Any]], n: int) -> Ints:
-    """Return a number for each row, 0..m-1, the same for rows that are equal in all columns of numbers."""
-    frame = data_frame(dict(enumerate(columns)))
-    if not len(frame.columns):
-        return np.zeros(n, np.int64)
-    return np.asarray(frame.groupby([*frame]).ngroup(), np.int64)
-
-
-def _choose(sizes: NDArray[Any]) -> Ints:
-    """Return the number of pairs in sets of these sizes."""
-    pairs: Ints = sizes.astype(np.int64) * (sizes - 1) // 2
-    return pairs
+def _line(agreement: str, sets: Frame, confidence: float) -> dict[str, Any]:
+    sets = sets[sets["pairs"] > 0]
+    nodes, pairs, different = map(int, sets[["nodes", "pairs", "different"]].sum())
+    low, high = clustered_wilson(sets["different"], sets["pairs"], confidence)
+    line = {"agreement": agreement, "groups": len(sets), "nodes": nodes, "pairs": pairs, "different": different}
+    return line | {"share": different / pairs if pairs else np.nan, "low": low, "high": high}

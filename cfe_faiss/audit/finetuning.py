@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.audit.evidence import check_finder
+from cfe_faiss.audit.common import Floats, Frame, Ints, check_finder, data_frame, share
 from cfe_faiss.audit.intervals import bootstrap_mean
-from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame, share
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_labels
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.values import as_ids

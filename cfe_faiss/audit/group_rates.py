@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attributes, as_attributes
+from cfe_faiss.audit.common import Floats, Frame, Ints, TableResult, data_frame, person_numbers, stack
 from cfe_faiss.audit.comparisons import compare_rates, largest_gap, rate_bounds, ratio_bounds
-from cfe_faiss.audit.evidence import person_numbers
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import independent_share, normal_quantile, share_columns
-from cfe_faiss.audit.tables import Floats, Frame, Ints, TableResult, data_frame, stack
 from cfe_faiss.base.checks import UNKNOWN, check_known
 from cfe_faiss.data.classes import (
     as_predictions,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute, as_attributes
-from cfe_faiss.audit.tables import Floats, Ints, share
+from cfe_faiss.audit.common import Floats, Ints, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, check_distinct
 from cfe_faiss.base.text import summary
 

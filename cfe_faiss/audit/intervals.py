@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri, stdtrit
 
-from cfe_faiss.audit.tables import Floats, Ints, share
+from cfe_faiss.audit.common import Floats, Ints, share
 from cfe_faiss.base.checks import as_array, as_count, as_number
 from cfe_faiss.base.threads import single_threaded_blas
 

@@ -8,10 +8,21 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from cfe_faiss.audit.evidence import attributes_of, canonical_order, check_finder, sensitive_of, with_truth
+from cfe_faiss.audit.common import (
+    Floats,
+    Frame,
+    Ints,
+    attributes_of,
+    canonical_order,
+    check_finder,
+    data_frame,
+    sensitive_of,
+    share,
+    stack,
+    with_truth,
+)
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
 from cfe_faiss.audit.intervals import clustered_wilson, expect_by_exchange, near_cells, share_columns, wilson
-from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame, share, stack
 from cfe_faiss.base.checks import UNKNOWN, as_count, check_known
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.protocol import EvidenceIndex

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cfe_faiss.audit.common import Floats, Frame, stack
 from cfe_faiss.audit.group_rates import groups_of, sensitive_attributes
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping
 from cfe_faiss.audit.intervals import share_columns
-from cfe_faiss.audit.tables import Floats, Frame, stack
 from cfe_faiss.base.checks import as_array, as_count
 
 

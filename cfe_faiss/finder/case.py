@@ -99,8 +99,9 @@ def case_of(finder: "EvidenceFinder", row: int, k: int, where: "Constraints | No
     measure = measure_of(finder.metric)
     lines.append((measure.capitalize(), ["", *(format_measure(measure, value) for value in values)]))
     differing, agreeing = list[tuple[float, str, list[str]]](), dict[str, str]()
-    for name, whole in (finder.attributes or {}).items():
-        attribute = whole.take(finder.attributes.rows(rows))  # type: ignore[union-attr]
+    shown = {} if finder.attributes is None else finder.attributes.take(rows)
+    for name, attribute in shown.items():
+        whole = finder.attributes[name]  # type: ignore[index]
         texts = [_text(attribute.of(i)) for i in range(len(rows))]
         differs = attribute.codes != attribute.codes[0]
         if differs.any():

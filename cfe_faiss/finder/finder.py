@@ -28,12 +28,12 @@ from cfe_faiss.data.classes import (
     true_classes,
 )
 from cfe_faiss.data.dialect import Reading, ReadingOptions
-from cfe_faiss.data.predict import is_model, predictions_of, predictions_of_rows
+from cfe_faiss.data.predict import is_model, predictions_of
 from cfe_faiss.data.read import as_table
 from cfe_faiss.data.roles import Roles
 from cfe_faiss.finder import inputs
 from cfe_faiss.finder.case import Case, case_of
-from cfe_faiss.finder.changes import Changes, Source, update
+from cfe_faiss.finder.changes import Changes, Source, updated
 from cfe_faiss.finder.inputs import EXACT_UP_TO
 from cfe_faiss.finder.results import LocalEvidence, PairEvidence, as_html
 from cfe_faiss.finder.table import split_scores, split_threshold, table_fields
@@ -91,7 +91,7 @@ class EvidenceFinder:
     files
         Files that :meth:`from_table` read. A report never replaces them.
     source
-        Features and settings of the KS vectors, for :meth:`update`.
+        Features and settings of the KS vectors, for :meth:`updated`.
     scores
         Score of every row, (n,) float64, in place of classes: then all labels are 0, and searches take ``min_gap``.
     weights
@@ -375,7 +375,7 @@ class EvidenceFinder:
         model
             A fitted estimator with ``predict``, or a callable: called with ``X``. Or predictions, (n,), as numbers,
             texts or booleans, or probabilities or logits, (n, C). See
-            :func:`cfe_faiss.data.predict.predictions_of_rows`.
+            :func:`cfe_faiss.data.predict.predictions_of`.
         scores
             In place of a model: a number for each row, (n,), such as a probability, price or rating.
         features
@@ -419,7 +419,8 @@ class EvidenceFinder:
             model, scores = _classes_for_scores(model, truth, class_names, n), inputs.as_scores(scores, n)
         elif model is None:
             raise ValueError("model or scores must be given, got None")
-        predicted = predictions_of_rows(model, dense, class_names, features, unknown=unknown, complete=False)
+        options: dict[str, Any] = {"class_names": class_names, "unknown": unknown}
+        predicted = predictions_of(model, dense, features, complete=False, **options)
         attributes = None if features is None else attributes_of(features, n)
         searched = as_nodes("nodes", nodes, n)
         names, is_named = predicted.class_names, class_names is not None
@@ -651,7 +652,6 @@ class EvidenceFinder:
         TypeError, ValueError
             If an argument is not as described.
         """
-        self._check_current()
         members = self.index.members()
         ids = members.ids if nodes is None else self.searched("nodes", nodes)
         query = Query(as_count("k", k), ids=None if nodes is None else ids, **self._conditions(where, min_gap))
@@ -673,7 +673,7 @@ class EvidenceFinder:
             by_class = self.index.recall_by_class(recall, k, queries=max(1, len(ids)))
         reached = 1.0 if effort.exact else effort.recall
         effort_of = reached, effort.nprobe
-        return LocalEvidence(ids, I, D, self.labels, *effort_of, replace(self), queries.missing, by_class, self.metric)
+        return LocalEvidence(ids, I, D, self.labels, *effort_of, self, queries.missing, by_class, self.metric)
 
     def top_pairs(  # noqa: PLR0913
         self,
@@ -703,7 +703,6 @@ class EvidenceFinder:
         TypeError, ValueError
             If an argument is not as described.
         """
-        self._check_current()
         if self.scores is not None:
             raise ValueError("top_pairs is for classes: with scores use widest_pairs")
         effort: dict[str, Any] = {"exact": exact, "nprobe": nprobe, "recall": recall, "memory": memory}
@@ -711,7 +710,7 @@ class EvidenceFinder:
             self.index, k, per_node=per_node, progress=progress, **effort, **self._conditions(where)
         )
         sides = pairs.source, pairs.target
-        return PairEvidence(*sides, pairs.similarity, self.labels, replace(self), pairs.missing, self.metric)
+        return PairEvidence(*sides, pairs.similarity, self.labels, self, pairs.missing, self.metric)
 
     def case(self, id: Any, k: int = 5, *, where: Constraints | None = None) -> Case:  # noqa: A002
         """Return one page about a row: the k most similar rows treated differently, what differs, what is the same.
@@ -754,69 +753,57 @@ class EvidenceFinder:
         rows = self.searched("id", [id])
         return case_of(self, int(rows[0]), as_count("k", k), where)
 
-    def update(  # noqa: PLR0913
-        self,
-        *,
-        add_edges: Any = None,
-        remove_edges: Any = None,
-        x: Mapping[Any, Any] | None = None,
-        add_nodes: Any = None,
-        remove_nodes: Any = (),
-        edge_weight: ArrayLike | None = None,
-        predictions: Any = None,
-        features: Any = None,
-        ids: Any = None,
-    ) -> Array:
-        """Change graph, vectors, predictions and index in place: all at once or, on an error, not at all.
+    def updated(
+        self, *, predictions: Any = None, features: Any = None, **changes: Unpack[Changes]
+    ) -> tuple[EvidenceFinder, Array]:
+        """Return a finder with other edges, rows or predictions, and the ids whose vector or class changed.
 
-        Without ``predictions`` the model is called for the data after the change. Results from before keep their
-        values. No other thread may use the finder meanwhile; searches of its index may run.
+        This finder stays as it is. Without ``predictions`` the model is called for the data after the change.
 
         Parameters
         ----------
-        add_edges, remove_edges, edge_weight
-            As in :meth:`cfe_faiss.KSVectors.update`, with ids of this finder.
-        x
-            New features of some rows, id to row, (d,); without a graph new vectors.
-        add_nodes
-            Features, or vectors, of new rows, (m, d). They follow the last row and are searched.
-        remove_nodes
-            Ids of rows that leave the graph and the index. Other rows keep their numbers.
         predictions
             Predictions for all rows after the change, in any form of :meth:`from_data`. ``model`` is None then.
         features
             Attributes of all rows after the change. Required if the finder has attributes and rows change or come.
-        ids
-            Ids of new rows, (m,), if the finder has ids.
+        **changes
+            ``add_edges``, ``remove_edges``, ``edge_weight``
+                As in :meth:`cfe_faiss.KSVectors.update`, with ids of this finder.
+            ``x``
+                New features of some rows, id to row, (d,); without a graph new vectors.
+            ``add_nodes``
+                Features, or vectors, of new rows, (m, d). They follow the last row and are searched.
+            ``remove_nodes``
+                Ids of rows that leave the graph and the index. Other rows keep their numbers.
+            ``ids``
+                Ids of new rows, (m,), if the finder has ids.
 
         Returns
         -------
-        ndarray
+        finder
+            The finder after the change, with a copy of the index: O(n d) time and memory. To change an index in place,
+            use :class:`cfe_faiss.KSVectors` and ``index.update_vectors``.
+        changed
             Ids of the rows whose vector or class changed, in the order of rows; new ones among them.
 
         Raises
         ------
         TypeError, ValueError
             If an argument is invalid, or predictions are required: there is no model, or its data has values of edges
-            or several node types. A table allows ``predictions``, ``features`` and ``remove_nodes`` only.
-        RuntimeError
-            If the index is read-only, or the finder is that of a result from before an update.
+            or several node types. A table allows ``predictions``, ``features`` and ``remove_nodes`` only. A sharded
+            index cannot be copied.
 
         Examples
         --------
         >>> finder = EvidenceFinder.from_vectors([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]], [0, 1, 1])
-        >>> finder.update(x={2: [0.99, 0.01]}, predictions=[0, 1, 1])
+        >>> new, changed = finder.updated(x={2: [0.99, 0.01]}, predictions=[0, 1, 1])
+        >>> changed
         array([2])
-        >>> finder.local([0], k=1).evidence
-        array([[2]])
+        >>> new.local([0], k=1).evidence, finder.local([0], k=1).evidence
+        (array([[2]]), array([[1]]))
         """
-        self._check_current()
-        changes = Changes(add_edges, remove_edges, x, add_nodes, remove_nodes, edge_weight, ids)
-        return self.names(update(self, changes, predictions, features))
-
-    def _check_current(self) -> None:
-        if self.source.labels is not None and self.source.labels is not self.labels:
-            raise RuntimeError("the finder is of a version before an update; search with the finder that was updated")
+        new, rows = updated(self, changes, predictions, features)
+        return new, new.names(rows)
 
     def widest_pairs(
         self,
@@ -848,7 +835,6 @@ class EvidenceFinder:
         TypeError, ValueError
             If an argument is not as described, or the finder has no scores.
         """
-        self._check_current()
         k, scores, gap = as_count("k", k), self.scores, _LEAST_GAP
         if scores is None:
             raise ValueError("widest_pairs is for a finder with scores: with classes use top_pairs")
@@ -869,7 +855,7 @@ class EvidenceFinder:
             best = source[order], target[order], similarities[order]
             if len(order) == k:
                 gap = max(gap, float(gaps[order[-1]]))
-        return PairEvidence(*best, self.labels, replace(self), metric=self.metric)
+        return PairEvidence(*best, self.labels, self, metric=self.metric)
 
     def _conditions(self, where: Constraints | None, min_gap: float | None = None) -> dict[str, Any]:
         """Return constraints with numbers of classes, and what they refer to, as arguments of a search."""

@@ -3,15 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.extras import extra
-from cfe_faiss.data.classes import class_name
 from cfe_faiss.pairs import missing_text, pairs_text
 from cfe_faiss.rows.metric import Metric, measure_of, measured
 
@@ -19,10 +17,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from cfe_faiss.finder.finder import EvidenceFinder
-
-_Sides: TypeAlias = Mapping[str, Ints]
-"""Nodes of each row, (m,), by side: "source" and "target", say."""
-_Columns: TypeAlias = "dict[str, pd.api.extensions.ExtensionArray | Array]"
 
 
 class _Measured:
@@ -103,10 +97,14 @@ class LocalEvidence(_Measured):
 
     def __repr__(self) -> str:
         nq, k = self.evidence.shape
-        how = (
-            f"nprobe={self.nprobe}" if self.recall is None else "exact" if self.recall == 1 else f"recall={self.recall}"
-        )
-        return f"LocalEvidence({nq:,} {'node' if nq == 1 else 'nodes'}, k={k}, {how}{missing_text(self.missing)})"
+        nodes = f"{nq:,} {'node' if nq == 1 else 'nodes'}"
+        return f"LocalEvidence({nodes}, k={k}, {self._effort}{missing_text(self.missing)})"
+
+    @property
+    def _effort(self) -> str:
+        if self.recall is None:
+            return f"nprobe={self.nprobe}"
+        return "exact" if self.recall == 1 else f"recall={self.recall}"
 
     def _repr_html_(self) -> str:
         return as_html(repr(self), self.to_frame())
@@ -248,57 +246,32 @@ def _frame(
     with extra("audit"):
         import pandas as pd
 
-    ids = {side: nodes if finder is None else finder.names(nodes) for side, nodes in sides.items()}
-    scores = None if finder is None else finder.scores
-    values, kind = (labels, "label") if scores is None else (scores, "score")
+    ids = sides if finder is None else {side: finder.names(nodes) for side, nodes in sides.items()}
+    kind = "label"
+    values: Array = labels
+    if finder is not None and finder.scores is not None:
+        kind = "score"
+        values = finder.scores
     columns = {**ids, **columns, **{f"{side}_{kind}": values[nodes] for side, nodes in sides.items()}}
-    if attributes:
-        if finder is None or (finder.attributes is None and finder.truth is None):
-            raise ValueError("attributes=True needs a finder that knows attributes or true classes: give it features")
-        if finder.class_names is not None:
-            columns |= class_columns(sides, "class", labels, finder.class_names)
-        if finder.truth is not None:
-            columns |= class_columns(sides, "true", finder.truth, finder.class_names)
-        if finder.attributes is not None:
-            columns |= attribute_columns(sides, finder.attributes, columns)
+    if not attributes:
+        return pd.DataFrame(columns)
+    if finder is None or (finder.attributes is None and finder.truth is None):
+        raise ValueError("attributes=True needs a finder that knows attributes or true classes: give it features")
+    names = np.array([*map(finder.class_name, range(finder.class_count)), None], object)
+    if finder.class_names is not None:
+        columns |= {f"{side}_class": names[labels[nodes]] for side, nodes in sides.items()}
+    if finder.truth is not None:
+        truth: Any = names[finder.truth]
+        if finder.class_names is None:
+            truth = pd.Series(finder.truth, dtype="Int32").mask(finder.truth == UNKNOWN).array
+        columns |= {f"{side}_true": truth[nodes] for side, nodes in sides.items()}
+    if finder.attributes is not None:
+        tables = {side: finder.attributes.take(nodes).to_frame() for side, nodes in sides.items()}
+        taken = set(columns)
+        for name in finder.attributes:
+            end = " (attribute)" if any(f"{side}_{name}" in taken for side in sides) else ""
+            columns |= {f"{side}_{name}{end}": table[name].to_numpy() for side, table in tables.items()}
     return pd.DataFrame(columns)
-
-
-# --- columns and texts ------------------------------------------------------------------------------------------------
-
-
-def class_columns(sides: _Sides, suffix: str, classes: Int32s, names: tuple[str, ...] | None) -> "_Columns":
-    """Return a column of classes for each side, "source_true" for the suffix "true".
-
-    ``classes`` has the class of every node, (n,). Columns hold names, or numbers if ``names`` is None. An unknown class
-    (-1) is None, or missing.
-    """
-    with extra("audit"):
-        import pandas as pd
-
-    columns: _Columns = {}
-    for side, nodes in sides.items():
-        found = classes[nodes]
-        if names is None:
-            columns[f"{side}_{suffix}"] = pd.Series(found, dtype="Int32").mask(found == UNKNOWN).array
-        else:
-            texts = [None if label == UNKNOWN else class_name(names, label) for label in found.tolist()]
-            columns[f"{side}_{suffix}"] = np.array([*texts, None], object)[:-1]
-    return columns
-
-
-def attribute_columns(sides: _Sides, attributes: Attributes, taken: "_Columns") -> "_Columns":
-    """Return two columns for each attribute, "source_Age" and "target_Age".
-
-    A name that is ``taken`` becomes "source_label (attribute)".
-    """
-    frames = {side: attributes.take(nodes).to_frame() for side, nodes in sides.items()}
-    columns: _Columns = {}
-    for name in attributes:
-        is_taken = any(f"{side}_{name}" in taken for side in sides)
-        for side, frame in frames.items():
-            columns[f"{side}_{name}{' (attribute)' if is_taken else ''}"] = frame[name].to_numpy()
-    return columns
 
 
 def as_html(title: str, frame: "pd.DataFrame", rows: int = 10) -> str:

@@ -12,10 +12,10 @@ from cfe_faiss.attributes.table import Attributes, as_attributes
 from cfe_faiss.base.arrays import Array, Doubles
 from cfe_faiss.base.checks import InputWarning
 from cfe_faiss.base.values import as_row_ids
-from cfe_faiss.data.classes import Predictions, Threshold, as_predictions, note_classes, true_classes
+from cfe_faiss.data.classes import Predictions, Threshold, note_classes, true_classes
 from cfe_faiss.data.columns import Table
 from cfe_faiss.data.encode import encode_table
-from cfe_faiss.data.predict import columns_of, is_model, predictions_of_table
+from cfe_faiss.data.predict import columns_of, is_model, predictions_of
 from cfe_faiss.data.roles import Roles, check_categories, column_names
 from cfe_faiss.finder.inputs import probabilities_of
 from cfe_faiss.finder.suspicious import check_table
@@ -130,12 +130,9 @@ def _column(table: "pd.DataFrame", given: Any) -> Any:
 
 def _predict(model: Any, data: "pd.DataFrame", table: "pd.DataFrame", roles: Roles) -> Predictions:
     """Return the predicted class of every row, and probabilities if they are known."""
-    if is_model(model):
-        found = predictions_of_table(model, data, roles.class_names)
-    else:
-        options: dict[str, Any] = {"are_names": True, "unknown": roles.unknown, "complete": False}
-        values = _column(table, model)
-        found = as_predictions(values, len(table), roles.class_names, "model (the predictions)", **options)
+    given_model = model if is_model(model) else _column(table, model)
+    options: dict[str, Any] = {"class_names": roles.class_names, "unknown": roles.unknown}
+    found = predictions_of(given_model, data, complete=False, **options)
     given, known = roles.probabilities, found.class_names or ()
     if given is None:
         return found

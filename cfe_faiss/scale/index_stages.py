@@ -16,8 +16,7 @@ from cfe_faiss.files.format import write_index
 from cfe_faiss.index.ivf import IndexEvidenceIVF
 from cfe_faiss.scale.inputs import Settings, Task
 from cfe_faiss.scale.manifest import Manifest
-from cfe_faiss.scale.sharded import ShardedEvidenceIndex
-from cfe_faiss.scale.shards import INDEX, MANIFEST, append_rows, empty_index, owners_of, write_manifest
+from cfe_faiss.scale.sharded import INDEX, MANIFEST, ShardedEvidenceIndex, owners_of, shard_of, write_manifest
 from cfe_faiss.scale.tasks import Stage
 
 _NODES = 1 << 17  # nodes of one part of a table
@@ -76,8 +75,8 @@ def shard(task: Task) -> Mapping[str, Any]:
         lists.append(np.asarray(of_block[own]))
     ids = np.concatenate(rows)
     labels = as_labels("labels", np.asarray(task.inputs["labels"].array()[ids]), len(ids), unknown=True)
-    index = empty_index(np.array(task.read("train", 0, "centroids"))[None])
-    append_rows(index, (_vectors_of(task, ids), labels, ids), np.concatenate(lists))
+    centroids = np.array(task.read("train", 0, "centroids"))[None]
+    index = shard_of(centroids, np.concatenate(lists), _vectors_of(task, ids), labels, ids)
     write_index(index, task.new(_shard_path(task.folder, task.block)), overwrite=True)
     return {"vectors": len(ids)}
 

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from cfe_faiss.base.checks import as_array
 from cfe_faiss.base.extras import extra
 from cfe_faiss.data.read import open_parquet
+from cfe_faiss.files.forms import BOOLEAN, LARGEST, NATURAL, integer, number, optional, text
 from cfe_faiss.files.new_file import new_file
-from cfe_faiss.files.records import LARGEST, Record, integer, number, one_of, optional, text
+from cfe_faiss.files.records import Record
 from cfe_faiss.scale.manifest import DONE, SPECIFICATION, digest_of, path_of_stage, size_fault
 
 _BLOCK = 1 << 24  # bytes in one write, about
@@ -163,19 +164,18 @@ class Task:
 
 
 _VERSION = 1
-_COUNT, _NATURAL = integer(1), integer(0)
 _SETTINGS = {
-    **dict.fromkeys(("n", "d", "k", "nlist", "shards", "block_rows"), _COUNT),
+    **dict.fromkeys(("n", "d", "k", "nlist", "shards", "block_rows"), integer(1)),
     "num_layers": integer(0, 1 << 16),
     "alpha": number(0, 1),
-    "directed": one_of([False, True]),
+    "directed": BOOLEAN,
     "recall": optional(number(0, 1)),
-    "pairs": _NATURAL,
+    "pairs": NATURAL,
     "threshold": optional(number(-1, 1)),
 }
 _INPUT = {
     "path": text(r"/[^\0]*", "an absolute path"),
-    "size": _NATURAL,
+    "size": NATURAL,
     "modified": integer(-LARGEST),
     "digest": text("[0-9a-f]{32}", "a hash"),
 }

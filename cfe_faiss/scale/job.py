@@ -24,8 +24,7 @@ from cfe_faiss.pairs import Pairs
 from cfe_faiss.scale import graph_stages, index_stages, pair_stages
 from cfe_faiss.scale.inputs import Input, Settings, Source, paths_of, read_specification, store_input, write_job
 from cfe_faiss.scale.manifest import Finished, Manifest
-from cfe_faiss.scale.sharded import ShardedEvidenceIndex
-from cfe_faiss.scale.shards import INDEX
+from cfe_faiss.scale.sharded import INDEX, ShardedEvidenceIndex
 from cfe_faiss.scale.tasks import Executor, LocalExecutor, Stage, StageRun, perform, share_of
 
 if TYPE_CHECKING:

@@ -15,25 +15,24 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from cfe_faiss.files.forms import ANY_MAPPING, CHECKSUM, NATURAL, check, integer, number, text
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import is_ours, path_within
-from cfe_faiss.files.records import ANY_MAPPING, CHECKSUM, check, integer, number, text
 from cfe_faiss.files.regular import checksum, lock, open_regular
 
 SPECIFICATION = "job.json"
 DONE, _LOCK = "done.jsonl", ".lock"
 _FOLDERS = re.compile(r"sort|graph|step-\d+|vectors|train|assign|place|index|evidence|groups|sketch|pairs|top|above")
-_NATURAL = integer(0)
-_RESULT = {f"{name}?": _NATURAL for name in ("edges", "vectors", "nodes", "rows", "pairs")}
+_RESULT = {f"{name}?": NATURAL for name in ("edges", "vectors", "nodes", "rows", "pairs")}
 _RESULTS = {"place": {"shards": integer(1)}, "join": {"nprobe": integer(1)}}
 _LINE = {
     "stage": text(r"[a-z]+(-\d+)?", "the name of a stage"),
-    "block": _NATURAL,
-    "files": [{"path": text(".+", "a path"), "size": _NATURAL, "crc32": CHECKSUM}],
+    "block": NATURAL,
+    "files": [{"path": text(".+", "a path"), "size": NATURAL, "crc32": CHECKSUM}],
     "result": ANY_MAPPING,
     "seconds": number(0),
     "cpu_seconds": number(0),
-    "peak_bytes": _NATURAL,
+    "peak_bytes": NATURAL,
 }
 """Form of a line of ``done.jsonl``; of the numbers of a task, by stage and otherwise."""
 Key = tuple[str, int]

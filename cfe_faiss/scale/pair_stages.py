@@ -24,8 +24,7 @@ from cfe_faiss.rows.metric import PADDING
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.scale.index_stages import open_index
 from cfe_faiss.scale.inputs import Settings, Task
-from cfe_faiss.scale.sharded import ShardedEvidenceIndex
-from cfe_faiss.scale.shards import owners_of
+from cfe_faiss.scale.sharded import ShardedEvidenceIndex, owners_of
 from cfe_faiss.scale.tasks import Stage
 from cfe_faiss.search.exact import (
     NOTHING,

@@ -16,7 +16,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
@@ -33,7 +33,6 @@ _STRAGGLES = 5.0  # a task that takes this many times the median of its stage ge
 _AT_LEAST = 30.0  # ... but not before this many seconds
 _GIVEN_UP = 50.0  # after this many times that, the job fails
 _LONGEST = 7 * 86400.0  # seconds for a task while no other task of the stage is finished
-_QUEUED = 600.0  # seconds that a task waits for a free worker
 
 Run = Callable[[Task], Mapping[str, Any] | None]
 Call = Callable[[int], Finished]
@@ -83,7 +82,7 @@ class Executor(Protocol):
     def submit(self, call: Call, block: int, threads: int) -> "Future[Finished]":
         """Start ``call(block)``, which uses this many threads.
 
-        The future is running as soon as the task is. It raises :class:`WorkerDiedError` if the worker ends early.
+        The future raises :class:`WorkerDiedError` if the worker ends early.
         """
 
     def close(self) -> None:
@@ -108,8 +107,7 @@ def share_of(executor: Executor, tasks: int) -> tuple[int, int]:
 @dataclass(slots=True)
 class _Attempt:
     block: int
-    submitted: float = field(default_factory=time.monotonic)
-    begun: float | None = None
+    start: float = field(default_factory=time.monotonic)
 
 
 @dataclass(slots=True)
@@ -131,12 +129,19 @@ class StageRun:
 
     def run(self) -> None:
         """Run all tasks; JobError if one raised an error, which is the cause, or if its worker died four times."""
-        while self.pending or not self.seconds.keys() >= {attempt.block for attempt in self.running.values()}:
-            while self.pending and len(self.running) < self.executor.workers:
+        while self.pending or self._unfinished():
+            while self.pending and self._has_idle_worker():
                 self._start(self.pending.pop(0))
             for future in wait(self.running, timeout=_POLL, return_when=FIRST_COMPLETED).done:
                 self._collect(future)
             self._check_times()
+
+    def _unfinished(self) -> list[_Attempt]:
+        """Return the running attempts of unfinished blocks."""
+        return [attempt for attempt in self.running.values() if attempt.block not in self.seconds]
+
+    def _has_idle_worker(self) -> bool:
+        return len(self.running) < self.executor.workers
 
     def _start(self, block: int) -> None:
         self.running[self.executor.submit(self.call, block, self.threads)] = _Attempt(block)
@@ -145,31 +150,23 @@ class StageRun:
         """Enter a finished task, or try it again after the death of its worker."""
         block = self.running.pop(future).block
         try:
-            finished = future.result()
+            self._enter_once(future.result())
         except WorkerDiedError as error:
             self.deaths[block] += 1
             if self.deaths[block] >= _ATTEMPTS:
                 raise self._error(block, f"its worker died {_ATTEMPTS} times: {error}") from error
-            if block not in self.seconds and block not in {attempt.block for attempt in self.running.values()}:
+            if block not in {*self.seconds, *(attempt.block for attempt in self.running.values())}:
                 self.pending.insert(0, block)
         except Exception as error:
-            self._collect_rest()
+            with suppress(TimeoutError):  # a resumed job need not repeat the running tasks
+                for other in as_completed(self.running, timeout=_AT_LEAST):
+                    if other.exception() is None:
+                        self._enter_once(other.result())
             raise self._error(block, f"{type(error).__name__}: {error}") from error
-        else:
-            self._keep(block, finished)
 
-    def _collect_rest(self) -> None:
-        """Wait for the running tasks after an error, so that a resumed job need not repeat them."""
-        deadline = time.monotonic() + _AT_LEAST
-        while self.running and time.monotonic() < deadline:
-            for future in wait(self.running, timeout=_POLL, return_when=FIRST_COMPLETED).done:
-                block = self.running.pop(future).block
-                if future.exception() is None:
-                    self._keep(block, future.result())
-
-    def _keep(self, block: int, finished: Finished) -> None:
-        if block not in self.seconds:  # else a second attempt was faster
-            self.seconds[block] = finished.seconds
+    def _enter_once(self, finished: Finished) -> None:
+        if finished.block not in self.seconds:  # else a second attempt was faster
+            self.seconds[finished.block] = finished.seconds
             self.enter(finished)
 
     def _check_times(self) -> None:
@@ -178,21 +175,14 @@ class StageRun:
         if self.seconds:
             patience = max(_AT_LEAST, _STRAGGLES * statistics.median(self.seconds.values()))
         limit = min(_LONGEST, _GIVEN_UP * patience)
-        running = [(future, attempt) for future, attempt in self.running.items() if attempt.block not in self.seconds]
-        copies = Counter(attempt.block for _, attempt in running)
-        for future, attempt in running:
-            if attempt.begun is None and future.running():
-                attempt.begun = now
-            if attempt.begun is None:
-                if now - attempt.submitted > _QUEUED:
-                    raise self._error(attempt.block, f"no worker was free for {_QUEUED:.0f} s")
-            elif now - attempt.begun > limit:
+        unfinished = self._unfinished()
+        copies = Counter(attempt.block for attempt in unfinished)
+        for attempt in unfinished:
+            seconds = now - attempt.start
+            if seconds > limit:
                 raise self._error(attempt.block, f"nothing came back for {limit:.0f} s")
-            elif now - attempt.begun > patience and copies[attempt.block] == 1 and self._has_idle_worker():
+            if seconds > patience and copies[attempt.block] == 1 and not self.pending and self._has_idle_worker():
                 self._start(attempt.block)
-
-    def _has_idle_worker(self) -> bool:
-        return not self.pending and len(self.running) < self.executor.workers
 
     def _error(self, block: int, reason: str) -> JobError:
         return JobError(f"stage {self.name}, block {block}: {reason}")

@@ -21,12 +21,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.values import as_list
-from cfe_faiss.store.columns import GONE, KINDS, ORDERED, Column, Kind, float_holds, key_of, kind_of
-from cfe_faiss.store.table import DOCUMENT, ID, LABEL, Table
+from cfe_faiss.store.contents import (
+    DOCUMENT,
+    ID,
+    KINDS,
+    LABEL,
+    REMOVED,
+    Column,
+    Kind,
+    Mask,
+    Table,
+    float_holds,
+    key_of,
+    kind_of,
+)
 from cfe_faiss.store.values import DEEPEST, copy_metadata, plain_value
 
-Mask = NDArray[np.bool_]
 _FIELDS = (ID, LABEL, DOCUMENT)
+_ORDERED = (Kind.NUMBER, Kind.TEXT, Kind.DATETIME, Kind.ZONED, Kind.DATE, Kind.TIME, Kind.DURATION, Kind.BYTES)
 _OPERATORS = ("$eq", "$ne", "$in", "$nin", "$gt", "$gte", "$lt", "$lte", "$exists", "$contains")
 _ORDERINGS = {"$gt": operator.gt, "$gte": operator.ge, "$lt": operator.lt, "$lte": operator.le}
 
@@ -55,7 +67,7 @@ def mask_of(where: Any, table: Table, rows_of: Callable[[list[str]], NDArray[np.
             return None
         check_depth(where)
         found = _all_of(where, table)
-        return found & (table.labels != GONE) if table.gone else found
+        return found & (table.labels != REMOVED) if table.removed else found
     mask = np.zeros(len(table.keys), bool)
     if callable(where):
         mask[table.rows] = [bool(where(copy_metadata(one))) for one in table.metadata[table.rows]]
@@ -182,7 +194,7 @@ def _find_contents(said: str, wanted: Any, column: Column) -> Mask:
 
 def _find_ordered(said: str, compare: Callable[[Any, Any], Any], bound: Any, column: Column) -> Mask:
     kind, dictionary = kind_of(bound), column.dictionary
-    if kind not in ORDERED:
+    if kind not in _ORDERED:
         raise TypeError(f"{said} must compare with a number, text, date, time, duration or bytes, got {bound!r}")
     _check_kinds(said, {kind}, column)
     chosen: Mask = dictionary.kinds == kind

@@ -191,7 +191,7 @@ def as_vectors(name: str, values: Any, d: int, metric: Metric) -> NDArray[np.flo
     They are a matrix, or a column of Arrow, polars or pandas.
     """
     if len(getattr(values, "shape", (0,))) == 1 and not isinstance(values, np.ndarray) and speaks_arrow(values):
-        from cfe_faiss.store.tables import matrix
+        from cfe_faiss.store.arrow import matrix
 
         values = matrix(name, values, d)
     elif isinstance(values, np.ndarray) and values.dtype == object and values.ndim == 1:

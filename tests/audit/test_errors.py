@@ -9,7 +9,7 @@ from reference import Stored, clustered, stored_vectors, top_pairs
 
 import cfe_faiss as cfe
 from cfe_faiss.audit import error_rate_by_evidence
-from cfe_faiss.audit.evidence import canonical_order
+from cfe_faiss.audit.common import canonical_order
 from cfe_faiss.audit.intervals import exchanges, near_cells, wilson
 
 pytestmark = pytest.mark.filterwarnings("ignore:(no true class|class .* never among):cfe_faiss.InputWarning")

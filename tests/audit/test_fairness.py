@@ -10,7 +10,7 @@ from reference import Stored, clustered, similarities, stored_vectors
 
 import cfe_faiss as cfe
 from cfe_faiss.audit import consistency
-from cfe_faiss.audit.evidence import canonical_order
+from cfe_faiss.audit.common import canonical_order
 from cfe_faiss.audit.intervals import clustered_wilson, exchanges, near_cells
 
 

@@ -10,8 +10,8 @@ from simulated_people import REFUSED, simulated
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
+from cfe_faiss.audit.direct_test import question
 from cfe_faiss.audit.groups import DEFAULT_BINS
-from cfe_faiss.audit.sample import question
 
 N = 260
 

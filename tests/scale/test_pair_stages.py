@@ -23,7 +23,7 @@ from cfe_faiss.pairs import Pairs
 from cfe_faiss.scale import Job, index_stages, pair_stages, write_shards
 from cfe_faiss.scale.inputs import Input, Settings, Task
 from cfe_faiss.scale.manifest import Finished, Manifest
-from cfe_faiss.scale.shards import INDEX
+from cfe_faiss.scale.sharded import INDEX
 from cfe_faiss.search import join, tiles
 
 pq = pytest.importorskip("pyarrow.parquet")

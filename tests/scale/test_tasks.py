@@ -114,14 +114,6 @@ def test_few_tasks_use_all_cores(machines: list[int], workers: int, tasks: int, 
         assert sum(cores // threads for cores in machines) >= at_once
 
 
-def test_a_task_for_which_no_worker_is_free_ends_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(tasks, "_QUEUED", 0.2)
-    monkeypatch.setattr(tasks, "_POLL", 0.1)
-    call = partial(scale_calls.double, folder=tmp_path)
-    with pytest.raises(JobError, match=r"stage queued, block 0: no worker was free for 0 s"):
-        StageRun("queued", call, [*range(2)], Machines([1], 1), list[Finished]().append).run()
-
-
 @pytest.mark.slow
 def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     code = (

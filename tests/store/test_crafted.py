@@ -16,7 +16,7 @@ import pytest
 from stores import filled
 
 import cfe_faiss as cfe
-from cfe_faiss.store import disk
+from cfe_faiss.store import arrow
 
 pytestmark = pytest.mark.usefixtures("without_sync")
 
@@ -42,7 +42,7 @@ def rows_path(folder: Path) -> Path:
 
 def edit_manifest(folder: Path, **changes: Any) -> None:
     manifest = json.loads((folder / "manifest.json").read_text()) | changes
-    manifest["files"]["rows"] |= disk._sums(rows_path(folder), "rows")
+    manifest["files"]["rows"] |= arrow._sums(rows_path(folder), "rows")
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 

@@ -10,8 +10,7 @@ from typing import Literal, Self, TypeAlias
 
 import numpy as np
 
-from cfe_faiss.audit.reporting.document import Measure, Row
-from cfe_faiss.audit.reporting.formats import join_words
+from cfe_faiss.audit.reporting.document import Measure, Row, join_words
 from cfe_faiss.audit.reporting.inputs import Inputs, Need
 from cfe_faiss.base.checks import as_count, as_number, check_known
 

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes
+from cfe_faiss.audit.common import attributes_of, persons_of, sensitive_of, with_truth
 from cfe_faiss.audit.dominated import grades_of
-from cfe_faiss.audit.evidence import attributes_of, persons_of, sensitive_of, with_truth
 from cfe_faiss.audit.groups import Bins, groupings
 from cfe_faiss.audit.intervals import normal_quantile
 from cfe_faiss.audit.model_comparison import Models, as_models
-from cfe_faiss.audit.reporting.formats import group_name, show
+from cfe_faiss.audit.reporting.document import group_name, show
 from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.suspicious import selective_classes

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cfe_faiss.audit.reporting.document import Numbers
+from cfe_faiss.audit.reporting.document import Section
 from cfe_faiss.audit.reporting.inputs import Inputs, Need
 from cfe_faiss.audit.reporting.sections.direct_effects import all_tests_section, sensitivity_section
 from cfe_faiss.audit.reporting.sections.groups import (
@@ -44,7 +44,7 @@ class Part:
     """
 
     name: str
-    numbers: Callable[[Inputs], Numbers] = lambda inputs: Numbers()
+    numbers: Callable[[Inputs], Section] = lambda inputs: Section()
     needs: tuple[Need, ...] = ()
     is_open: bool = False
     is_optional: bool = False

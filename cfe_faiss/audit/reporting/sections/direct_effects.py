@@ -11,16 +11,14 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from cfe_faiss.attributes.table import Attributes
-from cfe_faiss.audit.direct_test import judge, pair_counts
+from cfe_faiss.audit.common import attributes_of, known_rows
+from cfe_faiss.audit.direct_test import Samples, judge, pair_counts
 from cfe_faiss.audit.effects import DirectEffects, direct_effects
-from cfe_faiss.audit.evidence import attributes_of, known_rows
 from cfe_faiss.audit.groups import groupings
-from cfe_faiss.audit.model_comparison import ModelComparison, compare_models
-from cfe_faiss.audit.reporting.document import Column, Numbers, Table
-from cfe_faiss.audit.reporting.formats import group_name, number, rows_of, show, to_python
+from cfe_faiss.audit.model_comparison import BASELINE, ModelComparison, compare_models
+from cfe_faiss.audit.reporting.document import Column, Section, Table, group_name, number, rows_of, show, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.groups import Rates, find_rates
-from cfe_faiss.audit.sample import Samples
 from cfe_faiss.base.checks import as_dense
 from cfe_faiss.data.encode import can_be_encoded, encode
 from cfe_faiss.finder import EvidenceFinder
@@ -66,21 +64,19 @@ def find_changes(inputs: Inputs) -> ModelComparison | None:
     if inputs.unfavourable:
         others = [name for label, name in enumerate(inputs.class_names) if label not in inputs.favourable]
         tested = {"unfavourable": others, "sensitive": inputs.sensitive, **inputs.options}
-    first, *named = inputs.models
-    models = {name: inputs.models[name] for name in named}
+    models = {name: labels for name, labels in inputs.models.items() if name != BASELINE}
     if hasattr(inputs.finder.data, "columns"):  # numbers are names in a table
         models = {name: np.array(inputs.class_names)[labels] for name, labels in models.items()}
     found = inputs.finder.top_pairs(inputs.settings.pairs)
-    nearness = measured(found.D[-1:], found.metric)
     nearest = 0.0 if found.metric == "l2" else 1.0
     return compare_models(
         inputs.finder,
         models,
         k=inputs.settings.k,
-        threshold=float(nearness[0]) if len(nearness) else nearest,
+        threshold=float(measured(found.D, found.metric)[-1]) if len(found) else nearest,
         pairs=inputs.settings.pairs,
         confidence=inputs.settings.confidence,
-        baseline=first,
+        person=inputs.persons,
         **tested,
     )
 
@@ -111,7 +107,7 @@ def change_rows(inputs: Inputs) -> list[_Row]:
     return _keep_one_side(rows)
 
 
-def all_tests_section(inputs: Inputs) -> Numbers:
+def all_tests_section(inputs: Inputs) -> Section:
     """Return one table of all tests, and the findings that survive the correction."""
     effects, rates = inputs.once(find_effects), inputs.once(find_rates)
     assert effects is not None
@@ -137,7 +133,7 @@ def all_tests_section(inputs: Inputs) -> Numbers:
         "k": effects.k,
     }
     ordered = sorted([*rows, *changes], key=lambda row: (not row["named"], row["p"] is None))
-    return Numbers(values, tables=[Table("all_tests", _ALL_TESTS, ordered)], limits=effects.limits)
+    return Section(values, tables=[Table("all_tests", _ALL_TESTS, ordered)], limits=effects.limits)
 
 
 _ALL_TESTS = (
@@ -186,9 +182,11 @@ def _ratio_row(row: _Row, effects: DirectEffects) -> _Row:
     """Return the test of an impact ratio as a row; positive effects are to the disadvantage of the group."""
     q = effects.others[row["feature"]]
     known, named = row["p"] is not None, q <= effects.fdr
-    detail = "fewer than two groups are large enough to be ranked"
-    if known:
-        detail = "" if row["ratio"] is None else f"ratio {number(row['ratio'], 'score')}, against {_reference(row)}"
+    reference = group_name(row["feature"], row["reference"])
+    detail = "" if row["ratio"] is None else f"ratio {number(row['ratio'], 'score')}, against {reference}"
+    verdict = "cannot tell" if row["verdict"] == "cannot tell" else "no finding"
+    if named:  # at a confidence above 95 % its interval may hold 1
+        verdict = row["verdict"] if row["verdict"].startswith("below") else "below 1"
     return {
         "attribute": row["feature"],
         "value": row["value"],
@@ -196,22 +194,13 @@ def _ratio_row(row: _Row, effects: DirectEffects) -> _Row:
         "test": _RATIO,
         "n_carriers": row["count"],
         "effect": row["gap"] if known else None,
-        "detail": detail,
+        "detail": detail if known else "fewer than two groups are large enough to be ranked",
         "p": row["p"],
         "q": q if known else None,
         "n_effective": None,
-        "verdict": _below(row) if named else "cannot tell" if row["verdict"] == "cannot tell" else "no finding",
+        "verdict": verdict,
         "named": named,
     }
-
-
-def _below(row: _Row) -> str:
-    """Return the verdict of a named impact ratio. At a confidence above 95 % its interval may hold 1."""
-    return row["verdict"] if row["verdict"].startswith("below") else "below 1"
-
-
-def _reference(row: _Row) -> str:
-    return group_name(row["feature"], row["reference"])
 
 
 def _unequal(inputs: Inputs, rates: Rates, effects: DirectEffects) -> Iterator[_Row]:
@@ -219,11 +208,10 @@ def _unequal(inputs: Inputs, rates: Rates, effects: DirectEffects) -> Iterator[_
     named = {name for name, q in effects.others.items() if q <= effects.fdr}
     crossed = {" & ".join(pair): pair for pair in inputs.crossed}
     for row in rates.comparisons:
-        q = effects.others[row["feature"]]
         if row["feature"] in named and named.isdisjoint(crossed.get(row["feature"], ())):
-            below = "below four fifths" if _below(row) == "below 0.8" else "below 1"
-            names = {"group": inputs.group(row), "reference_group": _reference(row)}
-            yield row | names | {"below": below, "q": q}
+            names = {"group": inputs.group(row), "reference_group": group_name(row["feature"], row["reference"])}
+            below = "below four fifths" if row["verdict"] == "below 0.8" else "below 1"
+            yield row | names | {"below": below, "q": effects.others[row["feature"]]}
 
 
 def _unexplained(named: Sequence[_Row]) -> list[_Row]:
@@ -256,15 +244,15 @@ def _untold(rows: Sequence[_Row]) -> list[_Row]:
     return found
 
 
-def sensitivity_section(inputs: Inputs) -> Numbers:
+def sensitivity_section(inputs: Inputs) -> Section:
     """Return the p value of each named direct effect under other scalings, other k, and fewer attributes."""
     effects = inputs.once(find_effects)
     named = [] if effects is None else _find_named(effects)
     if not named:
-        return Numbers({"findings": {}})
+        return Section({"findings": {}})
     encodings = _encodings(inputs)
     if not encodings:
-        return Numbers(missing="no_features")
+        return Section(missing="no_features")
     rows = [{"choice": choice} | _judge_answers(named, tests) for choice, tests in _choices(inputs, encodings, named)]
     findings: dict[str, int] = {}
     columns = [Column("choice", "Choice")]
@@ -273,7 +261,7 @@ def sensitivity_section(inputs: Inputs) -> Numbers:
         columns += [Column(f"effect_{i}", name, "points"), Column(f"p_{i}", "p", "p-value")]
         findings[name] = sum(bool(row[f"holds_{i}"]) for row in rows)
     values = {"findings": findings, "choices": len(rows), "alpha": _ALPHA}
-    return Numbers(values, tables=[Table("sensitivity", tuple(columns), rows)])
+    return Section(values, tables=[Table("sensitivity", tuple(columns), rows)])
 
 
 def _find_named(effects: DirectEffects) -> list[_Row]:
@@ -330,7 +318,7 @@ def _tests(
         chance, tests = people.test(carries, [*contrasts, *([people.evidence_contrast] if with_pairs else [])])
         found[attribute, value] = [(test.effect, test.p_value, test.statistic) for test in tests]
         if with_pairs:
-            effect = pair_counts(*people.pairs[:2], carries, chance, _ALPHA).effect
+            effect = pair_counts(*people.pairs[:2], carries, chance, _ALPHA)["effect"]
             found[attribute, value][-1] = (effect, tests[-1].p_value, tests[-1].statistic)
     return [
         [found[row["attribute"], row["value"]][-1 if row["test"] == "direction" else i] for row in named]

@@ -1,6 +1,5 @@
 """Tests of the model, which ask it again or compare equal people; and other models, compared with it."""
 
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,8 +7,7 @@ import numpy as np
 
 from cfe_faiss.audit.exact_pairs import only_in
 from cfe_faiss.audit.flipping import flip
-from cfe_faiss.audit.reporting.document import Column, Numbers, Plot, Row, Table, low_high
-from cfe_faiss.audit.reporting.formats import rows_of, show, to_python
+from cfe_faiss.audit.reporting.document import Column, Plot, Section, Table, low_high, rows_of, show, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.direct_effects import change_rows, find_changes
 from cfe_faiss.rows.metric import measure_of
@@ -20,7 +18,7 @@ _FLIPPED_ALONE = 1_000
 """People who are flipped one at a time, at most: each may take a pass of the model over the whole graph."""
 
 
-def only_in_section(inputs: Inputs) -> Numbers:
+def only_in_section(inputs: Inputs) -> Section:
     """Return the pairs that differ in one sensitive attribute alone, compared with pairs that agree in all."""
     tests = {name: only_in(inputs.finder, [name], confidence=inputs.settings.confidence) for name in inputs.sensitive}
     rows = []
@@ -36,7 +34,7 @@ def only_in_section(inputs: Inputs) -> Numbers:
         Column("expected", "Expected", "share", n="equal_pairs"),
         Column("equal_pairs", "n pairs that agree in all", "count"),
     )
-    return Numbers(
+    return Section(
         {"rows": rows, "unknown": max(test.unknown for test in tests.values())},
         tables=[Table("only_in", columns, rows)],
         limits=list(dict.fromkeys(limit for test in tests.values() for limit in test.limits)),
@@ -44,9 +42,10 @@ def only_in_section(inputs: Inputs) -> Numbers:
     )
 
 
-def flip_section(inputs: Inputs) -> Numbers:
+def flip_section(inputs: Inputs) -> Section:
     """Return the decisions that change when a sensitive attribute is flipped (paper, case study 2)."""
     rows: list[dict[str, Any]] = []
+    measured: list[dict[str, Any]] = []
     limits: list[str] = []
     left_out: list[tuple[str, str, int]] = []
     # Without a graph a decision depends on one row alone, so both ways are the same.
@@ -67,15 +66,15 @@ def flip_section(inputs: Inputs) -> Numbers:
         for how, nodes in ways.items():
             way: dict[str, Any] = {"nodes": inputs.finder.names(nodes), "at_once": how == "all at once"}
             test = flip(inputs.finder, name, columns=columns or None, confidence=inputs.settings.confidence, **way)
-            for line in (line for line in rows_of(test.rates) if line["nodes"]):
-                texts = {key: _text(line[key]) for key in ("value", "flipped")}
-                rows.append(line | {"attribute": name, "how": how} | texts)
+            frame = test.rates[test.rates["nodes"] > 0].assign(attribute=name, how=how)
+            frame[["value", "flipped"]] = frame[["value", "flipped"]].map(_text)
+            rows += rows_of(frame)
             limits += test.limits
             if test.unknown:
                 left_out.append(("unknown", name, test.unknown))
     values: dict[str, Any] = {"left_out": list(dict.fromkeys(left_out)), "most_values": _VALUES}
     if not rows:
-        return Numbers(values, missing="not_flipped")
+        return Section(values, missing="not_flipped")
     plot = Plot.around([0.0, *(row[key] for row in rows for key in ("share", "high"))])
     table = (
         Column("attribute", "Attribute"),
@@ -86,11 +85,21 @@ def flip_section(inputs: Inputs) -> Numbers:
         Column("changed", "Changed decisions", "count"),
         Column("share", "Share", "share", interval=("low", "high"), n="nodes", plot=plot),
     )
-    return Numbers(
-        values | {"flips": _flips(rows), "most_alone": _FLIPPED_ALONE},
+    of_attribute = {name: [row for row in rows if row["attribute"] == name] for name in inputs.sensitive}
+    # The rows of flips into any other value, one for each way
+    flips = [
+        (name, [row for row in lines if row["value"] == "all"] or lines)
+        for name, lines in of_attribute.items()
+        if lines
+    ]
+    for row in rows:
+        direction = "" if row["value"] == "all" else f", {row['value']} to {row['flipped']}"
+        measured.append(row | {"place": f"{row['how']}{direction}"})
+    return Section(
+        values | {"flips": flips, "most_alone": _FLIPPED_ALONE},
         tables=[Table("flip", table, rows)],
         limits=list(dict.fromkeys(limits)),
-        measured=[row | {"place": _direction(row)} for row in rows],
+        measured=measured,
     )
 
 
@@ -109,20 +118,7 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float | np.floating) else str(to_python(value))
 
 
-def _flips(rows: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Return by attribute the rows of flips into any other value, one for each way."""
-    of_attribute: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        of_attribute[row["attribute"]].append(row)
-    return [(name, [row for row in lines if row["value"] == "all"] or lines) for name, lines in of_attribute.items()]
-
-
-def _direction(line: Row) -> str:
-    how: str = line["how"]
-    return how if line["value"] == "all" else f"{how}, {line['value']} to {line['flipped']}"
-
-
-def models_section(inputs: Inputs) -> Numbers:
+def models_section(inputs: Inputs) -> Section:
     """Return the models side by side, and the changes from the first to each other one."""
     changes, tests = inputs.once(find_changes), inputs.once(change_rows)
     assert changes is not None
@@ -132,12 +128,53 @@ def models_section(inputs: Inputs) -> Numbers:
     pairs = [row for row in rows_of(changes.pairs) if row["change"] != "stays"]
     for row in pairs:
         row |= {f"decided_{at}": f"{row[f'source_{at}']} and {row[f'target_{at}']}" for at in ("before", "after")}
-    baseline = show(changes.baseline)
+    baseline, measure = show(changes.baseline), measure_of(inputs.finder.metric)
+    favourable = f"Decided {inputs.words['favourable_class']}"
+    selected = Column("selected", favourable, "share", low_high("selected"), "n")
+    right = Column("accuracy", "Right", "share", low_high("accuracy"), "judged")
+    side_by_side = (
+        Column("model", "Model"),
+        *((selected,) if inputs.has("favourable") else ()),
+        *((right,) if inputs.has("truth") else ()),
+        Column("changed", "Another class", "count"),
+        Column("evidence", "Separated pairs", "count", n="n"),
+        Column("appears", "Appear", "count"),
+        Column("disappears", "Disappear", "count"),
+        Column("stays", "Stay", "count"),
+    )
+    of_rates = (
+        Column("heading", "Model"),
+        Column("place", "Group"),
+        Column("n", "n", "count"),
+        Column("before", baseline, "share", n="n"),
+        Column("after", "Other model", "share", n="n"),
+        Column("change", "Change", "points", interval=("low", "high"), n="n"),
+        Column("worse", "Worse", "count"),
+        Column("better", "Better", "count"),
+        Column("q", "q", "p-value", n="n"),
+        Column("verdict", "Verdict"),
+    )
+    of_directions = (
+        Column("model", "Model"),
+        Column("before", f"By {baseline}"),
+        Column("after", "By the model"),
+        Column("count", "n", "count"),
+        Column("share", "Share", "share"),
+    )
+    of_pairs = (
+        Column("model", "Model"),
+        Column("source", "A"),
+        Column("target", "B"),
+        Column(measure, measure.capitalize(), measure),
+        Column("change", "Change"),
+        Column("decided_before", f"A and B by {baseline}", "long"),
+        Column("decided_after", "A and B by the model", "long"),
+    )
     tables = [
-        Table("models", _model_columns(inputs), shown),
-        Table("model_rates", _rate_columns(baseline), rates, limit=80, group="heading"),
-        Table("model_directions", _direction_columns(baseline), rows_of(changes.directions)),
-        Table("model_pairs", _pair_columns(baseline, measure_of(inputs.finder.metric)), pairs, limit=15),
+        Table("models", side_by_side, shown),
+        Table("model_rates", of_rates, rates, limit=80, group="heading"),
+        Table("model_directions", of_directions, rows_of(changes.directions)),
+        Table("model_pairs", of_pairs, pairs, limit=15),
     ]
     values = {
         "threshold": changes.threshold,
@@ -148,7 +185,7 @@ def models_section(inputs: Inputs) -> Numbers:
         "others": models[1:],
         "findings": [row for row in tests if row["named"]],
     }
-    return Numbers(
+    return Section(
         values,
         tables=[table for table in tables if table.rows],
         limits=changes.limits,
@@ -162,56 +199,3 @@ def _model(row: dict[str, Any]) -> dict[str, Any]:
     selected = {"selected": share, "selected_low": high, "selected_high": low}
     turned = {key: None if value is None else 1 - value for key, value in selected.items()}
     return row | turned | {"attribute": None, "place": row["model"]}
-
-
-def _model_columns(inputs: Inputs) -> tuple[Column, ...]:
-    selected = f"Decided {inputs.words['favourable_class']}"
-    bounds = low_high("selected")
-    right = low_high("accuracy")
-    return (
-        Column("model", "Model"),
-        *((Column("selected", selected, "share", bounds, "n"),) if inputs.has("favourable") else ()),
-        *((Column("accuracy", "Right", "share", right, "judged"),) if inputs.has("truth") else ()),
-        Column("changed", "Another class", "count"),
-        Column("evidence", "Separated pairs", "count", n="n"),
-        Column("appears", "Appear", "count"),
-        Column("disappears", "Disappear", "count"),
-        Column("stays", "Stay", "count"),
-    )
-
-
-def _rate_columns(baseline: str) -> tuple[Column, ...]:
-    return (
-        Column("heading", "Model"),
-        Column("place", "Group"),
-        Column("n", "n", "count"),
-        Column("before", baseline, "share", n="n"),
-        Column("after", "Other model", "share", n="n"),
-        Column("change", "Change", "points", interval=("low", "high"), n="n"),
-        Column("worse", "Worse", "count"),
-        Column("better", "Better", "count"),
-        Column("q", "q", "p-value", n="n"),
-        Column("verdict", "Verdict"),
-    )
-
-
-def _direction_columns(baseline: str) -> tuple[Column, ...]:
-    return (
-        Column("model", "Model"),
-        Column("before", f"By {baseline}"),
-        Column("after", "By the model"),
-        Column("count", "n", "count"),
-        Column("share", "Share", "share"),
-    )
-
-
-def _pair_columns(baseline: str, measure: str) -> tuple[Column, ...]:
-    return (
-        Column("model", "Model"),
-        Column("source", "A"),
-        Column("target", "B"),
-        Column(measure, measure.capitalize(), measure),
-        Column("change", "Change"),
-        Column("decided_before", f"A and B by {baseline}", "long"),
-        Column("decided_after", "A and B by the model", "long"),
-    )
