@@ -32,9 +32,7 @@ from cfe_faiss.files.faiss_payload import Payload, read_payload
 from cfe_faiss.files.forms import ANY_MAPPING, BOOLEAN, CHECKSUM, NATURAL, Form, check, number, one_of, text
 from cfe_faiss.files.regular import checksum
 from cfe_faiss.index.flat import IndexEvidenceFlat, IndexEvidenceIDMap2, has_positions
-from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
-from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
-from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
+from cfe_faiss.index.ivf import IndexEvidenceIVF, IndexEvidenceIVFPQ, IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.faiss_functions import write_stock
 from cfe_faiss.rows.metric import LONGEST, METRICS

@@ -12,7 +12,7 @@ from cfe_faiss.base.checks import as_labels, as_unit_rows
 from cfe_faiss.base.temporary import release
 from cfe_faiss.coarse.kmeans import nearest_numbers, spherical_kmeans, training_rows
 from cfe_faiss.files.format import write_index
-from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
+from cfe_faiss.index.ivf import IndexEvidenceIVF
 from cfe_faiss.scale.inputs import Settings, Task
 from cfe_faiss.scale.sharded import INDEX, MANIFEST, ShardedEvidenceIndex, owners_of, shard_of, write_manifest
 from cfe_faiss.scale.tasks import Stage

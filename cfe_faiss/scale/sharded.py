@@ -35,7 +35,7 @@ from cfe_faiss.files.new_file import moving, sync_folder
 from cfe_faiss.files.outputs import check_not_mapped, check_owner, is_one_of, is_ours, path_within
 from cfe_faiss.files.records import Record
 from cfe_faiss.files.regular import alone_in
-from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
+from cfe_faiss.index.ivf import IndexEvidenceIVF
 from cfe_faiss.rows import id_map
 from cfe_faiss.rows.faiss_functions import (
     Step,
