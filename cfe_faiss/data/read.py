@@ -10,7 +10,6 @@ import gzip
 import io
 import lzma
 import re
-import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +22,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.base.arrays import Array, Doubles
 from cfe_faiss.base.checks import is_missing
 from cfe_faiss.base.extras import extra, pd
@@ -73,10 +71,7 @@ def as_table(frame: Any, reading: Reading) -> Table:
         return read_table(Path(frame), reading)
     if isinstance(frame, Table):
         return frame
-    if isinstance(frame, Attributes):
-        cells = frame.to_frame()
-        reading = replace(reading, categorical=[text for text in frame if frame[text].numbers is None])
-    elif isinstance(frame, pd.DataFrame | Mapping):
+    if isinstance(frame, pd.DataFrame | Mapping):
         cells = pd.DataFrame(frame)
     elif hasattr(frame, "to_pandas"):
         cells = frame.to_pandas()
@@ -417,20 +412,6 @@ def _are_numbers(fields: Sequence[str]) -> bool:
         return len([float(field.replace(",", ".")) for field in fields]) > 0
     except ValueError:
         return False
-
-
-def is_table(path: Path, reading: Reading) -> bool:
-    """Return whether the columns of a file have names, which those of a matrix of numbers have not.
-
-    Raises
-    ------
-    OSError, ValueError
-        As in :func:`read_table`.
-    """
-    if path.suffix.lower() in (".parquet", ".xlsx"):
-        return True
-    with warnings.catch_warnings(action="ignore"):
-        return read_table(path, reading, empty=True).has_header
 
 
 def _read_array(path: Path, reading: Reading) -> Table:

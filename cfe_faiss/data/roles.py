@@ -51,12 +51,13 @@ class Source:
     def of(cls, texts: Sequence[str], *, named: bool = False) -> "Source":
         """Return the source of ``FILE COLUMN...``, where a column may have any name, or as in :meth:`parse`.
 
-        With ``named``, ``NAME=`` may come first.
+        With ``named``, the file may follow ``NAME=``.
         """
         name, sign, file = texts[0].partition("=")
-        is_named = named and sign and not Path(texts[0]).exists()
-        source = replace(cls.parse(file), name=name) if is_named else cls.parse(texts[0])
-        return replace(source, columns=tuple(texts[1:])) if len(texts) > 1 else source
+        is_named = named and bool(sign) and not Path(texts[0]).exists()
+        source = cls.parse(file if is_named else texts[0])
+        columns = tuple(texts[1:]) or source.columns
+        return replace(source, columns=columns, name=name if is_named else "")
 
     def read(self, id: str | None = None, *, empty: bool = False) -> tuple[Table, tuple[str, ...]]:  # noqa: A002
         """Return the table, see :func:`read_table`, and the names of its columns, without that of the ids.
@@ -187,12 +188,6 @@ class Ids:
                 f"such as {self.column} {str(self.names[absent[0]])!r}"
             )
         return rows
-
-    def align(self, table: Table, texts: Sequence[str]) -> list[str]:
-        """Return the texts of a column by node, "" for nodes without a row."""
-        aligned = np.full(len(self), "", object)
-        aligned[self.rows(table)] = texts
-        return list(aligned)
 
 
 def _row_number(text: str, n: int) -> int:

@@ -299,8 +299,7 @@ class EvidenceFinder:
             Batches of the graph, such as PyG's ``NeighborLoader``, to call the model with; see
             :func:`cfe_faiss.models.predict`.
         unknown
-            Values that stand for an unknown class in given predictions and in ``data.y``, beside missing ones and
-            blanks. Default: -1, unless 1 is the only other class. Rows without a predicted class are not searched.
+            As in :meth:`from_vectors`, in given predictions and in ``data.y``.
         progress
             Whether to show progress bars on standard error (never when it is not a terminal).
 
