@@ -260,10 +260,9 @@ class EvidenceFinder:
             ``y``, (n,) integers, the true classes; ``class_names``, the names of true and predicted classes; and
             ``node_ids``, (n,), the ids in results and arguments.
         model
-            Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), in evaluation mode and without
-            gradients; its mode is restored (see :func:`cfe_faiss.models.predict` for models with more arguments). Or a
-            fitted scikit-learn estimator; or predictions: classes, (n,), as numbers or texts, probabilities or logits,
-            (n, C). See :func:`cfe_faiss.data.predict.predictions_of`.
+            Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), see :func:`cfe_faiss.models.predict`.
+            Or a fitted scikit-learn estimator; or predictions: classes, (n,), as numbers or texts, probabilities or
+            logits, (n, C). See :func:`cfe_faiss.data.predict.predictions_of`.
         features
             The attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them: a DataFrame of
             pandas (its index holds the nodes) or polars, a mapping, a matrix. Default: the ``attributes``,
@@ -296,8 +295,7 @@ class EvidenceFinder:
             types that join its nodes, see :func:`cfe_faiss.metapath_graph`. ``features``, ``nodes``, true classes and
             names belong to the node type. The model sees all of ``data``, and predicts the classes of this type.
         loader
-            Batches of the graph, such as PyG's ``NeighborLoader``, to call the model with; see
-            :func:`cfe_faiss.models.predict`.
+            Batches of the graph, such as PyG's ``NeighborLoader``: see :func:`cfe_faiss.models.predict`.
         unknown
             As in :meth:`from_vectors`, in given predictions and in ``data.y``.
         progress
