@@ -32,7 +32,7 @@ from cfe_faiss.datasets.own import (
 )
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.finder.suspicious import check_table
+from cfe_faiss.finder.inputs import check_table
 
 # --- files of a call ------------------------------------------------------------------------------
 
