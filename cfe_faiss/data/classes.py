@@ -110,14 +110,14 @@ def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count:
     """
     known = [class_name(names, c) for c in range(count)]
     code_of_name = _codes(known)
-    if names is None:
-        code_of_name |= _codes([str(c) for c in range(count)])
+    code_of_number = _codes([str(c) for c in range(count)]) if names is None else {}
     given = given.tolist() if hasattr(given, "tolist") else given
     several = hasattr(given, "__iter__") and not isinstance(given, str | bytes)
     codes: dict[int, None] = {}
     for value in given if several else [given]:
         whole = int(value) if isinstance(value, float) and value.is_integer() else value
         code = _code_of(whole, code_of_name, by_number=True)
+        code = code_of_number.get(str(whole)) if code is None else code
         if code is None:
             hint = did_you_mean(str(value), known)
             raise ValueError(f"{argument} must be among the classes ({', '.join(known[:20])}), got {value!r}{hint}")
