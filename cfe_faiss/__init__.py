@@ -29,9 +29,7 @@ from cfe_faiss.files.registration import register, unregister
 from cfe_faiss.graph.ks import ks_similarity, ks_vectors
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat, IndexEvidenceIDMap2
-from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
-from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
-from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
+from cfe_faiss.index.ivf import IndexEvidenceIVF, IndexEvidenceIVFPQ, IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.index.pre_transform import IndexEvidencePreTransform
 from cfe_faiss.index.protocol import EvidenceIndex

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.audit.common import Floats, Frame, Ints, check_finder, data_frame, share
+from cfe_faiss.audit.groups import Floats, Frame, Ints, check_finder, data_frame, share
 from cfe_faiss.audit.intervals import bootstrap_mean
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_labels
 from cfe_faiss.base.extras import extra

@@ -33,7 +33,7 @@ from cfe_faiss.files.format import write_index
 from cfe_faiss.finder import empty_index
 from cfe_faiss.finder.inputs import fill_index
 from cfe_faiss.graph.ks import ks_vectors
-from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
+from cfe_faiss.index.ivf import IndexEvidenceIVF
 from cfe_faiss.rows.metric import Metric
 
 _OF_GRAPHS = "--dataset", "--edges", "--neighbours"

@@ -3,20 +3,18 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN, did_you_mean
 from cfe_faiss.base.derived import derived
+from cfe_faiss.base.extras import pd
 from cfe_faiss.data.columns import Table, parse_ids
 from cfe_faiss.data.dialect import DEFAULT, Reading
 from cfe_faiss.data.encode import MOST_VALUES
 from cfe_faiss.data.read import read_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -261,7 +259,11 @@ def check_categories(table: Table, columns: "pd.DataFrame", names: Sequence[str]
     counts = {name: columns[name].nunique() for name in names if columns[name].dtype == object}
     copied = [name for name in left_out if name in counts]
     wide = [name for name, count in counts.items() if count > MOST_VALUES and name not in left_out]
-    texts = [name for name in wide if not any(_are_one_to_one(columns, name, other) for other in copied)]
+    texts = []
+    for name in wide:
+        pairs = {other: len(columns[[name, other]].drop_duplicates()) for other in copied}
+        if not any(counts[name] == counts[other] == count for other, count in pairs.items()):
+            texts.append(name)
     if not texts:
         return
     if len(texts) == 1:
@@ -274,11 +276,6 @@ def check_categories(table: Table, columns: "pd.DataFrame", names: Sequence[str]
     remedies = [f"{table.reading.remedy('ignore', *texts)} leaves {'them' if len(texts) > 1 else 'it'} out"]
     remedies += [f"{table.reading.remedy('id', name)} takes {name!r} for the ids" for name in distinct[:1]]
     table.problems.texts.append(f"{table.name}: {shown}; {', '.join(remedies)}")
-
-
-def _are_one_to_one(columns: "pd.DataFrame", name: str, other: str) -> bool:
-    pairs = columns[[name, other]].drop_duplicates()
-    return bool(columns[name].nunique() == columns[other].nunique() == len(pairs))
 
 
 def column_names(given: Any) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,21 +40,19 @@ class Transaction:
     ``setting(owner, name, value)``. They keep the data of an owner consistent with its index: both change, or neither.
     """
 
-    def __init__(self, index: Any) -> None:
+    def __init__(self, index: EvidenceMixin) -> None:
         self._index = index
         self._lists = index._faiss_lists()
 
     @property
     def snapshot(self) -> Snapshot:
         """The current snapshot."""
-        snapshot: Snapshot = self._index.snapshot()
-        return snapshot
+        return self._index.snapshot()
 
     def new_ids(self, ids: ArrayLike | None, n: int) -> Ints:
         """Return n new ids, checked to be distinct and not in the index; by default those after the largest id."""
         id_map.check_unchanged(self._index.ntotal, len(self._index._table))
-        new: Ints = self._index.new_ids(self._lists, ids, n)
-        return new
+        return self._index.new_ids(self._lists, ids, n)
 
     def encode(self, labels: ArrayLike, n: int) -> tuple[Int32s, list[Step]]:
         """Return the codes of n labels, -1 or None for unknown ones, and the steps that keep new labels."""
@@ -79,7 +77,8 @@ class Transaction:
     ) -> None:
         """Add codes to their ``lists``, (partitions, n); ``vectors`` are required if the index stores them."""
         new = self.new_ids(ids, len(codes))
-        self._index._replace_codes(self._lists, NO_ROWS, (codes, new, lists, vectors), labels, also)
+        index: Any = self._index  # an inverted file
+        index._replace_codes(self._lists, NO_ROWS, (codes, new, lists, vectors), labels, also)
 
     def replace(self, gone: Ints, X: Floats, labels: Int32s | None, ids: Ints, also: Sequence[Step] = ()) -> None:
         """Remove the rows with the ids ``gone`` and add vectors as stored, (m, d), with ``ids``, in one commit.
@@ -128,6 +127,8 @@ class EvidenceMixin(SearchingMixin):
 
     # Attributes of the FAISS base class.
     ntotal: int
+    is_trained: bool
+    train: Any
     sa_code_size: Any
     sa_decode: Any
 
@@ -211,14 +212,6 @@ class EvidenceMixin(SearchingMixin):
         """
         return self._lock.reading(self.snapshot)
 
-    def reading(self) -> AbstractContextManager[Snapshot]:
-        """Return a context manager that returns :meth:`storage`. It holds no lock while the block runs.
-
-        Arrays read inside are copies and stay valid after changes of the index. Reading more rows after a change raises
-        RuntimeError.
-        """
-        return nullcontext(self.storage())
-
     def snapshot(self) -> Snapshot:
         """Return the current snapshot; the caller holds the lock."""
         id_map.check_unchanged(self.ntotal, len(self._table))
@@ -240,7 +233,10 @@ class EvidenceMixin(SearchingMixin):
         return True
 
     def storage(self) -> Snapshot:
-        """Return the stored rows, read-only. They keep the index alive; use after a change raises RuntimeError."""
+        """Return the stored rows, read-only, without a lock. They keep the index alive.
+
+        Arrays that were read stay valid after changes. Reading more rows after a change raises RuntimeError.
+        """
         with self.holding() as own:
             fields = {field.name: getattr(own, field.name) for field in dataclasses.fields(own)}
             return GuardedSnapshot(**fields, unchanged=self._unchanged)
@@ -250,7 +246,7 @@ class EvidenceMixin(SearchingMixin):
         """Hold the read lock; raise RuntimeError if the rows have changed since ``snapshot``."""
         with self.holding() as now:
             if now.native is not snapshot.native:
-                raise RuntimeError("the index has changed since reading() or storage() was called; call it again")
+                raise RuntimeError("the index has changed since storage() was called; call it again")
             yield
 
     def members(self) -> Members:
@@ -461,8 +457,9 @@ class EvidenceMixin(SearchingMixin):
             for index in sorted(indexes, key=id):  # one global lock order prevents deadlocks
                 held.enter_context(index.changing())
             if isinstance(otherIndex, EvidenceMixin):
-                (X, ids), labels = otherIndex._contents()
-                labels = otherIndex.snapshot().decode(labels)
+                other = otherIndex.snapshot()
+                X, ids = other.copied(np.arange(other.n))
+                labels = other.decode(other.labels)
                 emptied = otherIndex._emptying()
             else:
                 X, ids = id_map.stock_contents(otherIndex)
@@ -489,12 +486,6 @@ class EvidenceMixin(SearchingMixin):
         if self.metric_type != otherIndex.metric_type or getattr(otherIndex, "metric", self.metric) != self.metric:
             other = getattr(otherIndex, "metric", None) or f"metric_type {otherIndex.metric_type}"
             raise ValueError(f"otherIndex must have metric {self.metric!r}, as this index, got {other}")
-
-    def _contents(self) -> tuple[tuple[Floats, Ints], Int32s]:
-        """Return copies of the vectors and ids, and the labels."""
-        snapshot = self.snapshot()
-        X, ids = snapshot.rows(np.arange(snapshot.n))
-        return (X.copy(), ids.copy()), snapshot.labels
 
     def _has_codec_of(self, other: Any) -> bool:
         if not isinstance(other, EvidenceMixin):

@@ -31,12 +31,10 @@ from cfe_faiss.rows import faiss_functions as steps_of
 from cfe_faiss.rows.faiss_functions import Step, direct_map, inverted_lists, list_sizes, setting, total
 from cfe_faiss.rows.label_keys import arrays_of, table_from
 from cfe_faiss.rows.layout import codes_of, is_mapped, stock_codes
-from cfe_faiss.rows.metric import LONGEST, Metric, as_rows
+from cfe_faiss.rows.metric import LONGEST, as_rows
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, center_of, read_only
-from cfe_faiss.search import answer as answers
 from cfe_faiss.search.blocks import Choice, Element
 from cfe_faiss.search.derived import Carried, Derived
-from cfe_faiss.search.query import Effort
 from cfe_faiss.search.recall import Calibrations, calibration_arrays, calibrations_from
 
 _NPROBE = 16
@@ -70,7 +68,6 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     # Attributes of the FAISS base class.
     nlist: int
     code_size: int
-    is_trained: bool
     cp: Any
     quantizer: Any
     own_fields: bool
@@ -117,7 +114,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         self.nprobe = ivf.nprobe if nprobe is None else as_count("nprobe", nprobe)
         with self.changing() as transaction:
             new, steps = transaction.encode(labels, ivf.ntotal)
-            call_steps(self._training(stock_centroids(ivf, self.metric)[None]), [])
+            centroids = faiss.downcast_index(ivf.quantizer).reconstruct_n(0, ivf.nlist)
+            call_steps(self._training(as_rows("ivf.quantizer", centroids, ivf.d, self.metric)[None]), [])
             stored = stock_codes(ivf)[1]
             lists = np.repeat(np.arange(self.nlist, dtype=np.int32), list_sizes(ivf))[None]
             places = np.argsort(np.argsort(stored))
@@ -200,13 +198,10 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         TypeError, ValueError
             If an argument is invalid, or the index is empty.
         """
-        effort, k = Effort.of(recall=recall).with_defaults(self.default_effort()), as_count("k", k)
+        for queries in (1, None):
+            self._calibration(recall, k, queries)
         with self.holding() as snapshot:
-            if snapshot.n == 0:
-                raise ValueError("the index must hold vectors, got an empty one")
             self._pinned = Derived.of(snapshot).prepare()
-            for nq in (1, snapshot.n):
-                answers.calibration_for(snapshot, nq, k, effort)
         self._search_one()
 
     def prepare_again(self) -> None:
@@ -588,11 +583,6 @@ def as_nlist(nlist: int | str) -> int:
 def automatic_nlist(n: int) -> int:
     """Return the default number of lists for n vectors."""
     return max(1, min(n, 4 * math.isqrt(n)))
-
-
-def stock_centroids(ivf: Any, metric: Metric = "cosine") -> Floats:
-    """Return the centroids of a stock index, (nlist, d), normalised for "cosine"."""
-    return as_rows("ivf.quantizer", faiss.downcast_index(ivf.quantizer).reconstruct_n(0, ivf.nlist), ivf.d, metric)
 
 
 def sample(X: Floats, most: int, seed: int) -> Floats:

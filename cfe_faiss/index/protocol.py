@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, Unpack, runtime_checkable
 
@@ -384,11 +383,8 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
     def holding(self) -> Reading[Snapshot]:
         """Return a context manager that holds the read lock and returns the snapshot; no code of users runs inside."""
 
-    def reading(self) -> AbstractContextManager[Snapshot]:
-        """Return a context manager that returns :meth:`storage`; it holds no lock."""
-
     def storage(self) -> Snapshot:
-        """Return the stored rows, read-only."""
+        """Return the stored rows, read-only, without a lock."""
 
     def members(self) -> Members:
         """Return the ids in ascending order, and the row and label of each."""

@@ -220,10 +220,10 @@ class SearchingMixin:
         TypeError, ValueError
             If an argument is invalid.
         """
-        if not isinstance(params, EvidenceParameters):
-            stock_results: Results = self._of_stock("search", (x, k), params, {"D": D, "I": I, **stock})
-            return stock_results
         found: Results | None
+        if not isinstance(params, EvidenceParameters):
+            found = self._of_stock("search", (x, k), params, {"D": D, "I": I, **stock})
+            return found
         if params.plain and D is None and I is None and not stock:
             found = self.answer_single(x, params.labels, k, params.nprobe, params.recall)
             if found is not None:
@@ -453,7 +453,7 @@ class ListSearchingMixin(SearchingMixin):
             labels = snapshot.decode(np.array([*found.recall], np.int32)).tolist()
         return dict(zip(labels, found.recall.values(), strict=True))
 
-    def _calibration(self, recall: float, k: int, queries: int | None) -> tuple[int, Calibration | None]:
+    def _calibration(self, recall: float | None, k: int, queries: int | None) -> tuple[int, Calibration | None]:
         """Return the total number of lists, and the calibration for a recall (None if it needs all lists)."""
         effort, k = Effort.of(recall=recall).with_defaults(self.default_effort()), as_count("k", k)
         with self.holding() as snapshot:
