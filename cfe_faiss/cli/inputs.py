@@ -100,7 +100,7 @@ class Inputs:
     model: Any = None
 
     def nodes(self, text: str | None, reading: Reading) -> NDArray[np.int64]:
-        """Return the nodes of "test", "all" or a file; None: test if there are test nodes, else all."""
+        """Return the nodes of "test", "all" or a file; None: test if there is a split, else all."""
         mask = getattr(self.data, "test_mask", None)
         if text == "all" or (text is None and mask is None):
             return np.arange(len(self.ids))

@@ -306,7 +306,7 @@ def run_case(arguments: argparse.Namespace) -> None:
 
 
 def _finder(arguments: argparse.Namespace, inputs: Inputs) -> tuple[EvidenceFinder, Attributes, Constraints | None]:
-    """Return the finder over the searched nodes, its attributes, and the constraints of the options."""
+    """Return the finder over the searched nodes, its attributes, and constraints."""
     options = {} if inputs.attributes is None else {"progress": True}
     nodes = inputs.nodes(arguments.nodes, arguments.reading)
     finder = make_finder(arguments, inputs, nodes, **options)
