@@ -192,7 +192,7 @@ def run_build(arguments: argparse.Namespace) -> None:
 
 
 def _read_matrix(arguments: argparse.Namespace, settings: dict[str, Any]) -> tuple[NDArray[Any], NDArray[np.int32]]:
-    """Return vectors, or KS vectors of a matrix of features and its edges; and predicted classes."""
+    """Return vectors, or KS vectors of a matrix and its edges; and predicted classes."""
     if arguments.predictions is None:
         raise ValueError(f"--{'vectors' if arguments.vectors else 'features'} needs --predictions")
     x = read_matrix(arguments.vectors or arguments.features, arguments.reading)

@@ -17,7 +17,6 @@ from cfe_faiss.cli.parser import call
 from cfe_faiss.data.classes import class_numbers
 from cfe_faiss.data.dialect import DEFAULT, Reading
 from cfe_faiss.data.encode import encode
-from cfe_faiss.data.predict import predictions_of
 from cfe_faiss.data.read import SUFFIXES
 from cfe_faiss.data.roles import Ids, Source
 from cfe_faiss.datasets import files_of, load
@@ -100,13 +99,8 @@ class Inputs:
     predicted: Any
     model: Any = None
 
-    @property
-    def labels(self) -> NDArray[np.int32]:
-        """The predicted classes of a graph, (n,)."""
-        return predictions_of(self.predicted, self.data, complete=False).labels
-
     def nodes(self, text: str | None, reading: Reading) -> NDArray[np.int64]:
-        """Return the nodes of "test", "all" or a file; None: test if there are test nodes, else all."""
+        """Return the nodes of "test", "all" or a file; None: test if there is a split, else all."""
         mask = getattr(self.data, "test_mask", None)
         if text == "all" or (text is None and mask is None):
             return np.arange(len(self.ids))

@@ -73,7 +73,8 @@ def _table(frame: Any, width: int | None) -> str:
     texts = frame.astype(object)
     for name, values in frame.items():
         texts[name] = [_text(name, value, width) for value in values.to_numpy()]
-    with pd.option_context("display.unicode.east_asian_width", True, "display.width", width):
+    # Cells of a terminal take time to count, characters do not.
+    with pd.option_context("display.unicode.east_asian_width", width is not None):
         text: str = texts.to_string(index=False, line_width=width)
     return text
 
@@ -85,5 +86,6 @@ def _text(name: Any, value: Any, width: int | None) -> str:
     if isinstance(value, float | np.floating):
         return f"{value:.4f}"
     text = "" if is_missing(value) else str(value)
-    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     return text if width is None or len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"

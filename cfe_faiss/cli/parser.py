@@ -83,7 +83,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Group:
-    """Members below a title of their own in the help; a text may follow the title."""
+    """Members that stand below a title in the help; a text may follow the title."""
 
     title: str
     members: "Iterable[Member]"
@@ -138,7 +138,7 @@ def needing(members: Iterable[Argument], *options: str) -> tuple[Argument, ...]:
 
 
 class SourceAction(argparse.Action):
-    """Store a file and names of its columns; those of several options of one name in a list."""
+    """Store a file and names of its columns; a repeated option gives a list of them."""
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
         """Store the values of an option."""
@@ -199,7 +199,7 @@ def _add(parser: Any, members: Iterable[Member]) -> Iterator[tuple[str, Argument
 
 
 def check_effects(arguments: argparse.Namespace) -> None:
-    """Raise ValueError for an option without those that it needs, or with one that it refuses."""
+    """Raise ValueError for an option without one that it needs, or with one that it refuses."""
     options = vars(arguments).items()
     given = {flag(name) for name, value in options if value is not None and value is not False and value != []}
     for name, declared in arguments.declared.items():

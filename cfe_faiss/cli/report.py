@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.cli.inputs import (
     Inputs,
@@ -218,9 +219,9 @@ def run_audit(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--out must end in .html, got {arguments.out}")
     check_outputs(report_files(arguments.out), inputs_of(arguments), overwrite=arguments.overwrite)
     inputs = read_inputs(arguments)
-    finder, options = _finder(arguments, inputs)
-    attributes = finder.attributes or Attributes({}, np.arange(0))
+    finder, attributes, where = _finder(arguments, inputs)
     names = finder.class_names or ()
+    options: dict[str, Any] = {"where": where}
     favourable = class_names(names, "--favourable", arguments.favourable)
     if favourable is None and arguments.threshold is not None:
         favourable = [names[1]]
@@ -294,8 +295,8 @@ def run_case(arguments: argparse.Namespace) -> None:
     """Write the page about one node."""
     inputs = read_inputs(arguments)
     rows = inputs.ids.known("NODE", [arguments.node])
-    finder, options = _finder(arguments, inputs)
-    page = finder.case(finder.names(rows)[0], arguments.k, **options)
+    finder, _, where = _finder(arguments, inputs)
+    page = finder.case(finder.names(rows)[0], arguments.k, where=where)
     if arguments.out is None:
         sys.stdout.write(str(page))
         return
@@ -304,13 +305,13 @@ def run_case(arguments: argparse.Namespace) -> None:
     sys.stdout.write(f"{arguments.out}\n")
 
 
-def _finder(arguments: argparse.Namespace, inputs: Inputs) -> tuple[EvidenceFinder, dict[str, Any]]:
-    """Return the finder over the searched nodes, and constraints as an argument of searches."""
+def _finder(arguments: argparse.Namespace, inputs: Inputs) -> tuple[EvidenceFinder, Attributes, Constraints | None]:
+    """Return the finder over the searched nodes, its attributes, and constraints."""
     options = {} if inputs.attributes is None else {"progress": True}
     nodes = inputs.nodes(arguments.nodes, arguments.reading)
     finder = make_finder(arguments, inputs, nodes, **options)
     attributes = finder.attributes or Attributes({}, np.arange(0))
-    return finder, {"where": constraints(arguments, attributes, finder.class_names or ())}
+    return finder, attributes, constraints(arguments, attributes, finder.class_names or ())
 
 
 def _other_models(arguments: argparse.Namespace, inputs: Inputs, finder: EvidenceFinder) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from cfe_faiss.cli.output import note, write
 from cfe_faiss.cli.parser import Either, argument, call, command
 from cfe_faiss.data.classes import as_predictions, class_numbers
 from cfe_faiss.data.dialect import Reading
+from cfe_faiss.data.predict import predictions_of
 from cfe_faiss.datasets import NAMES
 from cfe_faiss.datasets.own import OwnFiles, OwnTable, attributes_of_files, read_columns, read_nodes
 from cfe_faiss.files.format import read_header, read_index
@@ -388,7 +389,7 @@ def _all_labels(inputs: Inputs, index: EvidenceIndex, arguments: argparse.Namesp
     members = index.members()
     n = len(inputs.ids)
     if inputs.predicted is not None:
-        labels: NDArray[Any] = inputs.labels
+        labels: NDArray[Any] = predictions_of(inputs.predicted, inputs.data, complete=False).labels
     elif len(members.ids) == n and members.ids[-1] == n - 1:
         return members.labels
     else:

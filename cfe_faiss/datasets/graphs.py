@@ -1,4 +1,4 @@
-"""Graphs of the data sets: PyG's, NIFTY's German and Bail, and scikit-learn's breast-cancer patients."""
+"""Graphs of PyG, NIFTY and scikit-learn as data sets, and splits of their nodes."""
 
 import io
 import shutil
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import minmax_scale, scale
 
-from cfe_faiss.base.checks import as_matrix
+from cfe_faiss.base.checks import as_count, as_labels, as_matrix
 from cfe_faiss.base.extras import extra
 from cfe_faiss.datasets import SOURCES, missing_files, not_found
 from cfe_faiss.datasets.own import nearest_neighbours
@@ -157,3 +157,45 @@ def _read_edges(path: Path, n: int) -> NDArray[np.int64]:
         line = int(np.argmax(wrong))
         raise ValueError(f"{expected}, got {pairs[line].tolist()} in line {line + 1}")
     return np.ascontiguousarray(pairs.T, dtype=np.int64)
+
+
+def split_masks(y: Any, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Split nodes at random into train, validation and test: 50, 25 and 25 percent of every class.
+
+    The members of each class are shuffled and dealt out in turn, so a class of one node has it in train, and one of
+    three or more nodes appears in all three masks. The global random state is neither used nor changed.
+
+    Parameters
+    ----------
+    y
+        Classes, shape (n,), integers of at least 0.
+    seed
+        At least 0. The same seed gives the same masks.
+
+    Returns
+    -------
+    tuple of torch.Tensor
+        Three masks, each (n,) bool; every node is in exactly one.
+
+    Raises
+    ------
+    TypeError
+        If y or the seed are not integers.
+    ValueError
+        If y is not one-dimensional, or a value of y or the seed is negative.
+
+    Examples
+    --------
+    >>> train, val, test = split_masks([0, 1] * 4)
+    >>> int(train.sum()), int(val.sum()), int(test.sum())
+    (4, 2, 2)
+    """
+    labels = as_labels("y", y, len(y))
+    order = np.random.default_rng(as_count("seed", seed, 0)).permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    classes = labels[order]
+    place_in_class = np.arange(len(classes)) - np.searchsorted(classes, classes)
+    part = np.empty(len(labels), dtype=np.int64)
+    part[order] = np.array([0, 1, 2, 0])[place_in_class % 4]
+    parts = torch.from_numpy(part)
+    return parts == 0, parts == 1, parts == 2

@@ -1,4 +1,4 @@
-"""Users' own files: a table of features, and edges, classes and splits beside it."""
+"""Files of users: a table of features, and files of edges, classes and splits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -98,7 +98,7 @@ class OwnTable:
     Attributes
     ----------
     table
-        The features. It holds the problems of all files, but those of its own cells.
+        The features. It holds the problems of all files, except problems of its cells.
     ids
         The users' names of the nodes.
     ignored
@@ -107,7 +107,7 @@ class OwnTable:
         Predicted classes, a Series, or probabilities, a frame with a column for each class; or
         None.
     class_names
-        Names of the classes if the predictions say them: those of probabilities and of a threshold;
+        Names of the classes if the predictions say them: columns of probabilities, or a threshold;
         or None.
     truth
         True classes; or None.
@@ -160,7 +160,7 @@ class OwnGraph:
     y
         True classes, (n,) int64, -1 if unknown; or None.
     has_header
-        Whether the columns of the file have names, which those of a matrix have not.
+        Whether the columns of the file have names, unlike the columns of a matrix.
     train_mask, val_mask, test_mask
         (n,) bool; None without a split.
     """
@@ -197,7 +197,7 @@ class OwnGraph:
         Parameters
         ----------
         seed
-            Seed of :func:`cfe_faiss.datasets.split.split_masks`, if the files hold no split.
+            Seed of :func:`cfe_faiss.datasets.graphs.split_masks`, if the files hold no split.
 
         Raises
         ------
@@ -211,7 +211,7 @@ class OwnGraph:
             import torch
             from torch_geometric.data import Data
 
-        from cfe_faiss.datasets.split import split_masks
+        from cfe_faiss.datasets.graphs import split_masks
         from cfe_faiss.graph import as_graph
 
         if self.y is None or self.edge_index is None:
@@ -446,7 +446,7 @@ def nearest_neighbours(x: NDArray[np.float32], k: int) -> NDArray[np.int64]:
     return np.stack([graph.row, graph.col]).astype(np.int64)
 
 
-# --- files beside the features --------------------------------------------------------------------
+# --- other files ----------------------------------------------------------------------------------
 
 
 def read_classes(source: Source, ids: Ids, *, complete: bool = False) -> "pd.Series[Any] | pd.DataFrame":
