@@ -118,7 +118,7 @@ def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count:
     for value in given if several else [given]:
         whole = int(value) if isinstance(value, float) and value.is_integer() else value
         code = _code_of(whole, code_of_name, by_number=True)
-        if code is None:
+        if code is None or code >= count:
             hint = did_you_mean(str(value), known)
             raise ValueError(f"{argument} must be among the classes ({', '.join(known[:20])}), got {value!r}{hint}")
         codes[code] = None
