@@ -92,7 +92,9 @@ def verdict(statistic: float, p: float, alpha: float) -> str:
     """Return "disadvantaged", "advantaged", "no finding" or "cannot tell" for a p value, adjusted or not."""
     if math.isnan(p):
         return "cannot tell"
-    return "no finding" if p > alpha else FINDINGS[0] if statistic > 0 else FINDINGS[1]
+    if p > alpha:
+        return "no finding"
+    return FINDINGS[0] if statistic > 0 else FINDINGS[1]
 
 
 def judge(line: dict[str, Any], q: float, fdr: float) -> None:

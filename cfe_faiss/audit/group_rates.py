@@ -402,7 +402,7 @@ def _table(  # noqa: PLR0913
     possible = [*rate_bounds(*known, *spread), *ratio_bounds(*known, *spread, place)]
     compared |= dict(zip(("rate_least", "rate_most", "ratio_least", "ratio_most"), possible, strict=True))
     for key, values in compared.items():
-        nothing: Any = False if values.dtype == bool else "" if values.dtype == object else np.nan
+        nothing: Any = {"b": False, "O": ""}.get(values.dtype.kind, np.nan)
         columns[key] = np.append(np.full_like(values, nothing) if whole else values, nothing)
     columns |= {key: n[key] for key in ("judged", "TP", "FP", "TN", "FN")}
     columns |= share_columns("precision", n["TP"], n["TP"] + n["FP"], each, parts["selected"])

@@ -137,7 +137,7 @@ def persons_of(finder: EvidenceFinder, person: Any) -> Ints:
     if isinstance(person, str):
         attributes = attributes_of(finder)
         name = attributes.known("person", person)
-        person = attributes.select([name]).to_frame()[name].reindex(rows)
+        person = attributes.frame[name].reindex(rows)
     return person_numbers(person, len(rows))
 
 

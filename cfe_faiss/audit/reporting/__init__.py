@@ -8,7 +8,7 @@ from typing import Any
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, check_finder
-from cfe_faiss.audit.reporting.conditions import METRICS, Check, Condition, as_conditions, check_conditions, overall
+from cfe_faiss.audit.reporting.conditions import METRICS, OUTCOMES, Check, Condition, as_conditions, check_conditions
 from cfe_faiss.audit.reporting.inputs import Settings, Subject, check_inputs
 from cfe_faiss.base.checks import as_names
 from cfe_faiss.files.outputs import check_outputs
@@ -36,7 +36,8 @@ class Report:
     @property
     def outcome(self) -> str:
         """Worst outcome of all checks: "fail", "cannot tell" or "pass"; "no conditions" without any."""
-        return overall(self.checks)
+        outcomes = {check.outcome for check in self.checks}
+        return next((outcome for outcome in OUTCOMES if outcome in outcomes), "no conditions")
 
     @property
     def passed(self) -> bool:

@@ -286,12 +286,6 @@ class Check:
         return f"{self.attribute} = {self.group}" if self.attribute else self.group
 
 
-def overall(checks: Sequence[Check]) -> Outcome | Literal["no conditions"]:
-    """Return the worst outcome of all checks; "no conditions" without any."""
-    found = {check.outcome for check in checks}
-    return next((outcome for outcome in OUTCOMES if outcome in found), "no conditions")
-
-
 def as_conditions(require: str | Condition | Sequence[str | Condition]) -> tuple[Condition, ...]:
     """Return the conditions that texts or objects describe.
 

@@ -142,7 +142,7 @@ def show_value(value: Any, kind: str) -> str:
     if kind == "flag":
         return {None: "unknown", True: "yes", False: "no"}[value]
     if kind in ("text", "long") or isinstance(value, str):
-        return "" if value is None else show(value, 300 if kind == "long" else LONGEST)
+        return show("" if value is None else value, 300 if kind == "long" else LONGEST)
     return "–" if is_undefined(value) else number(value, kind)
 
 

@@ -256,8 +256,8 @@ def _untold(rows: Sequence[_Row]) -> list[_Row]:
     for (other_told, reason), of_reason in untold.groupby(["other_told", "reason"], sort=False):
         names: list[str] = []
         for attribute, lines in of_reason.groupby("attribute", sort=False):
-            groups, values = sorted(set(lines["group"])), lines["values"].iloc[0]
-            names += [show(attribute)] if len(groups) == (1 if values == 2 else values) else groups
+            groups, shown = sorted(set(lines["group"])), lines["values"].replace(2, 1).iloc[0]
+            names += [show(attribute)] if len(groups) == shown else groups
         found.append({"other_told": other_told, "names": names, "reason": reason})
     return found
 
