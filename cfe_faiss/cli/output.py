@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.tables import csv_text
-from cfe_faiss.base.text import format_measure
+from cfe_faiss.base.text import csv_text, format_measure
 
 Columns: TypeAlias = dict[str, NDArray[Any]]
 

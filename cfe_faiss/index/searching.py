@@ -16,9 +16,8 @@ from cfe_faiss.base.arrays import Int32s, Ints
 from cfe_faiss.base.checks import as_array, as_count, as_number
 from cfe_faiss.base.threads import product
 from cfe_faiss.base.values import NOT_STORED
-from cfe_faiss.index.parameters import EvidenceParameters, Excluding
+from cfe_faiss.index.parameters import EvidenceParameters, Excluding, like, lock_method, written
 from cfe_faiss.index.protocol import EvidenceSearcher
-from cfe_faiss.index.stock import like, lock_method, written
 from cfe_faiss.rows.faiss_functions import get_nprobe, get_ntotal, pointer_to
 from cfe_faiss.rows.metric import Metric, as_rows, flipped, next_threshold, score_at
 from cfe_faiss.rows.snapshot import Snapshot
