@@ -20,7 +20,7 @@ from report import percent, table
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
-from cfe_faiss.audit.dominated import learned_directions
+from cfe_faiss.audit.attribute_pairs import learned_directions
 
 PLANTED: dict[str, list[tuple[str, str]]] = {
     "nothing": [],

@@ -3,18 +3,15 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN, as_array, check_distinct, check_known, is_missing
 from cfe_faiss.base.derived import derived
-from cfe_faiss.base.extras import extra
+from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_ids
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,8 +42,6 @@ class Attribute:
 
     @derived
     def _coded(self) -> tuple[NDArray[np.int32], tuple[Any, ...]]:
-        import pandas as pd
-
         if self.numbers is None:
             return self.array.codes.astype(np.int32), tuple(self.array.categories)
         codes, values = pd.factorize(self.array, sort=True)
@@ -91,9 +86,6 @@ class Attributes(Mapping[str, Attribute]):
     """
 
     def __init__(self, columns: "Mapping[str, Any] | pd.DataFrame", ids: NDArray[np.int64] | None = None) -> None:
-        with extra("audit"):
-            import pandas as pd
-
         if not isinstance(columns, pd.DataFrame):
             arrays: dict[str, Any] = {}
             for name, column in columns.items():
@@ -164,8 +156,6 @@ class Attributes(Mapping[str, Attribute]):
         TypeError, ValueError
             If the other table lacks an attribute, or an attribute is numeric in one table only.
         """
-        from pandas.api.types import union_categoricals
-
         columns = {}
         for name, attribute in self.items():
             if name not in other:
@@ -174,7 +164,11 @@ class Attributes(Mapping[str, Attribute]):
             kinds = ["texts" if each.numbers is None else "numbers" for each in pair]
             if kinds[0] != kinds[1]:
                 raise TypeError(f"{argument} must hold {kinds[0]} for {name!r}, got {kinds[1]}")
-            join = np.concatenate if kinds[0] == "numbers" else partial(union_categoricals, sort_categories=True)
+            join = (
+                np.concatenate
+                if kinds[0] == "numbers"
+                else partial(pd.api.types.union_categoricals, sort_categories=True)
+            )
             columns[name] = join([each.array for each in pair])
         return type(self)(columns, np.arange(len(self.ids) + len(other.ids)))
 
@@ -218,9 +212,6 @@ def as_attributes(features: Any, name: str = "features") -> Attributes:
     for given in (features, getattr(features, "attributes", None)):
         if isinstance(given, Attributes):
             return given
-    with extra("audit"):
-        import pandas as pd
-
     columns = features
     ids = None
     if isinstance(features, pd.DataFrame):
@@ -293,9 +284,6 @@ def _columns_of(data: Any, name: str) -> dict[str, Any]:
 
 def _as_array(values: Any) -> Any:
     """Return a column as numbers, float32 or float64, NaN if missing, or as a pandas ``Categorical`` of texts."""
-    import pandas as pd
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
     if hasattr(values, "detach"):  # a tensor, whose booleans are numbers
         values = as_array("an attribute", values)
         values = values.astype(np.float64) if values.dtype.kind == "b" else values
@@ -305,7 +293,7 @@ def _as_array(values: Any) -> Any:
         values = np.asarray(values)
     if values.ndim != 1:
         raise ValueError(f"an attribute must have shape (n,), got {values.shape}")
-    if is_numeric_dtype(values) and not is_bool_dtype(values):
+    if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
         # float32 values print shorter, so they are not converted
         return pd.Series(values).to_numpy(np.float32 if values.dtype == np.float32 else np.float64, na_value=np.nan)
     texts = np.array([None if is_missing(value) else str(value) for value in values.tolist()], object)

@@ -1,4 +1,4 @@
-"""Score test of a direct effect, decisions that depend on an attribute beyond the vectors, and the people it is made on.
+"""Score test of a direct effect: decisions that depend on an attribute beyond the vectors; and the people tested.
 
 A contrast ``s`` is one number per person, computed from vectors and decisions, never from the attribute. The null model
 is a ridge-logistic regression of the attribute ``A`` on a basis of the vectors. The statistic is the score of ``s`` in
@@ -9,7 +9,7 @@ import math
 import zlib
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -17,8 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.audit.common import Bools, Floats, Ints, attributes_of, canonical_order, known_rows, persons_of
-from cfe_faiss.audit.groups import Bins, Grouping, groupings
+from cfe_faiss.audit.groups import (
+    Bins,
+    Bools,
+    Floats,
+    Grouping,
+    Ints,
+    attributes_of,
+    canonical_order,
+    groupings,
+    known_rows,
+    persons_of,
+)
 from cfe_faiss.base.checks import UNKNOWN, as_names, check_known
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import summary
@@ -387,18 +397,17 @@ class Sample:
         """Return why this value cannot be tested; empty if it can."""
         n = int(self.persons.max(initial=-1)) + 1
         carriers, others = self.count(carries), self.count(~carries)
-        least = LEAST_GROUP
-        if min(carriers, others) < least:
-            if carriers < others:
-                return f"fewer than {least} people carry the value: {carriers:,}"
-            return f"fewer than {least} people do not carry the value: {others:,}"
-        if any(decisions.all() or not decisions.any() for decisions in self._decisions):
-            return "all decisions are alike"
-        varying = int((self.vectors != self.vectors[0]).any(axis=0).sum())
-        if not varying:
-            return "all vectors are alike"
-        if 10 * varying > n:
-            return f"{varying} dimensions are more than a tenth of {n} people"
+        rarer = "carry" if carriers < others else "do not carry"
+        varying = int((self.vectors != self.vectors[:1]).any(axis=0).sum())
+        obstacles = {
+            f"fewer than {LEAST_GROUP} people {rarer} the value: {min(carriers, others):,}": min(carriers, others)
+            < LEAST_GROUP,
+            "all decisions are alike": any(one.all() or not one.any() for one in self._decisions),
+            "all vectors are alike": not varying,
+            f"{varying} dimensions are more than a tenth of {n} people": 10 * varying > n,
+        }
+        if any(obstacles.values()):
+            return next(reason for reason, is_met in obstacles.items() if is_met)
         columns = 0 if self.before is None else self.basis.shape[1]
         return f"{columns} columns of the null model are more than half of {n} people" if 2 * columns > n else ""
 
@@ -423,10 +432,6 @@ class Sample:
         contrast: Floats = self.unfavourable - self.unfavourable[self.near[k]].mean(axis=1)
         return contrast
 
-    def decided_by(self, labels: NDArray[np.int32], unfavourable: NDArray[np.int32]) -> "Sample":
-        """Return the same people, decided by another model, with the neighbours that are known."""
-        return replace(self, unfavourable=np.isin(labels[self.rows], unfavourable), before=self.unfavourable)
-
     @cached_property
     def evidence_contrast(self) -> Floats:
         """1 for the unfavourable side of each pair, -1 for the other side, 0 for people in no pair, (n,)."""
@@ -446,7 +451,7 @@ class Samples:
     unfavourable
         Numbers of the unfavourable classes.
     persons
-        Person of each row of the finder, see :func:`cfe_faiss.audit.evidence.persons_of`.
+        Person of each row of the finder, see :func:`cfe_faiss.audit.groups.persons_of`.
     others
         Classes of all rows by other models.
     """
@@ -483,7 +488,8 @@ class Samples:
         order = canonical_order(vectors, *keys)
         ordered = vectors[order]
         has_ties = (ordered[1:] == ordered[:-1]).all(axis=1).any()
-        seed = _digest(ordered, *(key[order] for key in keys)) if has_ties else _SEED
+        arrays = (ordered, *(key[order] for key in keys))
+        seed = zlib.crc32(b"".join(array.tobytes() for array in arrays)) if has_ties else _SEED
         order = order[np.random.default_rng(seed).permutation(len(rows))]
         rows = rows[order]
         persons = pd.factorize(self.persons[rows])[0]
@@ -499,10 +505,6 @@ def _first_of_each(persons: Ints) -> Bools:
         if is_first[place]:
             seen.update(pair)
     return is_first
-
-
-def _digest(*arrays: NDArray[Any]) -> int:
-    return zlib.crc32(b"".join(array.tobytes() for array in arrays))
 
 
 def question(

@@ -7,7 +7,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.audit.common import (
+from cfe_faiss.audit.direct_test import FINDINGS, Sample, Samples, ScoreTest, judge, pair_counts, question, verdict
+from cfe_faiss.audit.groups import (
+    DEFAULT_BINS,
+    Bins,
     Bools,
     Floats,
     Frame,
@@ -15,13 +18,12 @@ from cfe_faiss.audit.common import (
     attributes_of,
     check_finder,
     data_frame,
+    groupings,
     known_rows,
     persons_of,
     sensitive_of,
     share,
 )
-from cfe_faiss.audit.direct_test import FINDINGS, Sample, Samples, ScoreTest, judge, pair_counts, question, verdict
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, groupings
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import as_html, table_html

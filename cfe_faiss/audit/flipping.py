@@ -14,8 +14,19 @@ from scipy.sparse.csgraph import connected_components, dijkstra
 from tqdm import tqdm
 
 from cfe_faiss.attributes.table import as_attributes, feature_names
-from cfe_faiss.audit.common import Bools, Frame, Ints, attributes_of, check_finder, data_frame, share
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
+from cfe_faiss.audit.groups import (
+    DEFAULT_BINS,
+    Bins,
+    Bools,
+    Frame,
+    Grouping,
+    Ints,
+    attributes_of,
+    check_finder,
+    data_frame,
+    groupings,
+    share,
+)
 from cfe_faiss.audit.intervals import normal_quantile, wilson
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, check_known, did_you_mean
 from cfe_faiss.data.predict import column_names, is_estimator, predictions_of
@@ -204,7 +215,9 @@ def flip(  # noqa: PLR0913
     rows = np.arange(len(finder.labels)) if nodes is None else np.unique(finder.rows("nodes", nodes))
     everyone, known = np.flatnonzero(run.codes != UNKNOWN), rows[run.codes[rows] != UNKNOWN]
     targets = _targets(run, values)
-    groups = _groups(finder, by, bins)
+    groups = [Grouping.of_all(len(finder.labels), "all")]
+    if columns_of_groups := as_names("by", by):
+        groups += groupings(attributes_of(finder), np.arange(len(finder.labels)), columns_of_groups, bins)
     before = run.predict(known[:0], known[:0])
     if not at_once:
         probe = run.unknown_at if has_graph else None
@@ -276,38 +289,29 @@ def _matrix_run(finder: EvidenceFinder, name: str, columns: Mapping[Any, str] | 
     if is_matrix:
         data = SimpleNamespace(x=data, feature_names=column_names(finder.model))
     values, codes, places, rows = _columns(data, name, columns)
-    x = data.x.clone() if hasattr(data.x, "clone") else np.array(data.x)
-    if dataclasses.is_dataclass(data) and not isinstance(data, type):
-        data = dataclasses.replace(data, x=x)
-    else:
-        data = copy.copy(data)
-        data.x = x
 
-    def with_rows(nodes: Ints, written: NDArray[Any], output: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        where = nodes[:, None], places
-        kept = as_array("data.x", x[where]).copy()
-        as_x = np.asarray if isinstance(x, np.ndarray) else x.new_tensor
-        x[where] = as_x(written)
-        try:
-            return output()
-        finally:
-            x[where] = as_x(kept)
+    def with_rows(nodes: Ints, written: NDArray[Any]) -> Any:
+        """Return the data with other content in the columns of some nodes."""
+        x = data.x.clone() if hasattr(data.x, "clone") else np.array(data.x)
+        x[nodes[:, None], places] = written if isinstance(x, np.ndarray) else x.new_tensor(written)
+        if dataclasses.is_dataclass(data) and not isinstance(data, type):
+            return dataclasses.replace(data, x=x)
+        changed = copy.copy(data)
+        changed.x = x
+        return changed
 
-    def classes() -> Ints:
-        rows = x if is_matrix else data
-        return predictions_of(finder.model, rows, class_names=finder.class_names).labels.astype(np.int64)
-
-    def not_a_number() -> Bools:
-        from cfe_faiss.data.call import outputs
-
-        # The outputs may be a view of the features: read them before the features are restored.
-        found = outputs(finder.model, data)
-        return np.asarray(np.isnan(found.astype(np.float64).reshape(len(found), -1)).any(axis=1), bool)
+    def predict(nodes: Ints, targets: Ints) -> Ints:
+        changed = with_rows(nodes, rows[targets])
+        inputs = changed.x if is_matrix else changed
+        return predictions_of(finder.model, inputs, class_names=finder.class_names).labels.astype(np.int64)
 
     def unknown_at(node: int) -> Bools:
-        return with_rows(np.array([node]), np.full((1, len(places)), np.nan), not_a_number)
+        from cfe_faiss.data.call import outputs
 
-    return _Run(values, codes, lambda nodes, targets: with_rows(nodes, rows[targets], classes), unknown_at)
+        found = outputs(finder.model, with_rows(np.array([node]), np.full((1, len(places)), np.nan)))
+        return np.asarray(np.isnan(found.astype(np.float64).reshape(len(found), -1)).any(axis=1), bool)
+
+    return _Run(values, codes, predict, unknown_at)
 
 
 def _columns(data: Any, name: str, columns: Mapping[Any, str] | None) -> tuple[list[Any], Ints, Ints, NDArray[Any]]:
@@ -422,12 +426,6 @@ def _other(run: _Run, nodes: Ints, targets: Ints, turn: int) -> Ints:
     # Nodes with one of the values take the next ones, and their current one last; other nodes take all in turn.
     taken: Ints = targets[(np.where(among, current + 1, 0) + turn) % len(targets)]
     return taken
-
-
-def _groups(finder: EvidenceFinder, by: Sequence[str], bins: Bins) -> list[Grouping]:
-    n, names = len(finder.labels), as_names("by", by)
-    everyone = Grouping.of_all(n, "all")
-    return [everyone, *groupings(attributes_of(finder), np.arange(n), names, bins)] if names else [everyone]
 
 
 def _rates(run: _Run, groups: list[Grouping], node: Ints, target: Ints, changed: Bools, confidence: float) -> Frame:

@@ -9,7 +9,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.audit.common import Floats, Ints, TableResult, check_finder, data_frame, share
+from cfe_faiss.audit.groups import Floats, Ints, TableResult, check_finder, data_frame, share
 from cfe_faiss.audit.intervals import bootstrap_mean, normal_quantile
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
 from cfe_faiss.base.text import summary
@@ -284,8 +284,8 @@ def group_disparity(
     table = data_frame(lines)
     biases = np.sort(table["bias"].dropna())
     first, second = np.triu_indices(len(biases), 1)
-    low, high = biases[first], biases[second]
-    ratios = np.divide(high, low, out=np.where(high > 0, np.inf, 1.0), where=low > 0)
+    smaller, larger = biases[first], biases[second]
+    ratios = np.divide(larger, smaller, out=np.where(larger > 0, np.inf, 1.0), where=smaller > 0)
     return GroupDisparity(
         disparity=float(ratios.max()) if len(ratios) else np.nan,
         gdif=float(ratios.sum()) if len(ratios) else np.nan,

@@ -2,29 +2,32 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.audit.common import (
+from cfe_faiss.audit.direct_test import Sample, Samples, ScoreTest, judge
+from cfe_faiss.audit.effects import adjusted_p_values
+from cfe_faiss.audit.groups import (
+    DEFAULT_BINS,
+    Bins,
     Frame,
+    Grouping,
     Ints,
     TableResult,
     attributes_of,
     check_finder,
     data_frame,
+    groupings,
     known_rows,
     persons_of,
     sensitive_of,
     stack,
     with_truth,
 )
-from cfe_faiss.audit.direct_test import Sample, Samples, ScoreTest, judge
-from cfe_faiss.audit.effects import adjusted_p_values
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
 from cfe_faiss.audit.intervals import independent_share, normal_quantile, paired_difference, share_columns
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
 from cfe_faiss.data.classes import as_predictions
@@ -140,7 +143,8 @@ def change_of_rates(
         better = (ways["worse"] < ways["better"]).groupby(level="code").sum()
         part = independent_share(people["code"], people["person"], len(group.values))[counts.index]
         each = confidence ** (1 / max(len(counts), 1))
-        low, high = paired_difference(*(counts[key] * part for key in ("worse", "better", "n")), each)
+        independent = counts[["worse", "better", "n"]].mul(part, axis=0)
+        low, high = paired_difference(independent["worse"], independent["better"], independent["n"], each)
         for place, (code, line) in enumerate(counts.to_dict("index").items()):
             test = paired_test(int(worse[code]), int(better[code]))
             line |= {key: line[key] / line["n"] for key in ("before", "after")}
@@ -154,7 +158,10 @@ def change_of_effects(samples: Samples, models: Models, groups: Sequence[Groupin
         decided: dict[int, Sample] = {}
         for group in groups:
             people, codes = samples.of(group)
-            after = decided.setdefault(id(people), people.decided_by(labels, samples.unfavourable))
+            refused = np.isin(labels[people.rows], samples.unfavourable)
+            # The same people with their neighbours
+            changed = replace(people, unfavourable=refused, before=people.unfavourable)
+            after = decided.setdefault(id(people), changed)
             situation = after.situation_contrast(k) - people.situation_contrast(k)
             direction = after.evidence_contrast - people.evidence_contrast
             for code in np.unique(codes).tolist():
@@ -320,7 +327,15 @@ def compare_models(  # noqa: PLR0913
     else:
         found = changes_above(finder, rows, models, threshold_of("threshold", threshold, finder.metric))
     kept, counts = _collect(found, models, pairs)
-    people = stack([_moved(finder, models, name, rows) for name in models])
+    changed = []
+    for name, after in models.items():
+        moved = rows[finder.labels[rows] != after[rows]]
+        before_and_after = {
+            "before": _class_names(finder, finder.labels[moved]),
+            "after": _class_names(finder, after[moved]),
+        }
+        changed.append({"model": name, "node": finder.names(moved)} | before_and_after)
+    people = stack(changed)
     directions = people.groupby(["model", "before", "after"], sort=False).size().reset_index(name="count")
     return ModelComparison(
         table=data_frame(lines, _COLUMNS),
@@ -416,14 +431,6 @@ def _pairs(finder: EvidenceFinder, models: Models, name: str, changes: Frame) ->
         columns[f"{side}_before"] = _class_names(finder, before[rows])
         columns[f"{side}_after"] = _class_names(finder, after[rows])
     return columns
-
-
-def _moved(finder: EvidenceFinder, models: Models, name: str, rows: Ints) -> _Columns:
-    """Return the columns of the people whom a model puts in another class than the first."""
-    before, after = next(iter(models.values())), models[name]
-    moved = rows[before[rows] != after[rows]]
-    columns: _Columns = {"model": name, "node": finder.names(moved)}
-    return columns | {"before": _class_names(finder, before[moved]), "after": _class_names(finder, after[moved])}
 
 
 def _class_names(finder: EvidenceFinder, labels: NDArray[np.int32]) -> NDArray[Any]:

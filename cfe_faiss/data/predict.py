@@ -2,19 +2,16 @@
 
 import sys
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from cfe_faiss.attributes.table import as_attributes, attributes_of
 from cfe_faiss.base.arrays import Ints
 from cfe_faiss.base.checks import as_dense, did_you_mean
-from cfe_faiss.base.extras import extra
+from cfe_faiss.base.extras import pd
 from cfe_faiss.data.classes import Predictions, are_shares, as_predictions, class_names_of, node_count
 from cfe_faiss.graph.metapath import nodes_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _OUTPUT = "the model's output"
 _GIVEN = "model (the predictions)"
@@ -147,8 +144,7 @@ def predictions_of(  # noqa: PLR0913
         data = nodes_of(data, node_type)
         class_names = class_names_of(data)
     if is_graph and callable(model):
-        from cfe_faiss.data.batches import call_by_batches
-        from cfe_faiss.data.call import call_once
+        from cfe_faiss.data.call import call_by_batches, call_once
 
         if loader is not None:
             return call_by_batches(model, data_of_call, node_type, loader)
@@ -274,8 +270,11 @@ def is_estimator(model: Any) -> bool:
 
 def _of_estimator(model: Any, X: Any, n: int, class_names: Sequence[str] | None, *, are_names: bool) -> Predictions:
     """Return classes of ``predict``, with the probabilities of ``predict_proba``, if the model has it."""
-    is_booster = type(model).__name__ == "Booster"
-    output = _booster_output(model, X) if is_booster else model.predict(X)
+    is_booster = type(model).__name__ == "Booster"  # of XGBoost or LightGBM, which predicts probabilities
+    predict = model.inplace_predict if is_booster and hasattr(model, "inplace_predict") else model.predict
+    output = predict(X)
+    if is_booster and np.ndim(output) == 1 and are_shares(np.asarray(output)) and not np.isin(output, (0, 1)).all():
+        output = np.column_stack([1 - np.asarray(output), output])
     if np.shape(output) == (n, 1) and not hasattr(output, "columns"):
         output = np.asarray(output).ravel()
     fitted = getattr(model, "classes_", None)
@@ -297,14 +296,6 @@ def _of_estimator(model: Any, X: Any, n: int, class_names: Sequence[str] | None,
     return Predictions(predicted.labels, scores, names)
 
 
-def _booster_output(model: Any, X: Any) -> Any:
-    """Return probabilities of a booster of XGBoost or LightGBM, one column for each class, or its classes."""
-    output = np.asarray((model.inplace_predict if hasattr(model, "inplace_predict") else model.predict)(X))
-    if output.ndim == 1 and are_shares(output) and not np.isin(output, (0, 1)).all():
-        return np.column_stack([1 - output, output])
-    return output
-
-
 def _input(model: Any, data: Any, features: Any) -> Any:
     """Return the input of a model: columns of ``features`` or of ``data.x`` by name, or ``data.x``, or a matrix."""
     x = as_dense("data.x", getattr(data, "x", data))
@@ -320,9 +311,6 @@ def _input(model: Any, data: Any, features: Any) -> Any:
     if set(asked) <= set(given):
         return _columns(features, asked, len(x))
     columns_of(model, known, where)  # refuses columns of both
-    with extra("audit"):
-        import pandas as pd
-
     return pd.DataFrame(x, columns=known)[asked]
 
 

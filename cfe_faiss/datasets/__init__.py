@@ -38,7 +38,8 @@ def missing_files(name: str, root: Path) -> list[str]:
 
 def not_found(name: str, root: Path, reason: str = "") -> FileNotFoundError:
     """Return the error for missing files: names, folder, origin, and why they were not downloaded."""
-    source, lacking = SOURCES[name], ", ".join(missing_files(name, root))
+    source = SOURCES[name]
+    lacking = ", ".join(missing_files(name, root))
     return FileNotFoundError(
         f"{name!r} needs the files {', '.join(source['files'])} in the folder {root / source['folder']}; not there: "
         f"{lacking}. {reason}They come from {source['origin']}. Put them there; root or the environment variable "

@@ -7,7 +7,7 @@ simple, so this module checks every byte except vectors, centroids and ids. FAIS
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import faiss
 import numpy as np
@@ -19,7 +19,9 @@ from cfe_faiss.rows.metric import Metric, faiss_metric
 _MAX_UNTRAINED_LISTS = 1 << 20
 _MAX_LEVEL = float(np.finfo(np.float32).max)
 _MAX_NPROBE = np.iinfo(np.int64).max
-_NO_MAP, _ARRAY_MAP, _HASH_MAP = 0, 1, 2
+_NO_MAP = 0
+_ARRAY_MAP = 1
+_HASH_MAP = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,10 @@ class _Bytes:
     """Sequential reader of the first ``end`` bytes of a file, of indexes with a metric of FAISS."""
 
     def __init__(self, file: BinaryIO, end: int, metric: int) -> None:
-        self.file, self.place, self.end, self.metric = file, 0, end, metric
+        self.file = file
+        self.place = 0
+        self.end = end
+        self.metric = metric
         self.flat = b"IxF2" if metric == faiss.METRIC_L2 else b"IxFI"
 
     def skip(self, size: int) -> None:
@@ -79,7 +84,7 @@ class _Bytes:
             raise ValueError(f"it ends at byte {start + len(data)}, before its vectors do")
         return data
 
-    def numbers(self, layout: str) -> tuple[int, ...]:
+    def numbers(self, layout: str) -> tuple[Any, ...]:
         return struct.unpack(f"<{layout}", self.take(struct.calcsize(f"<{layout}")))
 
     def vector(self, dtype: str) -> Array:
@@ -87,21 +92,16 @@ class _Bytes:
         (count,) = self.numbers("Q")
         return np.frombuffer(self.take(count * np.dtype(dtype).itemsize), dtype)
 
-    def expect(self, wanted: bytes, what: str) -> None:
-        got = self.take(4)
-        if got != wanted:
-            raise ValueError(f"{what} is {got!r}, not {wanted!r}")
-
-    def next_is(self, wanted: bytes) -> bool:
+    def next_is(self, fourcc: bytes) -> bool:
         """Return whether these four bytes follow, and skip them if so."""
-        found = self.take(4) == wanted
-        self.place -= 0 if found else 4
-        return found
+        is_next = self.take(4) == fourcc
+        self.place -= 0 if is_next else 4
+        return is_next
 
-    def same(self, layout: str, wanted: int, what: str) -> None:
-        (got,) = self.numbers(layout)
-        if got != wanted:
-            raise ValueError(f"{what} is {got}, not {wanted}")
+    def same(self, layout: str, expected: int | bytes, what: str) -> None:
+        (actual,) = self.numbers(layout)
+        if actual != expected:
+            raise ValueError(f"{what} is {actual!r}, not {expected!r}")
 
     def index_header(self, what: str) -> tuple[int, int, bool]:
         """Read the common index header and return d, ntotal and is_trained."""
@@ -114,10 +114,10 @@ class _Bytes:
 
     def flat_header(self, d: int, ntotal: int, what: str) -> None:
         """Read an IndexFlatIP or IndexFlatL2 up to its vectors."""
-        self.expect(self.flat, what)
-        got = self.index_header(what)[:2]
-        if got != (d, ntotal):
-            raise ValueError(f"{what} has d = {got[0]}, ntotal = {got[1]}, not {d} and {ntotal}")
+        self.same("4s", self.flat, what)
+        actual_d, actual_ntotal, _ = self.index_header(what)
+        if (actual_d, actual_ntotal) != (d, ntotal):
+            raise ValueError(f"{what} has d = {actual_d}, ntotal = {actual_ntotal}, not {d} and {ntotal}")
         self.same("Q", d * ntotal, f"the number of values in {what}")
 
 
@@ -140,7 +140,7 @@ def _read_flat(bytes_: _Bytes, kind: str) -> Payload:
 
 
 def _read_ivf(bytes_: _Bytes, fourcc: bytes, read_codec: Callable[["_Bytes", int, bool], int]) -> Payload:
-    bytes_.expect(fourcc, "the index")
+    bytes_.same("4s", fourcc, "the index")
     d, ntotal, trained = bytes_.index_header("the index")
     nlist, nprobe = bytes_.numbers("QQ")
     if nlist < trained or not 1 <= nprobe <= _MAX_NPROBE or (not trained and (nlist > _MAX_UNTRAINED_LISTS or ntotal)):
@@ -152,7 +152,7 @@ def _read_ivf(bytes_: _Bytes, fourcc: bytes, read_codec: Callable[["_Bytes", int
     bytes_.skip(4 * d * centroids)
     places = _read_direct_map(bytes_)
     code_size = read_codec(bytes_, d, trained)
-    bytes_.expect(b"ilar", "the kind of the lists")
+    bytes_.same("4s", b"ilar", "the kind of the lists")
     bytes_.same("Q", nlist, "the number of lists")
     bytes_.same("Q", code_size, "the code size of the lists")
     sizes = _read_sizes(bytes_, nlist, ntotal)
@@ -165,13 +165,14 @@ def _read_ivf(bytes_: _Bytes, fourcc: bytes, read_codec: Callable[["_Bytes", int
 
 def _read_graph(bytes_: _Bytes, d: int, n: int) -> None:
     """Read an IndexHNSWFlat over n centroids up to its vectors."""
-    got = bytes_.index_header("the graph of the centroids")[:2]
+    size = bytes_.index_header("the graph of the centroids")[:2]
     bytes_.vector("<f8")  # probabilities of the levels, for additions
     ends = bytes_.vector("<i4").astype(np.int64)  # slots of a node up to each level
     levels = bytes_.vector("<i4").astype(np.int64)  # number of levels of each node
-    offsets, neighbors = bytes_.vector("<u8"), bytes_.vector("<i4")
+    offsets = bytes_.vector("<u8")
+    neighbors = bytes_.vector("<i4")
     entry, top, *widths = bytes_.numbers("iiiii")
-    sizes = got == (d, n) and len(levels) == n and len(offsets) == n + 1 and len(ends) > 1 and ends[0] == 0
+    sizes = size == (d, n) and len(levels) == n and len(offsets) == n + 1 and len(ends) > 1 and ends[0] == 0
     if not sizes or min(widths) < 1 or (np.diff(ends) <= 0).any() or ((levels < 1) | (levels >= len(ends))).any():
         raise ValueError("the graph of the centroids is not as it must be")
     slots = ends[levels]
@@ -216,7 +217,7 @@ def _read_scalar_quantizer(bytes_: _Bytes, d: int, trained: bool) -> int:
 def _read_product_quantizer(bytes_: _Bytes, d: int, trained: bool) -> int:
     """Read the product quantizer of an inverted file and return the code size."""
     bytes_.same("B", 1, "the mark of residuals")
-    (M,) = bytes_.numbers("Q")  # with 8 bits per part, the code size is M bytes
+    M = int(bytes_.numbers("Q")[0])  # with 8 bits per part, the code size is M bytes
     bytes_.same("Q", d, "the dimension of the product quantizer")
     bytes_.same("Q", M, "the number of parts of a code")
     if M < 1 or d % M:

@@ -41,7 +41,8 @@ from cfe_faiss.rows.snapshot import check_references
 MAGIC = b"CFE1"
 """Last bytes of a file of an evidence index."""
 _FORMAT = "cfe_faiss"
-_VERSION, _KINDS_VERSION = 6, 7  # the second one for labels that are booleans or of several kinds
+_VERSION = 6
+_KINDS_VERSION = 7  # the second one for labels that are booleans or of several kinds
 _FIRST_VERSION = 2
 """Oldest readable version. Its files have no checksum per list; files before version 4 keep nothing of `prepare`, and
 files before version 5 hold integer labels below 2**31 - 1; before version 6 all indexes compare by cosine; before
@@ -243,7 +244,8 @@ def _since(version: int, parts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_section(section: dict[str, Any], dtype: str, place: int) -> int:
     """Check that a section starts at byte ``place`` or later, and return its end."""
-    name, offset = section["name"], section["offset"]
+    name = section["name"]
+    offset = section["offset"]
     if section["dtype"] != dtype:
         raise ValueError(f"its section {name!r} has dtype {section['dtype']!r:.80}, not {dtype!r}")
     if len(section["shape"]) > 3:
@@ -277,8 +279,9 @@ def _expected_shapes(
     payload: Payload, parameters: dict[str, Any], lengths: dict[str, int]
 ) -> dict[str, tuple[int, ...]]:
     """Return the shape of each section, given the structure of the payload and the lengths of the sections."""
-    n, d, nlist = payload.ntotal, payload.d, len(payload.sizes)
-    codes, has_texts = lengths.get("label_codes", 0), lengths.get("label_ends", 0) > 0
+    n = payload.ntotal
+    codes = lengths.get("label_codes", 0)
+    has_texts = lengths.get("label_ends", 0) > 0
     shapes: dict[str, tuple[int, ...]] = {
         "labels": (n,),
         "label_codes": (codes,),
@@ -288,27 +291,29 @@ def _expected_shapes(
     }
     if "centroids" not in lengths:
         return shapes
-    further, routed_lists = lengths["centroids"], lengths["route_means"]
-    classes, entries, clusters = lengths["route_labels"], lengths["route_lists"], lengths["region_means"]
+    nlist = len(payload.sizes)
+    further = lengths["centroids"]
+    entries = lengths["route_lists"]
+    clusters = lengths["region_means"]
     calibrations = lengths.get("calibrations", 0)
     is_routed = parameters["routing"] == "evidence" and n > 0
-    length = d + (is_routed and parameters.get("metric", "cosine") != "cosine")
+    length = payload.d + (is_routed and parameters.get("metric", "cosine") != "cosine")
     return shapes | {
-        "vectors": (n, d),
+        "vectors": (n, payload.d),
         "list_checksums": (nlist, 2),
-        "centroids": (further, nlist, d),
+        "centroids": (further, nlist, payload.d),
         "references": (further, n),
         "reference_starts": (further * nlist + 1,),
         "route_means": ((further + 1) * nlist * is_routed, length),
-        "route_filled": (routed_lists,),
-        "route_labels": (classes,),
-        "route_starts": (classes + 1,),
+        "route_filled": (lengths["route_means"],),
+        "route_labels": (lengths["route_labels"],),
+        "route_starts": (lengths["route_labels"] + 1,),
         "route_lists": (entries,),
         "route_entry_filled": (entries,),
         "route_entry_means": (entries, length),
-        "region_means": (clusters, d),
+        "region_means": (clusters, payload.d),
         "region_starts": (clusters + 1,),
-        "region_lists": (routed_lists if clusters else 0,),
+        "region_lists": (lengths["route_means"] if clusters else 0,),
         "calibrations": (calibrations, 4),
         "calibration_classes": (lengths.get("calibration_classes", 0), 3),
         "calibration_starts": (calibrations + 1,),
@@ -327,7 +332,8 @@ def _read_sections(file: BinaryIO, sections: list[dict[str, Any]], mapped: bool)
         content = np.asarray(np.memmap(file, np.uint8, "c", first, (size,)))
     arrays = {}
     for section in sections:
-        start, length = section["offset"], _size_of(section)
+        start = section["offset"]
+        length = _size_of(section)
         if mapped and length:
             raw = content[start - first : start - first + length]
         else:
@@ -401,7 +407,8 @@ def _check_calibrations(arrays: Arrays, nlist: int) -> None:
 
 def _check_rows(payload: Payload, arrays: Arrays) -> None:
     """Raise ValueError unless labels and references are valid; O(partitions * n)."""
-    labels, n = arrays["labels"], payload.ntotal
+    labels = arrays["labels"]
+    n = payload.ntotal
     if n and (labels.min() < UNKNOWN or labels.max() >= _MAX_LABEL):
         raise ValueError(f"its labels lie in {labels.min()}..{labels.max()}, not in {UNKNOWN}..{_MAX_LABEL - 1}")
     codes = arrays.get("label_codes", labels[:0])
@@ -417,15 +424,18 @@ def _check_routes(arrays: Arrays) -> None:
     """Raise ValueError unless the class centroids are valid; O(lists + entries)."""
     if "route_means" not in arrays:
         return
-    starts, labels, lists = arrays["route_starts"], arrays["route_labels"], arrays["route_lists"]
+    starts = arrays["route_starts"]
+    labels = arrays["route_labels"]
+    lists = arrays["route_lists"]
+    if len(lists) and (lists.min() < 0 or lists.max() >= len(arrays["route_means"])):
+        raise ValueError("its routes lead to lists that it does not have")
     flags = np.concatenate([arrays["route_filled"], arrays["route_entry_filled"]])
     falls = np.flatnonzero(lists[1:] <= lists[:-1]) + 1
     in_order = (starts[1:] >= starts[:-1]).all() and (labels[1:] > labels[:-1]).all() and np.isin(falls, starts).all()
     if not in_order or starts[0] != 0 or starts[-1] != len(lists) or (flags > 1).any():
         raise ValueError("its routes are not in order")
-    if len(lists) and (lists.min() < 0 or lists.max() >= len(arrays["route_means"])):
-        raise ValueError("its routes lead to lists that it does not have")
-    borders, members = arrays["region_starts"], arrays["region_lists"]
+    borders = arrays["region_starts"]
+    members = arrays["region_lists"]
     if borders[0] != 0 or borders[-1] != len(members) or (borders[1:] < borders[:-1]).any():
         raise ValueError("its clusters are not in order")
     if not np.array_equal(np.sort(members), np.arange(len(members))):

@@ -244,8 +244,8 @@ def deserialize_index(data: Bytes | bytes | bytearray | memoryview) -> EvidenceI
     if isinstance(data, bytes | bytearray | memoryview):
         data = np.frombuffer(data, np.uint8)
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1:
-        got = f"{data.dtype} of shape {data.shape}" if isinstance(data, np.ndarray) else type(data).__name__
-        raise TypeError(f"data must be bytes or a uint8 array of shape (n,), got {got}")
+        kind = f"{data.dtype} of shape {data.shape}" if isinstance(data, np.ndarray) else type(data).__name__
+        raise TypeError(f"data must be bytes or a uint8 array of shape (n,), got {kind}")
     return _read_bytes(data.tobytes(), _BYTES)
 
 
@@ -302,12 +302,12 @@ def _parse_flags(io_flags: int) -> tuple[bool, bool]:
     """Return whether to map the file, and whether the index is read-only."""
     # IO_FLAG_MMAP has several bits, including the bit of IO_FLAG_SKIP_IVF_DATA.
     by_lists = io_flags & faiss.IO_FLAG_MMAP == faiss.IO_FLAG_MMAP
-    rest = io_flags & ~faiss.IO_FLAG_MMAP if by_lists else io_flags
-    if rest & ~(faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY | _WITHOUT_EFFECT):
+    further_flags = io_flags & ~faiss.IO_FLAG_MMAP if by_lists else io_flags
+    if further_flags & ~(faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY | _WITHOUT_EFFECT):
         raise ValueError(
             f"io_flags must combine IO_FLAG_MMAP, IO_FLAG_MMAP_IFC and IO_FLAG_READ_ONLY of faiss, got {io_flags:#x}"
         )
-    return by_lists or bool(rest & faiss.IO_FLAG_MMAP_IFC), bool(rest & faiss.IO_FLAG_READ_ONLY)
+    return by_lists or bool(further_flags & faiss.IO_FLAG_MMAP_IFC), bool(further_flags & faiss.IO_FLAG_READ_ONLY)
 
 
 def _read_part(file: BinaryIO, cls: Any, mapped: bool) -> Any:

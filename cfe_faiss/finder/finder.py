@@ -10,12 +10,12 @@ from typing import Any, Self, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.attributes.columns import Removed, kept_columns, leave_out
+from cfe_faiss.attributes.columns import Removed, leave_out
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
 from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names
-from cfe_faiss.base.extras import extra
+from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_nodes, as_row_ids, row_numbers
 from cfe_faiss.data.classes import (
     check_names,
@@ -32,11 +32,8 @@ from cfe_faiss.data.predict import is_model, predictions_of
 from cfe_faiss.data.read import as_table
 from cfe_faiss.data.roles import Roles
 from cfe_faiss.finder import inputs
-from cfe_faiss.finder.case import Case, case_of
 from cfe_faiss.finder.changes import Changes, Source, updated
-from cfe_faiss.finder.inputs import EXACT_UP_TO
-from cfe_faiss.finder.results import LocalEvidence, PairEvidence, as_html
-from cfe_faiss.finder.table import split_scores, split_threshold, table_fields
+from cfe_faiss.finder.results import Case, LocalEvidence, PairEvidence, as_html, case_of
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.edges import parts_for_the_model
 from cfe_faiss.graph.ks import ks_vectors
@@ -48,6 +45,8 @@ from cfe_faiss.search.tiles import slices
 
 _ROWS_AT_ONCE = 256  # rows whose pairs are searched together
 _LEAST_GAP = float(np.finfo(np.float64).tiny)
+_ATTRIBUTES = ("attributes", "feature_names", "sensitive")
+"""Values of ``data`` that hold attributes of nodes."""
 _RECALL = 0.99
 """Default recall of a search among more than ``EXACT_UP_TO`` nodes."""
 
@@ -163,9 +162,6 @@ class EvidenceFinder:
         return f"EvidenceFinder({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
-        with extra("audit"):
-            import pandas as pd
-
         classes = range(self.class_count)
         columns: dict[str, Any] = {"class": [self.class_name(c) for c in classes]}
         columns["predicted"] = [int((self.labels == c).sum()) for c in classes]
@@ -251,6 +247,7 @@ class EvidenceFinder:
         node_type: str | None = None,
         metapath: Sequence[tuple[str, ...]] | None = None,
         loader: Any = None,
+        unknown: Collection[Any] | None = None,
         progress: bool = False,
     ) -> Self:
         """Predict, propagate and index.
@@ -301,6 +298,9 @@ class EvidenceFinder:
         loader
             Batches of the graph, such as PyG's ``NeighborLoader``, to call the model with; see
             :func:`cfe_faiss.models.predict`.
+        unknown
+            Values that stand for an unknown class in given predictions and in ``data.y``, beside missing ones and
+            blanks. Default: -1, unless 1 is the only other class. Rows without a predicted class are not searched.
         progress
             Whether to show progress bars on standard error (never when it is not a terminal).
 
@@ -311,18 +311,24 @@ class EvidenceFinder:
         ImportError
             If ``model`` is a PyTorch model and torch is missing.
         """
-        whole, data, node_type = data, *inputs.of_type(data, node_type, metapath, edge_weight is True)
+        whole = data
+        data, node_type = inputs.of_type(data, node_type, metapath, edge_weight is True)
         inputs.check_data(data)
         n = node_count(data)
-        attributes = inputs.attributes_given(features, data, n)
-        predicted = predictions_of(model, whole, features, node_type=node_type, loader=loader, complete=False)
+        attributes = None
+        if features is not None:
+            attributes = attributes_of(features, n)
+        elif any(getattr(data, name, None) is not None for name in _ATTRIBUTES):
+            attributes = attributes_of(data, n, "data")
+        options: dict[str, Any] = {"node_type": node_type, "loader": loader, "unknown": unknown}
+        predicted = predictions_of(model, whole, features, complete=False, **options)
         check_names(predicted, data)
-        truth, class_names = inputs.truth_of(data, predicted)
+        truth, class_names = inputs.truth_of(data, predicted, unknown)
         note_classes(predicted.labels, truth, class_names)
         searched = as_nodes("nodes", nodes, n)
         graph = as_graph(data, n, edge_weight=edge_weight, directed=directed)
         names = as_names("without", without)
-        x, removed = leave_out(data, attributes, names) if names else (data.x, None)
+        x, columns, removed = leave_out(data, attributes, names) if names else (data.x, None, None)
         vectors = ks_vectors(x, graph, num_layers=num_layers, alpha=alpha, progress=progress)
         taken = ("edge_weight", "values of edge_index", "values of adj_t") if edge_weight is True else ()
         ids = getattr(data, "node_ids", None)
@@ -341,7 +347,7 @@ class EvidenceFinder:
             model if is_model(model) else None,
             whole,
             _sensitive(sensitive, attributes),
-            source=Source(x, None if removed is None else kept_columns(data, removed), (num_layers, alpha)),
+            source=Source(x, columns, (num_layers, alpha)),
         )
 
     @classmethod
@@ -416,16 +422,18 @@ class EvidenceFinder:
         vectors = as_rows("X", dense, None, metric)
         n = len(vectors)
         if scores is not None:
-            model, scores = _classes_for_scores(model, truth, class_names, n), inputs.as_scores(scores, n)
+            model = _classes_for_scores(model, truth, class_names, n)
+            scores = inputs.as_scores(scores, n)
         elif model is None:
             raise ValueError("model or scores must be given, got None")
         options: dict[str, Any] = {"class_names": class_names, "unknown": unknown}
         predicted = predictions_of(model, dense, features, complete=False, **options)
         attributes = None if features is None else attributes_of(features, n)
         searched = as_nodes("nodes", nodes, n)
-        names, is_named = predicted.class_names, class_names is not None
+        names = predicted.class_names
         if truth is not None:
-            truth, names = true_classes("truth", truth, predicted.labels, names, is_named=is_named, unknown=unknown)
+            options = {"is_named": class_names is not None, "unknown": unknown}
+            truth, names = true_classes("truth", truth, predicted.labels, names, **options)
         note_classes(predicted.labels, truth, names)
         return cls(
             vectors,
@@ -523,21 +531,22 @@ class EvidenceFinder:
           source target source_class target_sex
         0    ann    ben           no          m
         """
-        sensitive, without = as_names("sensitive", sensitive), as_names("without", without)
+        sensitive = as_names("sensitive", sensitive)
+        without = as_names("without", without)
         for name, value in (("model", model), ("scores", scores), ("class_names", class_names)):
             if threshold is not None and value is not None:
                 raise ValueError(f"{name} must be left out with threshold, got {value!r}")
         table = as_table(frame, Reading(**reading))
         if threshold is not None:
-            table, model, class_names = split_threshold(table, threshold)
+            table, model, class_names = inputs.split_threshold(table, threshold)
         elif scores is not None:
-            table, values = split_scores(table, scores)
+            table, values = inputs.split_scores(table, scores)
             model = _classes_for_scores(model, truth, class_names, len(values))
         elif model is None:
             raise ValueError("model, scores or threshold must be given, got None")
         ignored = as_names("ignore", ignore)
         roles = Roles(id, truth, sensitive, without, ignored, weights, probabilities, class_names, unknown)
-        parts = table_fields(table, model, roles, encoder, scale)
+        parts = inputs.table_fields(table, model, roles, encoder, scale)
         n = len(parts["labels"])
         if scores is not None:
             parts |= {"scores": inputs.as_scores(values, n), "class_names": None}
@@ -661,7 +670,8 @@ class EvidenceFinder:
                     raise ValueError(f"{name} must be left out with where (such a search is exact), got {name}={value}")
             exact = True
         elif recall is None and nprobe is None and exact is None:
-            exact, recall = (True, None) if len(members.ids) <= EXACT_UP_TO else (False, _RECALL)
+            is_small = len(members.ids) <= inputs.EXACT_UP_TO
+            exact, recall = (True, None) if is_small else (False, _RECALL)
         effort = self.index.resolve_effort(Effort.of(nprobe, recall, bool(exact), memory))
         with self.index.holding() as snapshot:
             queries = query.bind(snapshot)
@@ -835,16 +845,19 @@ class EvidenceFinder:
         TypeError, ValueError
             If an argument is not as described, or the finder has no scores.
         """
-        k, scores, gap = as_count("k", k), self.scores, _LEAST_GAP
+        k = as_count("k", k)
+        scores = self.scores
         if scores is None:
             raise ValueError("widest_pairs is for a finder with scores: with classes use top_pairs")
-        argument, given = measure_of(self.metric), {"similarity": similarity, "distance": distance}
+        argument = measure_of(self.metric)
+        given = {"similarity": similarity, "distance": distance}
         value = given.pop(argument)
         if value is None or any(other is not None for other in given.values()):
             raise ValueError(f"{argument} must be given, and {', '.join(given)} left out, for metric {self.metric!r}")
         low = threshold_of(argument, value, self.metric)
         best: tuple[Any, Any, Any] = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
         ids = self.index.members().ids
+        gap = _LEAST_GAP
         for part in slices(len(ids), _ROWS_AT_ONCE):
             query = Query(threshold=low, ids=ids[part], **self._conditions(where, gap))
             lims, D, I = self.index.answer_range(query)

@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -50,61 +50,41 @@ def check_table(
     InputWarning
         One warning for each suspicion.
     """
-    compared = [attributes[name] for name in attributes if name not in left_out]
-    for text in (
-        *_classes(class_names),
-        *(text for attribute in compared for text in _column(attribute)),
-        *_outcomes(compared, "truth", truth, class_names, True),
-        *_outcomes(compared, "predictions", labels, class_names, not called),
-        *_selective_truth(labels, truth, class_names),
-        *(text for name in sensitive for text in _sensitive(attributes[name])),
-    ):
+    texts = []
+    first_of: dict[str, str] = {}
+    for name in class_names:
+        first = first_of.setdefault(" ".join(name.split()).casefold(), name)
+        if first != name:
+            texts.append(f"classes {first!r} and {name!r} differ in blanks or case only: write both in the same way")
+    compared = [attribute for name, attribute in attributes.items() if name not in left_out]
+    for name in [attribute.name for attribute in compared if _are_ids(attribute)]:
+        texts.append(f"column {name!r} has another value in every row, as ids have: name it in id (--id {name})")
+    for what, classes, by_threshold in (("truth", truth, True), ("predictions", labels, not called)):
+        for name, known in ({} if classes is None else leaks(compared, classes, by_threshold)).items():
+            how = f", as it is known for {_either(known, class_names)} only" if known else ""
+            texts.append(
+                f"column {name!r} determines the {what}{how}: if it is the outcome, made from it or known only after "
+                f"it, name it in truth, model or without (--truth, --predictions or --without {name})"
+            )
+    selective = [] if labels is None or truth is None else selective_classes(labels, truth != UNKNOWN)
+    if selective:
+        decisions = _either(selective, class_names)
+        texts.append(
+            f"the truth is known for the decision {decisions} only: audits give no accuracy and no error rates"
+        )
+    for name in sensitive:
+        values = attributes[name].values
+        if attributes[name].numbers is None and len(values) > _MOST_SENSITIVE:
+            texts.append(
+                f"sensitive attribute {name!r} has {len(values):,} values, such as {values[0]!r}: put them into at "
+                f"most {_MOST_SENSITIVE} groups first (a date into years or ages)"
+            )
+    for text in texts:
         warnings.warn(text, InputWarning, stacklevel=4)
 
 
-def _classes(names: Sequence[str]) -> Iterator[str]:
-    seen: dict[str, str] = {}
-    for name in names:
-        first = seen.setdefault(" ".join(name.split()).casefold(), name)
-        if first != name:
-            yield f"classes {first!r} and {name!r} differ in blanks or case only: write both in the same way"
-
-
-def _sensitive(attribute: Attribute) -> Iterator[str]:
-    count = len(np.unique(attribute.codes[attribute.codes >= 0]))
-    if attribute.numbers is None and count > _MOST_SENSITIVE:
-        yield (
-            f"sensitive attribute {attribute.name!r} has {count:,} values, such as {attribute.values[0]!r}: put them "
-            f"into at most {_MOST_SENSITIVE} groups first (a date into years or ages)"
-        )
-
-
-def _column(attribute: Attribute) -> Iterator[str]:
-    name = attribute.name
-    if len(attribute.codes) >= _FEWEST_ROWS and _are_ids(attribute):
-        yield f"column {name!r} has another value in every row, as ids have: name it in id (--id {name})"
-
-
-def _outcomes(
-    compared: Sequence[Attribute], what: str, classes: Int32s | None, names: Sequence[str], by_threshold: bool
-) -> Iterator[str]:
-    if classes is None:
-        return
-    for name, known in leaks(compared, classes, by_threshold).items():
-        how = f", as it is known for {' or '.join(repr(names[label]) for label in known)} only" if known else ""
-        yield (
-            f"column {name!r} determines the {what}{how}: if it is the outcome, made from it or known only after it, "
-            f"name it in truth, model or without (--truth, --predictions or --without {name})"
-        )
-
-
-def _selective_truth(labels: Int32s | None, truth: Int32s | None, names: Sequence[str]) -> Iterator[str]:
-    if labels is None or truth is None:
-        return
-    known = selective_classes(labels, truth != UNKNOWN)
-    if known:
-        decisions = " or ".join(repr(names[label]) for label in known)
-        yield f"the truth is known for the decision {decisions} only: audits give no accuracy and no error rates"
+def _either(labels: Iterable[int], names: Sequence[str]) -> str:
+    return " or ".join(repr(names[label]) for label in labels)
 
 
 def leaks(compared: Iterable[Attribute], classes: Int32s, by_threshold: bool) -> dict[str, list[int]]:
@@ -153,8 +133,10 @@ def selective_classes(labels: Int32s, is_known: Bools) -> list[int]:
 
 def _are_ids(attribute: Attribute) -> bool:
     numbers = attribute.numbers
-    if len(attribute.values) < len(attribute.codes) or numbers is None:
-        return len(attribute.values) >= len(attribute.codes)
+    if len(attribute) < _FEWEST_ROWS or len(attribute.values) < len(attribute):
+        return False
+    if numbers is None:
+        return True
     whole = bool((numbers == np.floor(numbers)).all())
     return whole and (bool(_ID_NAME.search(attribute.name)) or float(numbers.max() - numbers.min()) == len(numbers) - 1)
 

@@ -40,7 +40,9 @@ def embeddings_of(kind: str, ids: Sequence[str], embeddings: Sequence[Any], d: i
     return X
 
 
-def put(write: Callable[..., None], rows: Iterable[Row], vectors: Any, label_key: str) -> list[str]:
+def put(
+    write: Callable[..., None], rows: Iterable[tuple[str, Mapping[str, Any], str | None]], vectors: Any, label_key: str
+) -> list[str]:
     """Write rows, at least one, by ``EvidenceStore.add`` or ``upsert``; return their ids.
 
     The value under ``label_key`` becomes the predicted class in place of metadata.
@@ -73,7 +75,7 @@ def evidence(
 
 def join_filters(*conditions: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return one filter that is the conjunction of some, of which None and {} select all rows; None for no filter."""
-    parts = [one for one in conditions if one]
+    parts = [condition for condition in conditions if condition]
     return {"$and": parts} if parts else None
 
 

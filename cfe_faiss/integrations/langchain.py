@@ -155,8 +155,8 @@ class EvidenceVectorStore(VectorStore):
             return self._store
 
     def __repr__(self) -> str:
-        kept = "nothing yet" if self._store is None else repr(self._store)
-        return f"EvidenceVectorStore({type(self.embedding).__name__}, label_key={self.label_key!r}, {kept})"
+        contents = "nothing yet" if self._store is None else repr(self._store)
+        return f"EvidenceVectorStore({type(self.embedding).__name__}, label_key={self.label_key!r}, {contents})"
 
     # --- changes ------------------------------------------------------------------------------------------------------
 

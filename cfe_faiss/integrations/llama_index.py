@@ -250,12 +250,12 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         ValueError
             If the node is not stored and has no embedding, has no class, or the class is not known to the store.
         """
-        own, embedding = (node.node_id, node.embedding) if isinstance(node, BaseNode) else (node, None)
+        id_, embedding = (node.node_id, node.embedding) if isinstance(node, BaseNode) else (node, None)
         if isinstance(node, BaseNode) and embedding is not None and label is None:
             label = node.metadata.get(self.label_key)
-        hits = adapter.evidence(self._store, own, embedding, k, label, self._matching(filters))
+        hits = adapter.evidence(self._store, id_, embedding, k, label, self._matching(filters))
         nodes = zip(self._nodes(hits), hits.similarity.tolist(), strict=True)
-        return [NodeWithScore(node=one, score=score) for one, score in nodes]
+        return [NodeWithScore(node=similar, score=score) for similar, score in nodes]
 
     def _matching(self, filters: MetadataFilters | None) -> dict[str, Any] | None:
         return None if filters is None else condition(filters, {**_REF_DOC_FIELDS, self.label_key: "$label"})
@@ -419,7 +419,9 @@ def to_row(node: BaseNode) -> adapter.Row:
         if key in node.metadata:
             raise ValueError(f"metadata of node {node.node_id!r} must not use the key {key!r}, which is reserved")
     fields = node.model_dump(mode="json", exclude={"id_", "embedding", "metadata"}, exclude_defaults=True)
-    text = _take_text(fields)
+    text = None
+    for holder in (fields, fields.get("text_resource") or {}):  # the text is in one of them, or in both
+        text = holder.pop("text", text)
     content = json.dumps({TYPE_KEY: node.get_type(), DATA_KEY: fields}, ensure_ascii=False, separators=(",", ":"))
     return node.node_id, {**node.metadata, _CONTENT: content, REF_DOC_ID: node.ref_doc_id}, text
 
@@ -434,15 +436,6 @@ def to_node(row: adapter.Row) -> BaseNode:
     if text is not None:
         (fields.get("text_resource") or fields)["text"] = text
     return json_to_doc(content)
-
-
-def _take_text(fields: dict[str, Any]) -> str | None:
-    """Remove the text of a node from its fields: from the top level, the text resource, or both."""
-    text: str | None = None
-    for holder in (fields, fields.get("text_resource")):
-        if holder and "text" in holder:
-            text = holder.pop("text")
-    return text
 
 
 def condition(filters: MetadataFilters, fields: Mapping[str, str], depth: int = 0) -> dict[str, Any]:
@@ -469,11 +462,11 @@ def condition(filters: MetadataFilters, fields: Mapping[str, str], depth: int = 
     if depth > adapter.MOST_NESTED:
         raise ValueError(f"filters must be nested {adapter.MOST_NESTED} deep at most, got deeper ones")
     parts: list[dict[str, Any]] = []
-    for one in filters.filters:
-        if isinstance(one, MetadataFilters):
-            parts.append(condition(one, fields, depth + 1))
+    for part in filters.filters:
+        if isinstance(part, MetadataFilters):
+            parts.append(condition(part, fields, depth + 1))
         else:
-            parts.append({fields.get(one.key, one.key): _predicate(one)})
+            parts.append({fields.get(part.key, part.key): _predicate(part)})
     parts = [part for part in parts if part]
     if not parts:
         return {}

@@ -66,7 +66,9 @@ class RayExecutor:
         files: Mapping[str, int] | None = None,
     ) -> None:
         self._ray, self._is_own = connect(address, max(workers or 1, os.cpu_count() or 1))
-        self._limit, self._folder, self._files = workers, folder, dict(files or {})
+        self._limit = workers
+        self._folder = folder
+        self._files = dict(files or {})
         self._checked: set[str] = set()
         # The stage retries tasks of dead workers: Ray would retry without end where memory is short.
         self._perform = self._ray.remote(max_retries=0)(_perform)
@@ -179,15 +181,16 @@ def _start(ray: Any, **settings: Any) -> None:
     """
     from ray._private import ray_constants
 
-    kept, before = ray_constants.ENABLE_RAY_CLUSTER, os.environ.copy()
+    is_wide = ray_constants.ENABLE_RAY_CLUSTER
+    environment = os.environ.copy()
     ray_constants.ENABLE_RAY_CLUSTER = False
     os.environ[_WIDE] = "0"  # for the processes that Ray starts
     try:
         ray.init("local", **settings)
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = kept
+        ray_constants.ENABLE_RAY_CLUSTER = is_wide
         del os.environ[_WIDE]
-        os.environ.update(before)
+        os.environ.update(environment)
     if not ray.get_runtime_context().gcs_address.startswith(_LOOPBACK):
         ray.shutdown()
         raise RuntimeError(f"Ray {ray.__version__} leaves the loopback interface: start a cluster by `ray start`")
@@ -213,10 +216,10 @@ def _reach(address: str) -> None:
 
 def _is_same(address: str, connected: str) -> bool:
     host, _, port = address.rpartition(":")
-    own, _, own_port = connected.rpartition(":")
+    connected_host, _, connected_port = connected.rpartition(":")
     try:
-        found = socket.gethostbyname(host)
-        return port == own_port and (found.startswith("127.") or found == socket.gethostbyname(own))
+        ip = socket.gethostbyname(host)
+        return port == connected_port and (ip.startswith("127.") or ip == socket.gethostbyname(connected_host))
     except OSError:
         return False
 
@@ -363,7 +366,8 @@ class ServedEvidenceIndex(EvidenceSearcher):
         self._deadline = as_number("deadline", deadline, 1e-3, 1e6)
         self._attempts = as_count("attempts", attempts)
         index = ShardedEvidenceIndex.open(path)  # raises the errors of the files here
-        self.d, self._metric = index.d, index.metric
+        self.d = index.d
+        self._metric = index.metric
         self._ray, self._is_own = connect(address)
         actor: Any = self._ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Replica)
         self._replicas: list[Any] = [actor.remote(str(Path(path).resolve())) for _ in range(number)]

@@ -234,7 +234,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
         TypeError, ValueError
             If an argument is not as described.
         """
-        number, k = as_count("number", number, 0), as_count("k", k)
+        number = as_count("number", number, 0)
+        k = as_count("k", k)
         effort = Effort.of(nprobe, memory=memory)
         with self.holding() as snapshot:
             shards = self._files
@@ -257,7 +258,8 @@ class ShardedEvidenceIndex(IndexEvidenceIVF):
             before, now = ({**one.parameters, "nprobe": None} for one in (self._files, shards))
             if before != now or not np.array_equal(self._files.centroids, shards.centroids):
                 raise RuntimeError(f"the shards in {folder} are those of another index now; open them again")
-            snapshot, encoder = current.storage(), current.label_encoder()
+            snapshot = current.storage()
+            encoder = current.label_encoder()
             codes = id_map.relabelled(snapshot, labels, ids, encoder)
             steps = []
             if not np.array_equal(snapshot.labels, codes):
@@ -432,7 +434,8 @@ def write_shards(
         raise TypeError(f"index must be an IndexEvidenceIVF, got {type(index).__name__}")
     if index.partitions > 1:
         raise ValueError(f"index must have one partition, got {index.partitions}: references do not cross files")
-    number, folder = as_count("shards", shards), Path(path).resolve()
+    number = as_count("shards", shards)
+    folder = Path(path).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     check_owner(folder / MANIFEST, overwrite=overwrite)
     if not is_one_of(folder, index.origins):

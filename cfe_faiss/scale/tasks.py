@@ -15,13 +15,13 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from cfe_faiss.base.threads import use_threads
 from cfe_faiss.scale.inputs import Task
@@ -34,7 +34,7 @@ _AT_LEAST = 30.0  # ... but not before this many seconds
 _GIVEN_UP = 50.0  # after this many times that, the job fails
 _LONGEST = 7 * 86400.0  # seconds for a task while no other task of the stage is finished
 
-Run = Callable[[Task], Mapping[str, Any] | None]
+Run = Callable[[Task], None]
 Call = Callable[[int], Finished]
 
 
@@ -49,7 +49,7 @@ class Stage:
     blocks
         Number of tasks.
     run
-        Runs one task, and may return numbers for later stages.
+        Runs one task.
     reads
         Stages whose files the tasks read.
     """
@@ -94,7 +94,8 @@ def share_of(executor: Executor, tasks: int) -> tuple[int, int]:
 
     A task has as many threads as possible while all tasks, or all workers, run at once.
     """
-    machines, at_once = executor.machines, min(tasks, executor.workers)
+    machines = executor.machines
+    at_once = min(tasks, executor.workers)
     counts = range(max(machines), 1, -1)
     threads = next((number for number in counts if sum(cores // number for cores in machines) >= at_once), 1)
     on_one = max(max(machines) // threads, -(-at_once // len(machines)))
@@ -150,7 +151,7 @@ class StageRun:
         """Enter a finished task, or try it again after the death of its worker."""
         block = self.running.pop(future).block
         try:
-            self._enter_once(future.result())
+            finished = future.result()
         except WorkerDiedError as error:
             self.deaths[block] += 1
             if self.deaths[block] >= _ATTEMPTS:
@@ -163,6 +164,8 @@ class StageRun:
                     if other.exception() is None:
                         self._enter_once(other.result())
             raise self._error(block, f"{type(error).__name__}: {error}") from error
+        else:
+            self._enter_once(finished)
 
     def _enter_once(self, finished: Finished) -> None:
         if finished.block not in self.seconds:  # else a second attempt was faster
@@ -171,7 +174,8 @@ class StageRun:
 
     def _check_times(self) -> None:
         """Start stragglers once more on idle workers, and raise JobError for tasks that hang."""
-        now, patience = time.monotonic(), float("inf")
+        now = time.monotonic()
+        patience = float("inf")
         if self.seconds:
             patience = max(_AT_LEAST, _STRAGGLES * statistics.median(self.seconds.values()))
         limit = min(_LONGEST, _GIVEN_UP * patience)
@@ -229,9 +233,11 @@ class LocalExecutor:
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.machines = [os.cpu_count() or 1]
-        self._threads, self._of_thread = ThreadPoolExecutor(workers), threading.local()
+        self._threads = ThreadPoolExecutor(workers)
+        self._of_thread = threading.local()
         self._workers: list[_Worker] = []
-        self._lock, self._closed = threading.Lock(), False
+        self._lock = threading.Lock()
+        self._closed = False
 
     def submit(self, call: Call, block: int, threads: int) -> "Future[Finished]":
         """Start ``call(block)`` in an idle process, or in a new one."""
@@ -296,13 +302,16 @@ def serve(descriptor: str, parent: str) -> None:
 def perform(folder: str, stage: str, run: Run, memory: int, threads: int, block: int) -> Finished:
     """Run one task in a worker process; return its record for the manifest."""
     use_threads(threads)
-    task, start, cpu_start = Task.of(Path(folder), memory, stage, block), time.monotonic(), time.process_time()
+    task = Task.of(Path(folder), memory, stage, block)
+    start = time.monotonic()
+    cpu_start = time.process_time()
     with suppress(OSError):  # restarts the system's measurement of the peak memory, where it can be restarted
         Path("/proc/self/clear_refs").write_text("5")
-    result = dict(run(task) or {})
+    run(task)
     files = tuple(WrittenFile.of(task.folder, path) for path in task.written)
-    seconds, cpu_seconds = time.monotonic() - start, time.process_time() - cpu_start
-    return Finished(stage, block, files, result, seconds, cpu_seconds, _peak())
+    seconds = time.monotonic() - start
+    cpu_seconds = time.process_time() - cpu_start
+    return Finished(stage, block, files, seconds, cpu_seconds, _peak())
 
 
 def _peak() -> int:

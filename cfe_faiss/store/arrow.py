@@ -115,9 +115,9 @@ def write(path: str | os.PathLike[str], contents: Contents, *, overwrite: bool, 
             }
             _RECORD.write(folder, _VERSIONS[-1], manifest)
         finally:
-            kept = _read_file_names(folder)
+            current = _read_file_names(folder)
             parts = old | {entry.name for entry in folder.iterdir() if _is_part(entry)}
-            for name in parts - kept if kept else names.values():
+            for name in parts - current if current else names.values():
                 with contextlib.suppress(OSError):
                     (folder / name).unlink()
 
@@ -147,8 +147,9 @@ def _read_parts(folder: Path, manifest: dict[str, Any], mmap: bool) -> tuple[Any
         raise _damage(folder, f"its index is of {index.ntotal} vectors of {index.d} dimensions")
     table = _read_rows(folder, paths["rows"], manifest)
     members = index.members()
-    stored = table.find(members.ids) >= 0
-    if not (stored.sum() == len(table) and np.array_equal(members.labels[stored], table.labels)):
+    stored = np.isin(members.ids, table.keys)
+    ids, labels = members.ids[stored], members.labels[stored]
+    if not (np.array_equal(ids, table.keys) and np.array_equal(labels, table.labels)):
         raise _damage(folder, "its index is not of the same rows")
     if not stored.all():  # an earlier version left rows of an interrupted change in the index
         index = with_ids(read_index(paths["index"]))
@@ -205,8 +206,6 @@ def _read_rows(folder: Path, path: Path, manifest: dict[str, Any]) -> Table:
     for values, first, last in ((labels, UNKNOWN, len(classes.names)), (keys, 0, manifest["next_key"])):
         if len(rows) and not first <= values.min() <= values.max() < last:
             raise _damage(folder, f"{path.name} has a class or a key that the manifest does not know")
-    if (keys[1:] <= keys[:-1]).any():
-        raise _damage(folder, f"the keys of {path.name} are not in order")
     return Table.of(classes, keys.copy(), labels.copy(), ids, metadata, documents)
 
 
@@ -217,7 +216,16 @@ def _unpack(content: bytes, n: int) -> Any:
     """
     file = pq.ParquetFile(pa.BufferReader(content))  # Arrow reads Python file objects from its own threads
     most = _most_unpacked(len(content))
-    _check_footer(file, n, most)
+    about = file.metadata
+    if about.num_rows != n or not file.schema_arrow.equals(_SCHEMA):
+        raise ValueError("it has not the rows that it was written with")
+    groups = [about.row_group(number) for number in range(about.num_row_groups)]
+    columns = [group.column(place) for group in groups for place in range(len(_SCHEMA))]
+    size = sum(column.total_uncompressed_size for column in columns)
+    # With a dictionary, a short file can repeat a long text in many rows.
+    coded = {kind for column in columns if column.path_in_schema != "label" for kind in column.encodings}
+    if size > most or not coded <= {"PLAIN", "RLE"}:
+        raise ValueError(f"it unpacks to {size} bytes, coded as {sorted(coded)}; {most} are the most")
     batches, size = [], 0
     for batch in file.iter_batches(_ROWS):
         batches.append(batch)
@@ -230,20 +238,6 @@ def _unpack(content: bytes, n: int) -> Any:
     return rows
 
 
-def _check_footer(file: Any, n: int, most: int) -> None:
-    """Raise ValueError unless a Parquet file has n rows of the right columns, at most ``most`` bytes unpacked."""
-    about = file.metadata
-    if about.num_rows != n or not file.schema_arrow.equals(_SCHEMA):
-        raise ValueError("it has not the rows that it was written with")
-    groups = [about.row_group(number) for number in range(about.num_row_groups)]
-    columns = [group.column(place) for group in groups for place in range(len(_SCHEMA))]
-    size = sum(column.total_uncompressed_size for column in columns)
-    # With a dictionary, a short file can repeat a long text in many rows.
-    coded = {kind for column in columns if column.path_in_schema != "label" for kind in column.encodings}
-    if size > most or not coded <= {"PLAIN", "RLE"}:
-        raise ValueError(f"it unpacks to {size} bytes, coded as {sorted(coded)}; {most} are the most")
-
-
 def _decode(encoded: list[str], ids: list[str]) -> list[Any]:
     """Return the mapping in each text; ValueError unless :func:`_encode` writes the same texts."""
     together = "[" + ",".join(encoded) + "]"  # one document takes a third less time than many
@@ -251,7 +245,7 @@ def _decode(encoded: list[str], ids: list[str]) -> list[Any]:
     metadata: list[Any] = json.loads(together, object_hook=hook, parse_constant=_CONSTANTS.__getitem__)
     if len(metadata) != len(encoded) or set(map(type, metadata)) - {dict} or _encode(metadata) != encoded:
         raise ValueError("its metadata are not one mapping in each row")
-    nested = [row for row, one in enumerate(encoded) if one.count("{") + one.count("[") > DEEPEST]
+    nested = [row for row, text in enumerate(encoded) if text.count("{") + text.count("[") > DEEPEST]
     check_metadata([metadata[row] for row in nested], [ids[row] for row in nested])
     return metadata
 
@@ -311,34 +305,27 @@ def _read_file_names(folder: Path) -> set[str]:
 # --- tables of users --------------------------------------------------------------------------------------------------
 
 
-def matrix(name: str, values: Any, d: int) -> NDArray[Any]:
+def matrix(name: str, values: Any) -> NDArray[Any]:
     """Return the vectors of an Arrow column of lists, (n, d)."""
     column = pa.chunked_array(values)
-    if not len(column):  # which may have any type
-        return np.empty((0, d), np.float32)
-    length = length_of(name, column)
+    kind = column.type
+    if pa.types.is_fixed_size_list(kind):
+        lengths = [kind.list_size]
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        lengths = sorted(pc.unique(pc.list_value_length(column).drop_null()).to_pylist())
+    elif len(column):
+        raise TypeError(f"{name} must be a column of lists of numbers, got {kind}")
+    else:  # a column without rows may have any type
+        return np.empty((0, 0), np.float32)
     if column.null_count:
         raise ValueError(f"{name} must hold a vector in every row, got none in {column.null_count} of {len(column)}")
-    if length != d:
-        raise ValueError(f"{name} must hold vectors of {d} dimensions, got {length}")
+    if len(lengths) > 1:
+        raise ValueError(f"{name} must hold vectors of one length, got {', '.join(map(str, lengths[:8]))}")
     flat = pc.list_flatten(column)
     if flat.null_count:
         raise ValueError(f"{name} must hold numbers, got null among them")
-    array: NDArray[Any] = flat.to_numpy().reshape(len(column), d)
+    array: NDArray[Any] = flat.to_numpy().reshape(len(column), *(lengths or [0]))
     return array
-
-
-def length_of(name: str, column: Any) -> int:
-    """Return the common length of the vectors of an Arrow column of lists."""
-    kind = column.type
-    if pa.types.is_fixed_size_list(kind):
-        return int(kind.list_size)
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-        raise TypeError(f"{name} must be a column of lists of numbers, got {kind}")
-    lengths = sorted(pc.unique(pc.list_value_length(column).drop_null()).to_pylist())
-    if len(lengths) != 1:
-        raise ValueError(f"{name} must hold vectors of one length, got {', '.join(map(str, lengths[:8])) or 'no list'}")
-    return int(lengths[0])
 
 
 def rows_of(
@@ -370,7 +357,7 @@ def rows_of(
     except OverflowError as error:
         raise ValueError(f"table must hold dates that Python has, of the years 1 to 9999: {error}") from error
     metadata = [{key: value for key, value in row.items() if value is not None} for row in rows]
-    return columns[id_name], columns[vector_name], labels, metadata, documents
+    return columns[id_name], matrix(vector_name, columns[vector_name]), labels, metadata, documents
 
 
 def to_arrow(rows: Rows, class_names: Sequence[Any]) -> Any:
@@ -415,5 +402,5 @@ def _are_of_one_kind(values: Iterable[Any]) -> bool:
         return _are_of_one_kind(chain.from_iterable(held))
     if kinds == {Kind.MAPPING}:
         keys = set(chain.from_iterable(held))
-        return all(_are_of_one_kind(one.get(key) for one in held) for key in keys)
+        return all(_are_of_one_kind(mapping.get(key) for mapping in held) for key in keys)
     return len(kinds) < 2 and (kinds != {Kind.TIME} or all(value.tzinfo is None for value in held))

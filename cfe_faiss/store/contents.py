@@ -199,9 +199,7 @@ def append(array: NDArray[T], more: NDArray[T]) -> NDArray[T]:
 
 def objects(values: Sequence[Any]) -> NDArray[np.object_]:
     """Return a sequence as an array of objects, (n,)."""
-    array = np.empty(len(values), object)
-    array[:] = values
-    return array
+    return np.fromiter(values, object, len(values))
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -392,10 +390,6 @@ class Contents:
         self.next_key = next_key
         # Key of each id. An id is stored if the table has its key.
         self._keys: dict[str, int] = dict(zip(table.ids.tolist(), table.keys.tolist(), strict=True))
-
-    def parts(self) -> tuple[Any, Table, int]:
-        """Return the index, a copy of the rows, and the next key."""
-        return self.index, self.table.only(self.table.rows), self.next_key
 
     def rows_of(self, ids: list[str]) -> NDArray[np.int64]:
         """Return the row of each id, -1 for an unknown one."""

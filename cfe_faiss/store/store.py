@@ -112,7 +112,8 @@ class EvidenceStore:
 
     def __getstate__(self) -> tuple[Any, ...]:
         with self._lock.reading():
-            return self._contents.parts()
+            contents = self._contents
+            return contents.index, contents.table.only(contents.table.rows), contents.next_key
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._set_up(Contents(*state))
@@ -347,7 +348,8 @@ class EvidenceStore:
             new = check_metadata(metadata, table.ids[rows].tolist())
             if len(rows):
                 old = table.metadata[rows].tolist()
-                self._contents.describe(rows, [one | more for one, more in zip(old, new, strict=True)])
+                merged = [before | changes for before, changes in zip(old, new, strict=True)]
+                self._contents.describe(rows, merged)
 
     def _distinct_rows(self, ids: Any) -> NDArray[np.int64]:
         """Return the rows of distinct ids, of all rows for None; UnknownIdError names an unknown id."""
@@ -485,50 +487,55 @@ class EvidenceStore:
         With a filter exact, for every kind of index. Without one the index's own ``search_evidence``: exact for the
         exact index, with ``store.index.nprobe`` lists for others.
         """
-        names, keys, own = _as_ids(id_or_vector), None, None
+        names = _as_ids(id_or_vector)
         page = self._page(k, offset, threshold)
         effort = Effort.of(nprobe, recall, exact, memory)
         if where is not None and nprobe is not None:
             raise ValueError(f"nprobe must be left out with where (such a search is exact), got nprobe={nprobe}")
-        X, single = (None, isinstance(id_or_vector, str)) if names else self._queries("id_or_vector", id_or_vector)
+        own_keys = own_classes = None
+        if names is None:
+            X, single = self._queries("id_or_vector", id_or_vector)
+        else:
+            single = isinstance(id_or_vector, str)
         with self._lock.reading():
-            if X is None:
-                table = self._contents.table
-                rows = self._contents.known_rows_of(names or [])
-                keys, own = table.keys[rows], table.labels[rows]
-                X = self._contents.vectors_of(keys)
-            labels, mask = self._labels_of(X, own, label, single, neighbors), self._mask(where)
-            excluded = None if exclude is None else self._keys_of([exclude] if single else exclude, len(X))
-            if keys is not None and (label is not None or neighbors != "other"):  # a row could find itself
-                excluded = keys[:, None] if excluded is None else np.column_stack([keys, excluded])
+            table = self._contents.table
+            if names is not None:
+                rows = self._contents.known_rows_of(names)
+                own_keys = table.keys[rows]
+                own_classes = table.labels[rows]
+                X = self._contents.vectors_of(own_keys)
+            labels = self._labels_of(len(X), own_classes, label, single, neighbors)
+            excluded = None
+            if exclude is not None:
+                values, lengths = as_lists("exclude", [exclude] if single else exclude, len(X))
+                rows = self._contents.rows_of(check_ids(list(values)))
+                keys = np.where(rows < 0, -1, table.keys[rows]) if len(rows) else rows
+                excluded = padded(keys, lengths)
+            if own_keys is not None and (label is not None or neighbors != "other"):  # a row could find itself
+                excluded = own_keys[:, None] if excluded is None else np.column_stack([own_keys, excluded])
             rules = Rules.of(excluded, None, within, neighbors)
             query = Query(self._most(page), X=X, labels=labels, rules=rules)
-            D, I = self._contents.evidence(query, mask, effort)
+            D, I = self._contents.evidence(query, self._mask(where), effort)
             hits = self._hits(D, I, page, with_vectors)
         return hits[0] if single else hits
 
     def _labels_of(
-        self, X: NDArray[np.float32], own: NDArray[np.int32] | None, label: Any, single: bool, neighbors: str
+        self, n: int, own_classes: NDArray[np.int32] | None, label: Any, single: bool, neighbors: str
     ) -> NDArray[np.int32]:
-        """Return the class number of each query: that of ``label``, or else its own; unknown for any class."""
+        """Return the class number of n queries: that of ``label``, or else its own; unknown for any class."""
         if neighbors == "any":
             if label is not None:
                 raise ValueError(f"label must be left out with neighbors='any', where it has no effect, got {label!r}")
-            return unknown_labels(len(X))
-        labels = own
+            return unknown_labels(n)
+        labels = own_classes
         if labels is None or label is not None:
-            labels = self._contents.table.classes.numbers(_given_labels(label, len(X), single))
-            labels = labels if own is None else np.where(labels == UNKNOWN, own, labels)
+            labels = self._contents.table.classes.numbers(_given_labels(label, n, single))
+        if own_classes is not None:
+            labels = np.where(labels == UNKNOWN, own_classes, labels)
         if UNKNOWN in labels.tolist():
-            name = "a vector" if own is None else "an id that is not classified"
+            name = "a vector" if own_classes is None else "an id that is not classified"
             raise ValueError(f"label must be given for {name}: the predicted class that evidence differs from")
         return labels
-
-    def _keys_of(self, ids: Any, n: int) -> NDArray[np.int64]:
-        """Return the keys of n sequences of ids, (n, m); -1 for none and for ids that are not stored."""
-        values, lengths = as_lists("exclude", ids, n)
-        rows = self._contents.rows_of(check_ids(list(values)))
-        return padded(np.where(rows < 0, -1, self._contents.table.keys[rows]) if len(rows) else rows, lengths)
 
     def _queries(self, name: str, xq: Any) -> tuple[NDArray[np.float32], bool]:
         array = as_array(name, xq)
@@ -681,7 +688,7 @@ class EvidenceStore:
         from cfe_faiss.store import arrow
 
         rows = arrow.rows_of(table, id, vector, label, document)
-        store = cls(arrow.length_of(vector, rows[1]), index)
+        store = cls(rows[1].shape[1], index)
         store.add(*rows)
         return store
 
@@ -718,8 +725,7 @@ class EvidenceStore:
         """
         from cfe_faiss.store import arrow
 
-        rows, names = self.get(), self.class_names
-        return arrow.to_arrow(rows, names)
+        return arrow.to_arrow(self.get(), self.class_names)
 
     def to_pandas(self) -> Any:
         """Return all rows as a pandas DataFrame, with the columns of :meth:`to_arrow`."""

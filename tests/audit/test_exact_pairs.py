@@ -107,7 +107,7 @@ def test_the_most_similar_do_not_depend_on_the_block(monkeypatch: pytest.MonkeyP
     every = found.most_similar(10**6)
     order = np.lexsort((every.target, every.source, -every.table["similarity"]))
     assert (order == np.arange(len(every))).all()
-    monkeypatch.setattr("cfe_faiss.audit.exact_pairs._BLOCK", 24)
+    monkeypatch.setattr("cfe_faiss.audit.attribute_pairs._BLOCK", 24)
     few = found.most_similar(17)
     for one, other in ((few.source, every.source), (few.target, every.target)):
         np.testing.assert_array_equal(one, other[:17])

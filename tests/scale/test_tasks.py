@@ -28,7 +28,7 @@ def begun(folder: Path, block: int) -> int:
 def test_each_task_is_done_once(executor: LocalExecutor, tmp_path: Path) -> None:
     done: list[Finished] = []
     StageRun("double", partial(scale_calls.double, folder=tmp_path), [*range(9)], executor, done.append).run()
-    assert sorted((one.block, one.result["value"]) for one in done) == [(i, 2 * i) for i in range(9)]
+    assert sorted((one.block, one.peak_bytes) for one in done) == [(i, 2 * i) for i in range(9)]
     assert [begun(tmp_path, i) for i in range(9)] == [1] * 9
 
 

@@ -138,6 +138,14 @@ def test_a_mapped_store_compares_its_index_with_its_rows(folder: Path) -> None:
             cfe.EvidenceStore.load(folder, mmap=mmap)
 
 
+def test_rows_in_another_order_are_refused(folder: Path) -> None:
+    columns = pq.read_table(rows_path(folder)).to_pydict()
+    write_rows(folder, {name: values[::-1] for name, values in columns.items()})
+    for mmap in (False, True):
+        with pytest.raises(ValueError, match="its index is not of the same rows"):
+            cfe.EvidenceStore.load(folder, mmap=mmap)
+
+
 def test_lists_in_metadata_are_copied_out_of_a_store_that_was_loaded(folder: Path) -> None:
     store = cfe.EvidenceStore.load(folder)
     before = store.get(["doc-0"]).metadata[0]["tags"].copy()

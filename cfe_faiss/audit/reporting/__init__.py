@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.audit.common import check_finder
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
+from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, check_finder
 from cfe_faiss.audit.reporting.conditions import METRICS, Check, Condition, as_conditions, check_conditions, overall
 from cfe_faiss.audit.reporting.inputs import Settings, Subject, check_inputs
 from cfe_faiss.base.checks import as_names

@@ -5,7 +5,7 @@ import json
 import platform
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.intervals import share_columns
-from cfe_faiss.audit.reporting.conditions import OUTCOMES, Check, Condition, check_all, measures_of
+from cfe_faiss.audit.reporting.conditions import OUTCOMES, Check, Condition, check_all
 from cfe_faiss.audit.reporting.document import (
     Column,
     Section,
@@ -34,17 +34,86 @@ from cfe_faiss.audit.reporting.document import (
     visible,
     with_article,
 )
-from cfe_faiss.audit.reporting.inputs import Inputs
-from cfe_faiss.audit.reporting.sections import SECTIONS, Part
+from cfe_faiss.audit.reporting.inputs import Inputs, Need
+from cfe_faiss.audit.reporting.sections.groups import (
+    calibration_section,
+    consistency_section,
+    counts_section,
+    discrimination_section,
+    error_rates_section,
+    errors_section,
+    groups_section,
+    outcomes_section,
+)
+from cfe_faiss.audit.reporting.sections.model_tests import (
+    all_tests_section,
+    flip_section,
+    models_section,
+    only_in_section,
+    sensitivity_section,
+)
+from cfe_faiss.audit.reporting.sections.pairs import (
+    balance_section,
+    cases_section,
+    pairs_section,
+    strongest_section,
+)
 from cfe_faiss.base.checks import UNKNOWN, check_known
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.versions import find_version
-from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.suspicious import leaks
-from cfe_faiss.graph import Graph
 
 with extra("audit"):
     from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Place of a section in the report.
+
+    Attributes
+    ----------
+    name
+        Its id. Its template is ``templates/sections/NAME.txt.j2``.
+    numbers
+        The function of its numbers. A section of words alone has none.
+    needs
+        Requirements, see :meth:`Inputs.has`; the section says which of them is not met first.
+    is_open
+        Whether the page shows it in full, above the details.
+    is_optional
+        Whether it is left out if a need is not met.
+    """
+
+    name: str
+    numbers: Callable[[Inputs], Section] = lambda inputs: Section()
+    needs: tuple[Need, ...] = ()
+    is_open: bool = False
+    is_optional: bool = False
+
+
+SECTIONS = (
+    Part("strongest_case", strongest_section, is_open=True),
+    Part("groups", groups_section, ("sensitive",), is_open=True),
+    Part("tests", all_tests_section, ("sensitive", "favourable", "unfavourable"), is_open=True),
+    Part("models", models_section, ("models",), is_open=True, is_optional=True),
+    Part("counts", counts_section, ("sensitive",)),
+    Part("error_rates", error_rates_section, ("sensitive", "truth")),
+    Part("outcomes", outcomes_section, ("sensitive", "selective"), is_open=True, is_optional=True),
+    Part("calibration", calibration_section, ("probabilities", "sensitive", "favourable")),
+    Part("sensitivity", sensitivity_section),
+    Part("flip", flip_section, ("model", "sensitive")),
+    Part("only_in", only_in_section, ("sensitive",)),
+    Part("pairs", pairs_section),
+    Part("cases", cases_section),
+    Part("balance", balance_section),
+    Part("discrimination", discrimination_section),
+    Part("consistency", consistency_section),
+    Part("errors", errors_section, ("truth",)),
+    Part("method"),
+    Part("subject"),
+)
+"""The sections of the report in their order."""
 
 
 def template(name: str) -> str:
@@ -62,11 +131,11 @@ class _Unknown(StrictUndefined):
 
 @cache
 def _environment() -> Environment:
-    """Return the environment of plain texts. They call functions of formats.py by their names."""
-    made = Environment(undefined=_Unknown, loader=FunctionLoader(template), finalize=visible)
+    """Return the environment of plain texts. They call functions of document.py by their names."""
+    texts = Environment(undefined=_Unknown, loader=FunctionLoader(template), finalize=visible)
     filters = first_lines, join_words, list_first, number, plural, show, with_article
-    made.filters.update({function.__name__: function for function in filters})
-    return made
+    texts.filters.update({function.__name__: function for function in filters})
+    return texts
 
 
 class Prose:
@@ -123,7 +192,7 @@ def make_section(part: Part, inputs: Inputs) -> Section:
         limits=(*prose.lines("limits"), *map(inputs.reword, section.limits)),
         tables=tuple(prose.table(table) for table in section.tables),
         cases=tuple(replace(case, differences=prose.table(case.differences, "case")) for case in section.cases),
-        measures=tuple(measures_of(part.name, section.measured, inputs)),
+        measured=[inputs.placed(row) for row in section.measured],
     )
 
 
@@ -189,8 +258,8 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
     except KeyboardInterrupt:
         _print_unfinished(sections)
         raise
-    measures = [measure for section in sections for measure in section.measures]
-    results = check_all(conditions, measures, inputs.attributes_and_pairs)
+    measured = {section.id: section.measured for section in sections}
+    results = check_all(conditions, measured, inputs.attributes_and_pairs)
     rows = [
         asdict(check) | {"condition": str(check.condition), "attribute": check.attribute or inputs.everyone}
         for check in sorted(results, key=lambda check: OUTCOMES.index(check.outcome))
@@ -293,11 +362,16 @@ def facts(inputs: Inputs) -> dict[str, str]:
     known = 0 if inputs.truth is None else int((inputs.truth >= 0).sum())
     people, person = inputs.words["people"], inputs.words["person"]
     favourable = " or ".join(show(name, _NAMES) for name in inputs.favourable_names)
+    connections = ""
+    if graph is not None:
+        connections = f"{graph.num_edges:,}, directed" if graph.directed else f"{graph.num_edges // 2:,}"
+        unused = "".join(f"; {name} for the model only" for name in finder.model_only)
+        connections += unused if graph.weights is None else ", by weight"
     found = {
         "Data": inputs.subject.data,
         "Model": inputs.subject.model,
         f"Audited {people}": f"{len(inputs.nodes):,} of {len(finder.labels):,}",
-        "Connections": "" if graph is None else _connections(finder, graph),
+        "Connections": connections,
         "Predicted classes": ", ".join(classes),
         "Favourable class": favourable or "none was named; each class is reported in turn",
         "True classes": f"known for {plural(known, person, people)}" if known else "unknown",
@@ -324,12 +398,6 @@ def facts(inputs: Inputs) -> dict[str, str]:
 
 def _shorten(names: "Sequence[str] | Attributes") -> list[str]:
     return [show(name, _NAMES) for name in names]
-
-
-def _connections(finder: EvidenceFinder, graph: Graph) -> str:
-    count = f"{graph.num_edges:,}, directed" if graph.directed else f"{graph.num_edges // 2:,}"
-    unused = "".join(f"; {name} for the model only" for name in finder.model_only)
-    return count + (unused if graph.weights is None else ", by weight")
 
 
 def versions() -> dict[str, str]:

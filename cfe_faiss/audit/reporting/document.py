@@ -54,15 +54,10 @@ def with_article(noun: str) -> str:
 
 def visible(value: object) -> str:
     """Return a text without invisible characters; line ends stay."""
-    return "".join(_show_character(character) for character in str(value))
-
-
-def _show_character(character: str) -> str:
-    if character == "\n":
-        return character
     # XML 1.0 forbids control characters, lone surrogates, U+FFFE and U+FFFF; formatting characters can reverse a text.
-    hidden = character in "\ufffe\uffff" or unicodedata.category(character) in ("Cc", "Cs", "Cf")
-    return "\ufffd" if hidden else character
+    text = str(value)
+    hidden = {character for character in set(text) if unicodedata.category(character) in ("Cc", "Cs", "Cf")}
+    return text.translate(dict.fromkeys(map(ord, (hidden | {"\ufffe", "\uffff"}) - {"\n"}), "\ufffd"))
 
 
 def group_name(attribute: object, value: object) -> str:
@@ -113,7 +108,8 @@ def _share(value: float) -> str:
 
 
 def _similarity(value: float) -> str:
-    return "1" if value == 1 else f"{value:.6f}" if value < 0.9999995 else "> 0.999999"
+    text = f"{value:.6f}" if value < 0.9999995 else "> 0.999999"
+    return "1" if value == 1 else text
 
 
 def _format_in_unit(value: float) -> str:
@@ -144,7 +140,7 @@ _KINDS: dict[str, Callable[[float], str]] = {
 def show_value(value: Any, kind: str) -> str:
     """Return a value of a table as the page shows it."""
     if kind == "flag":
-        return "unknown" if value is None else "yes" if value else "no"
+        return {None: "unknown", True: "yes", False: "no"}[value]
     if kind in ("text", "long") or isinstance(value, str):
         return "" if value is None else show(value, 300 if kind == "long" else LONGEST)
     return "–" if is_undefined(value) else number(value, kind)
@@ -288,7 +284,7 @@ class Column:
     title
         Its heading on the page.
     kind
-        Kind of its values: "text", "long", "flag", or a kind of :func:`cfe_faiss.audit.reporting.formats.number`.
+        Kind of its values: "text", "long", "flag", or a kind of :func:`cfe_faiss.audit.reporting.document.number`.
     interval
         Keys of the bounds of its confidence interval.
     n
@@ -434,23 +430,6 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """Number that conditions can be about: a metric of a group of an attribute, of n cases.
-
-    ``unjudged`` says why no condition can judge the number; empty if one can.
-    """
-
-    metric: str
-    attribute: str | None
-    group: str
-    value: float
-    n: int
-    low: float | None = None
-    high: float | None = None
-    unjudged: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Section:
     """Section of the report: numbers, and the words that its template makes of them.
 
@@ -461,7 +440,7 @@ class Section:
     tables, cases
         Its tables, some of them drawn, and its case files.
     measured
-        Rows with the numbers that conditions can be about.
+        Rows with the numbers that conditions can be about, and the ``attribute`` and ``place`` of each.
     limits
         Effects of selection and assumptions on its numbers, and questions that they cannot answer.
     missing
@@ -481,8 +460,6 @@ class Section:
         Sentences for the first page: limits of the data.
     findings
         Its results, a sentence each, with the number of cases.
-    measures
-        The numbers that conditions can be about.
     is_open
         Whether it is shown in full on the screen, above the details.
     """
@@ -503,7 +480,6 @@ class Section:
     described: tuple[str, ...] = ()
     undetermined: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
-    measures: tuple[Measure, ...] = ()
     is_open: bool = False
 
 

@@ -159,22 +159,21 @@ def junit(content: Content) -> str:
     A check that cannot tell is skipped. Without conditions there is one test case, which is skipped, so that the suite
     has not passed.
     """
-    counts = Counter(check.outcome for check in content.results)
-    skipped = counts["cannot tell"] if content.results else 1
-    totals = {"tests": max(len(content.results), 1), "failures": counts["fail"], "errors": 0, "skipped": skipped}
+    cases = [
+        (show(check.condition, 200), show(check.name, 200), str(check.outcome), show(check, 500))
+        for check in content.results
+    ] or [("conditions", "no conditions", "cannot tell", content.numbers["conditions"]["outcome"])]
+    counts = Counter(outcome for _, _, outcome, _ in cases)
+    totals = {"tests": len(cases), "failures": counts["fail"], "errors": 0, "skipped": counts["cannot tell"]}
     attributes = {"name": show(content.numbers["title"], 200)} | {name: str(count) for name, count in totals.items()}
     suites = ET.Element("testsuites", attributes)
     suite = ET.SubElement(suites, "testsuite", attributes)
-    if not content.results:
-        case = ET.SubElement(suite, "testcase", {"classname": "conditions", "name": "no conditions"})
-        ET.SubElement(case, "skipped", {"message": content.numbers["conditions"]["outcome"]})
-    for check in content.results:
-        name = {"classname": show(check.condition, 200), "name": show(check.name, 200)}
-        case, message = ET.SubElement(suite, "testcase", name), {"message": show(check, 500)}
-        if check.outcome == "cannot tell":
-            ET.SubElement(case, "skipped", message)
-        elif check.outcome == "fail":
-            ET.SubElement(case, "failure", message | {"type": "condition"}).text = message["message"]
+    for classname, name, outcome, message in cases:
+        case = ET.SubElement(suite, "testcase", {"classname": classname, "name": name})
+        if outcome == "cannot tell":
+            ET.SubElement(case, "skipped", {"message": message})
+        elif outcome == "fail":
+            ET.SubElement(case, "failure", {"message": message, "type": "condition"}).text = message
     ET.indent(suites)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<!-- {MARK} -->\n' + ET.tostring(suites, encoding="unicode") + "\n"
 
@@ -197,7 +196,7 @@ def _lines(section: str, table: Table) -> Iterator[list[Any]]:
     for row in table.rows:
         name = " | ".join(str(row[key]) for key in names if row[key] not in (None, ""))
         for column in measured:
-            value, n = row[column.key], row.get(column.n)
+            value, n = row[column.key], None if column.n is None else row[column.n]
             if value is not None:
                 cells = section, table.id, name, column.key, value, n, *column.bounds(row)
                 yield [csv_text(cell) if isinstance(cell, str) else cell for cell in cells]

@@ -101,7 +101,8 @@ class EvidenceDocumentStore:
         self.index = index
         self.path = None if path is None else str(path)
         self._writing = ReadWriteLock()
-        if self.path is None or _is_free(Path(self.path)):
+        folder = Path(self.path or "")
+        if self.path is None or not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
             self._store = EvidenceStore(self.embedding_dim, index)
             return
         self._store = checked_store(EvidenceStore.load(self.path))
@@ -143,20 +144,23 @@ class EvidenceDocumentStore:
         DuplicateDocumentError
             If an id is stored already, or occurs twice, under ``DuplicatePolicy.FAIL`` or ``NONE``.
         """
-        documents, policy = _check_documents(documents), DuplicatePolicy(policy)
+        given = list(documents) if isinstance(documents, Iterable) else [documents]
+        for document in given:
+            if not isinstance(document, Document):
+                raise ValueError(f"documents must be a list of documents, got {type(document).__name__}")
+        policy = DuplicatePolicy(policy)
         with self._writing.writing():
             if policy == DuplicatePolicy.OVERWRITE:
-                chosen = {document.id: document for document in documents}
-                self._put(self._store.upsert, list(chosen.values()))
-                return len(documents)
-            chosen = {}
-            for document in documents:
-                if document.id not in chosen and document.id not in self._store:
-                    chosen[document.id] = document
+                self._put(self._store.upsert, list({document.id: document for document in given}.values()))
+                return len(given)
+            new: dict[str, Document] = {}
+            for document in given:
+                if document.id not in new and document.id not in self._store:
+                    new[document.id] = document
                 elif policy != DuplicatePolicy.SKIP:
                     raise DuplicateDocumentError(f"ID '{document.id}' already exists.")
-            self._put(self._store.add, list(chosen.values()))
-            return len(chosen)
+            self._put(self._store.add, list(new.values()))
+            return len(new)
 
     def _put(self, write: Callable[..., None], documents: list[Document]) -> None:
         if documents:
@@ -214,8 +218,8 @@ class EvidenceDocumentStore:
 
     def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
         """Return the least and the greatest value of a key of ``meta`` as ``{"min": ..., "max": ...}``."""
-        found = _values(self._metas(None), metadata_field)
-        values = [value for value in found if isinstance(value, int | float | str)]
+        stored = _values(self._metas(None), metadata_field)
+        values = [value for value in stored if isinstance(value, int | float | str)]
         try:
             return {"min": min(values, default=None), "max": max(values, default=None)}
         except TypeError:
@@ -303,15 +307,17 @@ class EvidenceDocumentStore:
         """
         if top_k == 0:
             return []
-        own, embedding = (query, None) if isinstance(query, str | Document) else (None, query)
+        id_ = query if isinstance(query, str) else None
+        embedding = None if isinstance(query, str) else query
         if isinstance(query, Document):
-            own, embedding = query.id, query.embedding
+            id_ = query.id
+            embedding = query.embedding
             if embedding is not None and label is None:
                 label = query.meta.get(self.label_key)
-        if embedding is None and self._store.count({"$id": {"$eq": own}, **_WITHOUT}):
-            raise ValueError(f"document {own!r} must have an embedding")
+        if embedding is None and self._store.count({"$id": {"$eq": id_}, **_WITHOUT}):
+            raise ValueError(f"document {id_!r} must have an embedding")
         where = self._search_filter(filters)
-        hits = evidence(self._store, own, embedding, top_k, label, where, with_vectors=return_embedding)
+        hits = evidence(self._store, id_, embedding, top_k, label, where, with_vectors=return_embedding)
         return documents_of(hits, self.label_key)
 
     # --- asynchronously -----------------------------------------------------------------------------------------------
@@ -344,27 +350,13 @@ class EvidenceDocumentStore:
         return join_filters({"$not": _WITHOUT} if self._store.count(_WITHOUT) else None, self._where(filters))
 
 
-def _is_free(folder: Path) -> bool:
-    """Return whether a new store may be saved there: nothing is there, or an empty directory."""
-    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-
-
-def _check_documents(documents: Any) -> list[Document]:
-    wrong = documents
-    if isinstance(documents, Iterable) and not isinstance(documents, str):
-        wrong = next((one for one in documents if not isinstance(one, Document)), None)
-        if wrong is None:
-            return list(documents)
-    raise ValueError(f"documents must be a list of documents, got {type(wrong).__name__}")
-
-
 def _different_values(metas: Iterable[dict[str, Any]], field: str) -> list[Any]:
     """Return the distinct values under a key, ordered by their texts; 1, 1.0, "1" and True are four values."""
-    found = {
+    values = {
         (type(value).__name__, json.dumps(value, sort_keys=True, default=repr)): value
         for value in _values(metas, field)
     }
-    return [found[key] for key in sorted(found, key=lambda key: (str(found[key]), key[0]))]
+    return [values[key] for key in sorted(values, key=lambda key: (str(values[key]), key[0]))]
 
 
 def _key_of(field: str) -> str:
@@ -391,15 +383,15 @@ def to_row(document: Document, norm: float) -> Row:
     if REST in document.meta:
         raise ValueError(f"meta of document {document.id!r} must not use the key {REST!r}, which is reserved")
     blob, sparse = document.blob, document.sparse_embedding
-    rest = {
+    fields = {
         "without_embedding": True if document.embedding is None else None,
         "norm": norm if norm not in (0.0, 1.0) else None,
         "score": document.score,
         "blob": blob and {**vars(blob), "data": base64.b64encode(blob.data).decode()},
         "sparse_embedding": sparse and sparse.to_dict(),
     }
-    rest = {key: value for key, value in rest.items() if value is not None}
-    return document.id, document.meta | ({REST: rest} if rest else {}), document.content
+    fields = {key: value for key, value in fields.items() if value is not None}
+    return document.id, document.meta | ({REST: fields} if fields else {}), document.content
 
 
 def documents_of(found: Hits | Rows, label_key: str) -> list[Document]:
@@ -413,16 +405,16 @@ def documents_of(found: Hits | Rows, label_key: str) -> list[Document]:
 
 def _document(row: Row, vector: NDArray[np.float32] | None, score: float | None) -> Document:
     id_, meta, content = row
-    rest: dict[str, Any] = meta.pop(REST, {})
-    is_embedded = vector is not None and "without_embedding" not in rest
-    blob, sparse = rest.get("blob"), rest.get("sparse_embedding")
+    fields: dict[str, Any] = meta.pop(REST, {})
+    is_embedded = vector is not None and "without_embedding" not in fields
+    blob, sparse = fields.get("blob"), fields.get("sparse_embedding")
     return Document(
         id=id_,
         content=content,
         blob=blob and ByteStream(**{**blob, "data": base64.b64decode(blob["data"])}),
         meta=meta,
-        score=rest.get("score") if score is None else score,
-        embedding=(vector * rest.get("norm", 1.0)).tolist() if is_embedded else None,
+        score=fields.get("score") if score is None else score,
+        embedding=(vector * fields.get("norm", 1.0)).tolist() if is_embedded else None,
         sparse_embedding=sparse and SparseEmbedding.from_dict(sparse),
     )
 
@@ -488,17 +480,10 @@ def _comparison(filters: dict[str, Any], label_key: str) -> dict[str, Any]:
         if field == "embedding":
             return {WITHOUT_EMBEDDING: lambda missing: matches(None if missing else True)}
         return {f"{REST}.{field}": matches}
-    return {_field(field, label_key): _shortcut(name, value, matches)}
-
-
-def _field(field: str, label_key: str) -> str:
-    """Return the store's name of a field; the prefix ``meta.`` is optional, as in Haystack."""
-    if field in _FIELDS:
-        return _FIELDS[field]
-    key = field.removeprefix("meta.")
-    if not key or key.startswith("$"):
+    key = _FIELDS.get(field, field.removeprefix("meta."))
+    if not key or (key.startswith("$") and field not in _FIELDS):
         raise FilterError(f"field {field!r} cannot be compared")
-    return "$label" if key == label_key else key
+    return {"$label" if key == label_key else key: _shortcut(name, value, matches)}
 
 
 def _by_haystack(field: str, name: str, value: Any) -> _Predicate:
@@ -527,8 +512,8 @@ def _shortcut(name: str, value: Any, matches: _Predicate) -> _Predicate:
     wanted = value if name in ("in", "not in") else [value]
     if not all(map(_is_plain, wanted)):
         return matches
-    chosen, found = frozenset(wanted), name in ("==", "in")
-    return lambda held: (not isinstance(held, list | dict) and held in chosen) == found
+    chosen = frozenset(wanted)
+    return lambda held: (not isinstance(held, list | dict) and held in chosen) == (name in ("==", "in"))
 
 
 def _is_plain(value: Any) -> bool:

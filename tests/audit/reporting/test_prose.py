@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 import cfe_faiss.audit.reporting
-from cfe_faiss.audit.reporting.content import Prose, make_section
+from cfe_faiss.audit.reporting.content import SECTIONS, Part, Prose, make_section
 from cfe_faiss.audit.reporting.document import Section, Table, first_lines
 from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
-from cfe_faiss.audit.reporting.sections import SECTIONS, Part
 
 TEMPLATES = files("cfe_faiss.audit.reporting").joinpath("templates", "sections")
 

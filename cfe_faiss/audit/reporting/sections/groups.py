@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.audit.common import Frame
 from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics, turned
+from cfe_faiss.audit.groups import Frame
 from cfe_faiss.audit.neighbours import consistency, discrimination_scores, error_rate_by_evidence
 from cfe_faiss.audit.reporting.document import Column, Plot, Section, Table, low_high, rows_of, show, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
@@ -45,7 +45,7 @@ def find_rates(inputs: Inputs) -> Rates:
     table = metrics.table
     rows = _rows(inputs, table.assign(positives=table["TP"] + table["FN"], negatives=table["FP"] + table["TN"]))
     groups = [row for row in rows if not row["unknown"] and row["feature"] != "all"]
-    comparisons = rows_of(metrics.summary.assign(gap=-metrics.summary["difference"]))
+    comparisons = rows_of(metrics.summary.assign(gap=-metrics.summary["difference"].astype(float)))
     return Rates(metrics, rows, comparisons, groups)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute
-from cfe_faiss.audit.common import Floats, Ints, data_frame
-from cfe_faiss.audit.dominated import count_dominated, dominated, grades_of, learned_directions
+from cfe_faiss.audit.attribute_pairs import count_dominated, dominated, grades_of, learned_directions
+from cfe_faiss.audit.groups import Floats, Ints, data_frame
 from cfe_faiss.audit.reporting.document import (
     STYLES,
     Case,
@@ -29,7 +29,7 @@ from cfe_faiss.audit.reporting.document import (
     to_python,
 )
 from cfe_faiss.audit.reporting.inputs import Inputs
-from cfe_faiss.audit.reporting.sections.direct_effects import find_effects
+from cfe_faiss.audit.reporting.sections.model_tests import find_effects
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.finder import PairEvidence
 from cfe_faiss.graph.surroundings import Surroundings, surroundings
