@@ -260,6 +260,13 @@ class Table:
     columns
         The columns that filters used last, by name, 16 at most, shared by the versions of a table. A filter extends the
         column of an earlier version by the rows that were added since.
+
+    Notes
+    -----
+    The rows are Python objects and not a table of Arrow, by measurement with 100,000 rows. A search takes 100 us.
+    The ids, metadata and texts of its 10 hits take 17 us, from a table of Arrow 65 us in one chunk, and 1.3 ms in 20
+    chunks, as changes leave them. The filter ``{"lang": "de"}`` takes 20 us by the numbers of a column and 1.2 ms by
+    Arrow; a filter by three values takes 0.1 and 0.7 ms.
     """
 
     classes: Classes = field(default_factory=Classes)

@@ -353,7 +353,8 @@ def _value(value: Any, where: tuple[Any, ...]) -> Any:
 def _text(text: Any, *where: Any) -> str:
     """Return a text as ``str``; TypeError for another type, ValueError for invalid Unicode."""
     if not isinstance(text, str):
-        raise TypeError(f"{_name_place(*where)} must be a text, got {type(text).__name__}: {text!r:.60}")
+        got = f"{type(text).__name__}: {text!r:.60}"
+        raise TypeError(f"{_name_place(*where)} must be a text, got {got}; str() makes one")
     try:
         if not text.isascii():
             text.encode()

@@ -167,7 +167,7 @@ def test_an_unknown_choice_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     index = built()
     stock, parameters, arrays = index.parts()
     monkeypatch.setattr(type(index), "parts", lambda _: (stock, parameters | {"choice": "half/float"}, arrays))
-    with pytest.raises(ValueError, match=r"choice must be one of .*, got 'half/float'"):
+    with pytest.raises(ValueError, match=r"choice must be .* got 'half/float'"):
         cfe.serialize_index(index)
 
 

@@ -254,7 +254,7 @@ class EvidenceDocumentStore:
     def count_unique_metadata_by_filter(self, filters: dict[str, Any], metadata_fields: list[str]) -> dict[str, int]:
         """Return the number of distinct values under each key of ``meta``, among the documents that match."""
         metas = self._metas(filters)
-        return {_key_of(field): len(_different_values(metas, field)) for field in metadata_fields}
+        return {field.removeprefix("meta."): len(_different_values(metas, field)) for field in metadata_fields}
 
     def _metas(self, filters: Filters) -> list[dict[str, Any]]:
         return [document.meta for document in self.filter_documents(filters)]
@@ -359,13 +359,8 @@ def _different_values(metas: Iterable[dict[str, Any]], field: str) -> list[Any]:
     return [values[key] for key in sorted(values, key=lambda key: (str(values[key]), key[0]))]
 
 
-def _key_of(field: str) -> str:
-    """Return the key of ``meta`` that a field names; the prefix ``meta.`` is optional in Haystack."""
-    return field.removeprefix("meta.")
-
-
 def _values(metas: Iterable[dict[str, Any]], field: str) -> list[Any]:
-    key = _key_of(field)
+    key = field.removeprefix("meta.")
     return [meta[key] for meta in metas if meta.get(key) is not None]
 
 
