@@ -10,8 +10,7 @@ import numpy as np
 
 from cfe_faiss.base.checks import is_missing
 from cfe_faiss.base.extras import extra
-from cfe_faiss.base.tables import csv_text
-from cfe_faiss.base.text import format_measure
+from cfe_faiss.base.text import csv_text, format_measure
 
 _ROWS_AT_ONCE = 1 << 16
 _ROWS_ON_A_TERMINAL = 1_000

@@ -18,7 +18,7 @@ from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.base import Arrays
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
-from cfe_faiss.index.stock import like, part_of, written
+from cfe_faiss.index.parameters import like, part_of, written
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows.faiss_functions import Step, flat_index, swapping_numbers
 from cfe_faiss.rows.id_map import metric_of, stock_contents

@@ -24,8 +24,8 @@ from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.coarse.drift import drift
 from cfe_faiss.coarse.partitions import assign, train_partitions
 from cfe_faiss.index.base import Arrays, EvidenceMixin
+from cfe_faiss.index.parameters import as_numeric
 from cfe_faiss.index.searching import ListSearchingMixin
-from cfe_faiss.index.stock import as_numeric
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows import faiss_functions as steps_of
 from cfe_faiss.rows.faiss_functions import Step, direct_map, inverted_lists, list_sizes, setting, total

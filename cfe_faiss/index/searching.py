@@ -16,9 +16,8 @@ from cfe_faiss.base.arrays import Int32s, Ints
 from cfe_faiss.base.checks import as_array, as_count, as_number
 from cfe_faiss.base.threads import product
 from cfe_faiss.base.values import NOT_STORED
-from cfe_faiss.index.parameters import EvidenceParameters, Excluding
+from cfe_faiss.index.parameters import EvidenceParameters, Excluding, like, lock_method, written
 from cfe_faiss.index.protocol import EvidenceSearcher
-from cfe_faiss.index.stock import like, lock_method, written
 from cfe_faiss.rows.faiss_functions import get_nprobe, get_ntotal, pointer_to
 from cfe_faiss.rows.metric import Metric, as_rows, flipped, next_threshold, score_at
 from cfe_faiss.rows.snapshot import Snapshot
@@ -455,7 +454,8 @@ class ListSearchingMixin(SearchingMixin):
 
     def _calibration(self, recall: float | None, k: int, queries: int | None) -> tuple[int, Calibration | None]:
         """Return the total number of lists, and the calibration for a recall (None if it needs all lists)."""
-        effort, k = Effort.of(recall=recall).with_defaults(self.default_effort()), as_count("k", k)
+        effort = self.resolve_effort(Effort.of(recall=recall))
+        k = as_count("k", k)
         with self.holding() as snapshot:
             if snapshot.n == 0:
                 raise ValueError("the index must hold vectors, got an empty one")
@@ -467,7 +467,7 @@ class ListSearchingMixin(SearchingMixin):
         nprobe = getattr(params, "nprobe", self.nprobe)
         snapshot, X = self.snapshot(), np.ascontiguousarray(x, np.float32)
         centroids = snapshot.centroids[0]
-        if self.metric != "cosine" or nprobe >= len(centroids) or X.ndim != 2 or X.shape[1] != self.d:
+        if self.metric != "cosine" or nprobe >= len(centroids):
             self._check_mapped()
             return
         for start in range(0, len(X), _CHUNK):

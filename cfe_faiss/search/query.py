@@ -78,19 +78,12 @@ class Effort(NamedTuple):
         return cls(nprobe, recall, bool(exact), None if memory is None else as_count("memory", memory))
 
     def with_defaults(self, own: Effort) -> Effort:
-        """Return this effort, with unset fields taken from the settings of an index."""
-        if self is UNSET or own.routing is None:
+        """Return the settings of an index, with the number of lists, recall and memory that this effort has."""
+        if self is UNSET or own.routing is None:  # an index without lists is exact
             return own
-        nprobe, recall, exact, memory, complete, routing, k_factor = self
-        return own._replace(
-            nprobe=own.nprobe if nprobe is None and recall is None and not exact else nprobe,
-            recall=recall,
-            exact=exact or (own.exact and nprobe is None and recall is None),
-            memory=memory,
-            complete=own.complete if complete is None else complete,
-            routing=routing or own.routing,
-            k_factor=k_factor or own.k_factor,
-        )
+        if self.nprobe is None and self.recall is None and not self.exact:
+            return own._replace(memory=self.memory)
+        return own._replace(nprobe=self.nprobe, recall=self.recall, exact=self.exact, memory=self.memory)
 
     @property
     def class_aware(self) -> bool:

@@ -31,7 +31,7 @@ from cfe_faiss.audit.reporting.document import (
     show_value,
 )
 from cfe_faiss.base.extras import extra
-from cfe_faiss.base.tables import csv_text
+from cfe_faiss.base.text import csv_text
 from cfe_faiss.files.new_file import new_files, new_folder
 from cfe_faiss.files.outputs import MARK, REPORT_COLUMNS, check_outputs
 
