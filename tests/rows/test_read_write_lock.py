@@ -156,12 +156,12 @@ def test_arrays_of_a_snapshot_stay_as_they_are(kind: str) -> None:
     if not index.is_trained:
         index.train(X)
     index.add_with_labels(X, labels)
-    snapshot = index.storage()
-    names = "labels", "row_ids", "starts", "by_label", "centroids"
-    arrays = [*snapshot.rows(np.arange(1000)), snapshot.members.ids, *(getattr(snapshot, name) for name in names)]
-    before = [array.copy() for array in arrays]
-    index.add_with_labels(-X, labels)  # no lock is held
-    index.relabel(labels[::-1], np.arange(1200))
+    with index.reading() as snapshot:
+        names = "labels", "row_ids", "starts", "by_label", "centroids"
+        arrays = [*snapshot.rows(np.arange(1000)), snapshot.members.ids, *(getattr(snapshot, name) for name in names)]
+        before = [array.copy() for array in arrays]
+        index.add_with_labels(-X, labels)  # no lock is held
+        index.relabel(labels[::-1], np.arange(1200))
     index.remove_ids(np.arange(600))
     index.reset()
     for array, copied in zip(arrays, before, strict=True):
