@@ -25,9 +25,8 @@ from report import table
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
-from cfe_faiss.audit.direct_test import ScoreTest, verdict
+from cfe_faiss.audit.direct_test import ScoreTest, question, verdict
 from cfe_faiss.audit.groups import DEFAULT_BINS
-from cfe_faiss.audit.sample import question
 
 NAME = "calibration"
 PAGE = RESULTS / f"{NAME}.md"

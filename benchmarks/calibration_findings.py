@@ -6,7 +6,7 @@
 - Directions: decisions depend on two of six numbers, which are correlated. Counted is how often a column has its
   direction, the wrong one, or, for the others, any.
 
-    python benchmarks/calibration_findings.py [--runs 100] [--direction-runs 400]
+    python benchmarks/calibration_findings.py [--runs 40] [--direction-runs 400]
 
 writes results/calibration_findings.json and results/calibration_findings.md.
 """
@@ -20,7 +20,7 @@ from report import percent, table
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
-from cfe_faiss.audit.dominated import learned_directions
+from cfe_faiss.audit.attribute_pairs import learned_directions
 
 PLANTED: dict[str, list[tuple[str, str]]] = {
     "nothing": [],
@@ -115,7 +115,7 @@ def page(result: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--direction-runs", type=int, default=400)
     given = parser.parse_args()
     result = {

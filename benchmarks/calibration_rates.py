@@ -31,8 +31,16 @@ from scipy.special import ndtr
 
 import cfe_faiss as cfe
 from cfe_faiss.audit import consistency, error_rate_by_evidence
-from cfe_faiss.audit.comparisons import compare_rates, critical_value, is_ranked, largest_gap, power_of_ratio
-from cfe_faiss.audit.intervals import newcombe, risk_ratio, wilson
+from cfe_faiss.audit.intervals import (
+    compare_rates,
+    critical_value,
+    is_ranked,
+    largest_gap,
+    newcombe,
+    power_of_ratio,
+    risk_ratio,
+    wilson,
+)
 
 SIZES = {
     "2 x 30": [30] * 2,

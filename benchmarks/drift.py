@@ -28,7 +28,7 @@ from cfe_faiss.coarse.drift import list_sums
 from cfe_faiss.datasets import load
 from cfe_faiss.graph import as_graph
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.single import rank_lists
+from cfe_faiss.search.lists import rank_lists
 
 N, D, CLASSES = 20_000, 64, 7
 K, NPROBE, QUERIES, RECALL = 10, 16, 1000, 0.95

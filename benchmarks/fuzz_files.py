@@ -32,7 +32,7 @@ import numpy as np
 from common import save
 
 import cfe_faiss as cfe
-from cfe_faiss.files.faiss_payload import DamageError, Payload, read_payload
+from cfe_faiss.files.faiss_payload import Payload, read_payload
 from cfe_faiss.files.format import verify_index
 
 DESCRIPTIONS = {
@@ -205,7 +205,10 @@ def renew_checksums(body: bytearray, header: Any) -> None:
 
 
 def renew_list_checksums(body: bytearray, header: Any) -> None:
-    sections = {name: section for section in header.get("sections") or () if (name := named(section))}
+    all_sections = header.get("sections")
+    if not isinstance(all_sections, list):
+        return
+    sections = {name: section for section in all_sections if (name := named(section))}
     payload = structure(body, header)
     if payload is None or "list_checksums" not in sections:
         return
@@ -234,7 +237,7 @@ def structure(body: bytearray, header: Any) -> Payload | None:
     try:
         metric = header["parameters"].get("metric")
         return read_payload(header.get("kind"), cast(BinaryIO, BytesIO(body)), header["payload"]["size"], metric)
-    except (DamageError, KeyError, TypeError, AttributeError):  # the others: its kind was changed
+    except (ValueError, KeyError, TypeError, AttributeError):  # the last three: its kind was changed
         return None
 
 

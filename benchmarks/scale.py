@@ -164,6 +164,10 @@ def memory_of(processes: list[int]) -> tuple[int, int]:
     return anonymous, resident
 
 
+def nprobe_of(job: Job) -> dict[str, int]:
+    return {"nprobe": int(np.load(job.directory / "tune" / "000000.nprobe.npy")[0])}
+
+
 def stages_of(job: Job) -> list[dict[str, Any]]:
     manifest = Manifest(job.directory)
     found = []
@@ -177,7 +181,7 @@ def stages_of(job: Job) -> list[dict[str, Any]]:
                 "cpu_seconds": [task.cpu_seconds for task in own],
                 "peak_bytes": max((task.peak_bytes for task in own), default=0),
                 "bytes_written": sum(file.size for task in own for file in task.files),
-                "results": own[0].result if len(own) == 1 else {},
+                "results": nprobe_of(job) if status.name == "tune" and own else {},
             }
         )
     return found

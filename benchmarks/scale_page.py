@@ -125,7 +125,7 @@ def largest() -> str:
         if is_whole(run)
         else "ended before it was finished: these stages were"
     )
-    again, joined = searched_again(run), stage(run, "join")
+    again, joined = searched_again(run), stage(run, "tune") or stage(run, "join")
     if again and joined:
         found += (
             f". The job had measured its nprobe on a few whole lists: {joined['results']['nprobe']}; on random "

@@ -83,7 +83,7 @@ class SyntheticGraph:
         with extra("gnn"):
             import torch
             from torch_geometric.data import Data
-        from cfe_faiss.datasets.split import split_masks
+        from cfe_faiss.datasets.graphs import split_masks
 
         targets = np.repeat(np.arange(self.graph.num_nodes), np.diff(self.graph.indptr))
         x, y = torch.from_numpy(self.x), torch.from_numpy(self.labels.astype(np.int64))

@@ -61,7 +61,7 @@ def parts(index: Any, nprobe: int) -> dict[str, float]:
     _, routing = least(lambda: routes.lists(means, groups.labels, nprobe))
     labels = queries.labels[groups.order]
 
-    blocks = lists.blocks or blocking.blocks_of(storage, lists.element)
+    blocks = lists.blocks or blocking.blocks_of(storage, lists.choice.batch)
 
     def scanned(D: NDArray[np.float32], I: NDArray[np.int64], resume: bool) -> None:
         blocks.search(X, labels, groups.starts, looked_into, groups.order, D, I, resume=resume)

@@ -16,15 +16,20 @@ from cfe_faiss.base import startup  # noqa: F401 - it loads the core, or raises 
 # isort: split
 from cfe_faiss import metrics
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.files.format import read_header, read_index, verify_index, write_index
+from cfe_faiss.files.format import (
+    clone_index,
+    deserialize_index,
+    read_header,
+    read_index,
+    serialize_index,
+    verify_index,
+    write_index,
+)
 from cfe_faiss.files.registration import register, unregister
-from cfe_faiss.files.serialize import clone_index, deserialize_index, serialize_index
 from cfe_faiss.graph.ks import ks_similarity, ks_vectors
 from cfe_faiss.index.factory import index_factory
 from cfe_faiss.index.flat import IndexEvidenceFlat, IndexEvidenceIDMap2
-from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
-from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
-from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
+from cfe_faiss.index.ivf import IndexEvidenceIVF, IndexEvidenceIVFPQ, IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.parameters import EvidenceParameters
 from cfe_faiss.index.pre_transform import IndexEvidencePreTransform
 from cfe_faiss.index.protocol import EvidenceIndex

@@ -9,8 +9,8 @@ from typing import Any, TextIO, TypeAlias
 from cfe_faiss.audit.features import class_name, differing_features, format_value
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.text import format_similarity
+from cfe_faiss.files.new_file import write_picture
 from cfe_faiss.files.outputs import check_outputs
-from cfe_faiss.files.pictures import write_picture
 from cfe_faiss.finder import EvidenceFinder, PairEvidence
 from cfe_faiss.graph import as_graph
 
@@ -59,8 +59,10 @@ def run(  # noqa: PLR0913
     """
     from cfe_faiss.datasets import load
     from cfe_faiss.models import gcn, train
+    from cfe_faiss.plot import evidence_figure
 
-    pairs, picture = as_count("pairs", pairs), out / "evidence.png"
+    pairs = as_count("pairs", pairs)
+    picture = out / "evidence.png"
     check_outputs([picture], overwrite=overwrite)
     data: Any = load(dataset, data_root, seed)
     out.mkdir(parents=True, exist_ok=True)
@@ -70,39 +72,41 @@ def run(  # noqa: PLR0913
     evidence = finder.top_pairs(pairs, progress=True)
 
     searched = f"{finder.index.ntotal:,} test nodes" if nodes == "test" else f"all {finder.index.ntotal:,} nodes"
-    output.write(_context(data, report.test_accuracy))
+    output.write(fill(_context(data, report.test_accuracy), _WIDTH) + "\n")
     if len(evidence) == 0:
         output.write(f"\nIt puts {searched} in one class, so there is no counterfactual evidence among them.\n")
         return
-    output.write(_introduction(data, searched, len(evidence)))
-    output.write(_table([_rows(data, evidence, rank) for rank in range(len(evidence))]))
+    output.write("\n" + fill(_introduction(data, searched, len(evidence)), _WIDTH) + "\n")
+    cards = [_rows(data, evidence, rank) for rank in range(len(evidence))]
+    label, left, right = (max(map(len, column)) for column in zip(*chain.from_iterable(cards), strict=True))
+    for rows in cards:
+        output.write("\n")
+        output.writelines(f"{a:<{label}}   {b:>{left}}   {c:>{right}}\n" for a, b, c in rows)
     output.flush()
-    write_picture(_figure(data, evidence), picture, overwrite=overwrite)
+    ends = int(evidence.source[0]), int(evidence.target[0])
+    figure = evidence_figure(data, *ends, evidence.labels, similarity=float(evidence.measure64()[0]))
+    write_picture(figure, picture, overwrite=overwrite)
     output.write(f"\nA picture of pair 1 and its neighbours: {picture}\n")
 
 
 def _context(data: Any, test_accuracy: float) -> str:
     n, d = data.x.shape
     edges = as_graph(data.edge_index, n).num_edges // 2
-    return _paragraph(
+    return (
         f"Data set {data.name}: {n:,} nodes, {edges:,} edges, {d:,} features, {len(data.class_names)} classes. "
         f"A graph convolutional network learnt the classes from {int(data.train_mask.sum()):,} training nodes; "
         f"it is right for {test_accuracy:.1%} of the {int(data.test_mask.sum()):,} test nodes."
     )
 
 
-def _introduction(data: Any, searched: str, found: int) -> str:
-    pairs = f"{found:,} most similar pairs" if found > 1 else "most similar pair"
+def _introduction(data: Any, searched: str, count: int) -> str:
+    pairs = f"{count:,} most similar pairs" if count > 1 else "most similar pair"
     features = " Below the classes: the features that differ most, in their own units." if _in_own_units(data) else ""
-    return "\n" + _paragraph(
+    return (
         f"Counterfactual evidence: among {searched}, the {pairs} that the network puts in different classes. "
         "Similarity compares the features and the neighbourhoods of two nodes; it is 1 where both are alike. "
         f"Where the true classes agree, the network is wrong about at least one of the two nodes.{features}"
     )
-
-
-def _paragraph(text: str) -> str:
-    return fill(text, _WIDTH) + "\n"
 
 
 def _in_own_units(data: Any) -> bool:
@@ -111,7 +115,8 @@ def _in_own_units(data: Any) -> bool:
 
 
 def _rows(data: Any, evidence: PairEvidence, rank: int) -> list[_Row]:
-    source, target = int(evidence.source[rank]), int(evidence.target[rank])
+    source = int(evidence.source[rank])
+    target = int(evidence.target[rank])
     similarity = format_similarity(float(evidence.measure64()[rank]))
     rows = [(f"Pair {rank + 1}, similarity {similarity}", f"node {source}", f"node {target}")]
     for name, labels in (("predicted class", evidence.labels), ("true class", data.y)):
@@ -120,15 +125,3 @@ def _rows(data: Any, evidence: PairEvidence, rank: int) -> list[_Row]:
         for row in differing_features(data, source, target, _FEATURES):
             rows.append((f"  {row.name}", format_value(row.source), format_value(row.target)))
     return rows
-
-
-def _table(pairs: list[list[_Row]]) -> str:
-    label, left, right = (max(map(len, column)) for column in zip(*chain.from_iterable(pairs), strict=True))
-    return "".join("\n" + "".join(f"{a:<{label}}   {b:>{left}}   {c:>{right}}\n" for a, b, c in rows) for rows in pairs)
-
-
-def _figure(data: Any, evidence: PairEvidence) -> Any:
-    from cfe_faiss.plot import evidence_figure
-
-    source, target, similarity = int(evidence.source[0]), int(evidence.target[0]), float(evidence.measure64()[0])
-    return evidence_figure(data, source, target, evidence.labels, similarity=similarity)

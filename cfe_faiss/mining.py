@@ -1,6 +1,7 @@
 """Mining with nearest rows of other groups: hard negatives, leaks, Tomek links, trust scores, balanced neighbours."""
 
 import math
+from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -12,6 +13,8 @@ from cfe_faiss.base.values import as_ids, as_list, group_numbers
 from cfe_faiss.index.flat import IndexEvidenceFlat
 from cfe_faiss.pairs import Pairs, evidence_pairs
 from cfe_faiss.rows.metric import PADDING, lengths
+from cfe_faiss.search.query import NO_ROWS
+from cfe_faiss.search.tiles import slices
 
 Metric: TypeAlias = Literal["cosine", "l2"]
 
@@ -100,101 +103,86 @@ def hard_negatives(  # noqa: PLR0913
     A, k = as_unit_rows("anchors", anchors, C.shape[1]), as_count("k", k)
     range_min = as_count("range_min", range_min, 0)
     has_margin = relative_margin is not None or absolute_margin is not None
-    known = (_GroupPositives if isinstance(positives, tuple) else _ListedPositives)(A, C, positives)
+    itself = _itself(A, C)
+    anchors, rows = NO_ROWS, NO_ROWS  # listed pairs of positives
+    if isinstance(positives, tuple):
+        anchor_groups, row_groups = _groups_of_positives(positives, len(A), len(C))
+    else:
+        anchor_groups, row_groups = np.ones(len(A), np.int64), np.zeros(len(C), np.int64)
+        anchors, rows = _listed_pairs(positives, len(A), len(C))
+        others = np.flatnonzero((anchors != rows) | (itself is None))
+        anchors, rows = anchors[others], rows[others]
+    most = int(np.bincount(anchors).max(initial=0))
     if range_max is None:
-        range_max = range_min + (10 * k if has_margin or max_score is not None else k) + known.most
+        range_max = range_min + (10 * k if has_margin or max_score is not None else k) + most
     if as_count("range_max", range_max) <= range_min:
         raise ValueError(f"range_max must be above range_min, got {range_max} <= {range_min}")
     highest = np.full((len(A), 1), _limit("max_score", max_score, np.inf))
     if has_margin:
-        scores = known.lowest_scores().astype(np.float64)
+        scores = _lowest_scores(A, C, anchors, rows)
+        if isinstance(positives, tuple):
+            scores = _lowest_scores_in_groups(A, C, anchor_groups, row_groups, itself)
         has = np.isfinite(scores)  # without positives there is no margin
         relative = _limit("relative_margin", relative_margin, -np.inf) * np.abs(scores[has])
         margin = np.fmax(relative, _limit("absolute_margin", absolute_margin, -np.inf))
         highest[has] = np.minimum(highest[has], (scores[has] - margin)[:, None])
     lowest = _limit("min_score", min_score, -np.inf)
-    S, I = known.rank_negatives(range_max)
+    S, I = _index_of(C, row_groups).search_evidence(A, anchor_groups, range_max + most, exclude=itself)
+    pairs = np.arange(len(I))[:, None] * len(C) + I
+    S[np.isin(pairs, anchors * len(C) + rows) | (I < 0)] = -np.inf
     S[(highest < S) | (lowest > S)] = -np.inf
     order = np.argsort(-S, axis=1, kind="stable")[:, range_min:range_max][:, :k]
-    D, rows = np.full((len(A), k), -np.inf, np.float32), np.full((len(A), k), -1)
-    D[:, : order.shape[1]] = np.take_along_axis(S, order, axis=1)
-    rows[:, : order.shape[1]] = np.take_along_axis(I, order, axis=1)
+    width = (0, 0), (0, k - order.shape[1])
+    D = np.pad(np.take_along_axis(S, order, axis=1), width, constant_values=-np.inf)
+    negatives = np.pad(np.take_along_axis(I, order, axis=1), width, constant_values=-1)
     missing = np.isneginf(D)
-    D[missing], rows[missing] = PADDING, -1
-    return D, rows
+    D[missing] = PADDING
+    negatives[missing] = -1
+    return D, negatives
 
 
 def _limit(name: str, value: float | None, default: float) -> float:
     return default if value is None else as_number(name, value, -np.inf, np.inf)
 
 
-class _ListedPositives:
-    """Positives that are listed for each anchor."""
-
-    def __init__(self, A: Floats, C: Floats, positives: Any) -> None:
-        given = as_list("positives", positives)
-        lists = [list(one) if hasattr(one, "__iter__") else [one] for one in given]
-        if len(lists) != len(A):
-            raise ValueError(f"positives must have one entry for each of {len(A)} anchors, got {len(lists)}")
-        counts = [len(one) for one in lists]
-        self.A, self.C, self.itself = A, C, _itself(A, C)
-        anchors = np.repeat(np.arange(len(A)), counts)
-        rows = as_ids("positives", [row for one in lists for row in one], len(C))
-        others = np.full(len(rows), True) if self.itself is None else anchors != rows
-        self.anchors, self.rows = anchors[others], rows[others]
-        self.most = int(np.bincount(self.anchors).max(initial=0))
-
-    def rank_negatives(self, number: int) -> tuple[Floats, Ints]:
-        """Return the ``number + most`` best rows of each anchor, with a similarity of -inf for positives."""
-        S, I = _index_of(self.C, np.zeros(len(self.C), np.int64)).search_evidence(
-            self.A, np.ones(len(self.A), np.int64), number + self.most, exclude=self.itself
-        )
-        pairs = self.anchors * len(self.C) + self.rows
-        S[np.isin(np.arange(len(I))[:, None] * len(self.C) + I, pairs) | (I < 0)] = -np.inf
-        return S, I
-
-    def lowest_scores(self) -> Floats:
-        """Return the least similarity of each anchor to its positives, (n,)."""
-        lowest = np.full(len(self.A), np.inf, np.float32)
-        for start in range(0, len(self.rows), _PAIRS):
-            anchors, rows = (one[start : start + _PAIRS] for one in (self.anchors, self.rows))
-            scores = np.einsum("ij,ij->i", self.A[anchors], self.C[rows], dtype=np.float64)
-            np.minimum.at(lowest, anchors, scores.astype(np.float32))
-        return lowest
+def _listed_pairs(positives: Any, n: int, m: int) -> tuple[Ints, Ints]:
+    """Return the anchor and the corpus row of each listed positive."""
+    lists = [list(rows) if hasattr(rows, "__iter__") else [rows] for rows in as_list("positives", positives)]
+    if len(lists) != n:
+        raise ValueError(f"positives must have one entry for each of {n} anchors, got {len(lists)}")
+    anchors = np.repeat(np.arange(n), [len(rows) for rows in lists])
+    return anchors, as_ids("positives", list(chain.from_iterable(lists)), m)
 
 
-class _GroupPositives:
-    """Positives of each anchor: the rows of its group."""
+def _groups_of_positives(groups: tuple[Any, ...], n: int, m: int) -> list[Ints]:
+    if len(groups) != 2:
+        raise ValueError(f"positives must be (anchor_groups, corpus_groups), got a tuple of {len(groups)}")
+    return group_numbers(("anchor_groups", groups[0], n), ("corpus_groups", groups[1], m))
 
-    most = 0
 
-    def __init__(self, A: Floats, C: Floats, groups: tuple[Any, ...]) -> None:
-        if len(groups) != 2:
-            raise ValueError(f"positives must be (anchor_groups, corpus_groups), got a tuple of {len(groups)}")
-        self.A, self.C, self.itself = A, C, _itself(A, C)
-        self.of_anchors, self.of_rows = group_numbers(
-            ("anchor_groups", groups[0], len(A)), ("corpus_groups", groups[1], len(C))
-        )
+def _lowest_scores(A: Floats, C: Floats, anchors: Ints, rows: Ints) -> Doubles:
+    """Return the least similarity of each anchor to its listed positives, (n,); infinity without one."""
+    lowest = np.full(len(A), np.inf, np.float32)
+    for part in slices(len(rows), _PAIRS):
+        scores = np.einsum("ij,ij->i", A[anchors[part]], C[rows[part]], dtype=np.float64)
+        np.minimum.at(lowest, anchors[part], scores.astype(np.float32))
+    return lowest.astype(np.float64)
 
-    def rank_negatives(self, number: int) -> tuple[Floats, Ints]:
-        """Return the ``number`` best negatives of each anchor."""
-        index = _index_of(self.C, self.of_rows)
-        S, I = index.search_evidence(self.A, self.of_anchors, number, exclude=self.itself)
-        S[I < 0] = -np.inf
-        return S, I
 
-    def lowest_scores(self) -> Floats:
-        """Return the least similarity of each anchor to its positives, (n,); infinity without one."""
-        lowest = np.full(len(self.A), np.inf, np.float32)
-        order = np.argsort(self.of_rows, kind="stable")
-        bounds = np.searchsorted(self.of_rows[order], np.arange(self.of_anchors.max(initial=-1) + 2))
-        for group in np.unique(self.of_anchors).tolist():
-            anchors, rows = np.flatnonzero(self.of_anchors == group), order[bounds[group] : bounds[group + 1]]
-            scores = self.A[anchors].astype(np.float64) @ self.C[rows].T.astype(np.float64)
-            if self.itself is not None:
-                scores[anchors[:, None] == rows] = np.inf
-            lowest[anchors] = scores.min(axis=1, initial=np.inf)
-        return lowest
+def _lowest_scores_in_groups(
+    A: Floats, C: Floats, anchor_groups: Ints, row_groups: Ints, itself: Ints | None
+) -> Doubles:
+    """Return the least similarity of each anchor to the other rows of its group, (n,); infinity without one."""
+    lowest = np.full(len(A), np.inf, np.float32)
+    order = np.argsort(row_groups, kind="stable")
+    bounds = np.searchsorted(row_groups[order], np.arange(anchor_groups.max(initial=-1) + 2))
+    for group in np.unique(anchor_groups).tolist():
+        anchors, rows = np.flatnonzero(anchor_groups == group), order[bounds[group] : bounds[group + 1]]
+        scores = A[anchors].astype(np.float64) @ C[rows].T.astype(np.float64)
+        if itself is not None:
+            scores[anchors[:, None] == rows] = np.inf
+        lowest[anchors] = scores.min(axis=1, initial=np.inf)
+    return lowest.astype(np.float64)
 
 
 def near_duplicates(X: ArrayLike, groups: Any, threshold: float) -> Pairs:
@@ -454,13 +442,12 @@ class _Rows:
         todo, depth = np.arange(len(queries)), k + _SPARE
         while len(todo):
             size = max(1, _BLOCK // (depth * self.X.shape[1]))
-            is_open = []
-            for start in range(0, len(todo), size):
-                part = todo[start : start + size]
+            is_complete = np.zeros(len(queries), np.bool_)
+            for part in (todo[cut] for cut in slices(len(todo), size)):
                 left_out = None if exclude is None else exclude[part]
-                D[part], I[part], is_complete = self._screen(queries[part], outside[part], k, depth, left_out)
-                is_open.append(~is_complete)
-            todo, depth = todo[np.concatenate(is_open)], 4 * depth
+                D[part], I[part], is_complete[part] = self._screen(queries[part], outside[part], k, depth, left_out)
+            todo = todo[~is_complete[todo]]
+            depth *= 4
         return np.sqrt(D), I
 
     def _screen(

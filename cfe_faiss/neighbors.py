@@ -234,7 +234,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             raise TypeError(f"index must be a description or None, got {self.index!r}")
         as_count("n_neighbors", self.n_neighbors)
         as_metric("metric", _index_metric(self.metric))
-        as_number("radius", self.radius, _least_radius(self.metric), np.inf)
+        as_number("radius", self.radius, -np.inf if self.metric == "ip" else 0, np.inf)
         Effort.of(*self._effort().values())
         if self.neighbors not in ("other", "any"):
             raise ValueError(f'neighbors must be "other" or "any", got {self.neighbors!r}')
@@ -291,8 +291,9 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
                 _check_no_labels(labels)
                 D, I = self.index_.search_stored(None, k, neighbors=self.effective_neighbors_, **options)
             else:
-                found = [self.index_.search_evidence(*block, k, **options) for block in self._queries(X, labels)]
-                D, I = (np.concatenate(part) if len(found) > 1 else part[0] for part in zip(*found, strict=True))
+                blocks = self._queries(X, labels)
+                found = [self.index_.search_evidence(x, codes, k, **options) for x, codes, _ in blocks]
+                D, I = (np.concatenate(part) for part in zip(*found, strict=True))
         return (self._distances(D, I), I) if return_distance else I
 
     def kneighbors_graph(
@@ -490,14 +491,14 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         check_is_fitted(self, "index_")
         return self.n_neighbors
 
-    def _queries(self, X: Any, labels: ArrayLike | None) -> Iterator[tuple[Floats, NDArray[np.integer]]]:
-        """Yield blocks of queries as dense vectors and encoded labels."""
+    def _queries(self, X: Any, labels: ArrayLike | None) -> Iterator[tuple[Floats, Ints, Ints | None]]:
+        """Yield blocks of queries as dense vectors, encoded labels, and the sample that is the query itself, (m, 1)."""
         if X is None:
             _check_no_labels(labels)
             ids = np.arange(self.n_samples_fit_)
             fitted = self.index_.members().labels + (self.effective_neighbors_ == "any")
             for rows in gen_batches(len(ids), max(1, _BLOCK // self.n_features_in_)):
-                yield self.index_.reconstruct_batch(ids[rows]), fitted[rows]
+                yield self.index_.reconstruct_batch(ids[rows]), fitted[rows], ids[rows, None]
             return
         queries = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
         if self.effective_neighbors_ == "any":
@@ -510,7 +511,7 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
                 labels = self.estimator_.predict(X)
             codes = self._encode(labels, queries.shape[0])
         for rows in _blocks(queries):
-            yield _dense(queries[rows]), codes[rows]
+            yield _dense(queries[rows]), codes[rows], None
 
     def _encode(self, labels: ArrayLike, n: int) -> Ints:
         """Return the position of each label in ``classes_``, or len(classes_) for an unknown label."""
@@ -532,23 +533,20 @@ class EvidenceNeighbors(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """Return lims, distances and indices of the samples within a distance, as FAISS's range search does."""
         check_is_fitted(self, "index_")
         metric = self.effective_metric_
-        most = as_number("radius", self.radius if radius is None else radius, _least_radius(metric), np.inf)
+        most = as_number("radius", self.radius if radius is None else radius, -np.inf if metric == "ip" else 0, np.inf)
         square = most * most * (1 + _ROUNDING)
         thresholds = {"cosine": 1 - most - _ROUNDING, "euclidean": square, "ip": -most}
         threshold = thresholds.get(metric, most)
-        counts, distances, indices, first = [], [], [], 0
-        for vectors, codes in self._queries(X, labels):
+        counts, distances, indices = [], [], []
+        for vectors, codes, itself in self._queries(X, labels):
             with _threads(self.n_jobs):
-                lims, D, I = self.index_.range_search_evidence(vectors, codes, threshold)
+                lims, D, I = self.index_.range_search_evidence(vectors, codes, threshold, exclude=itself)
             found = self._distances(D, I)
             near = found <= most
-            if X is None:
-                near &= np.repeat(np.arange(first, first + len(codes)), np.diff(lims)) != I
-            first += len(codes)
-            counts.append(np.diff(np.concatenate(([0], np.cumsum(near)))[lims]))
+            counts.append(np.diff(np.append(0, np.cumsum(near))[lims]))
             distances.append(found[near])
             indices.append(I[near])
-        lims = np.concatenate(([0], np.cumsum(np.concatenate(counts))))
+        lims = np.append(0, np.cumsum(np.concatenate(counts)))
         return lims, np.concatenate(distances), np.concatenate(indices)
 
     def _distances(self, D: Floats, I: Ints) -> Doubles:
@@ -598,9 +596,6 @@ class EvidenceTransformer(EvidenceNeighbors):
            [0., 2., 0.]])
     """
 
-    estimator: Any = None
-    radius: float = 0.1
-
     def __init__(  # noqa: PLR0913
         self,
         n_neighbors: int = 5,
@@ -615,16 +610,9 @@ class EvidenceTransformer(EvidenceNeighbors):
         metric: Metric = "euclidean",
         n_jobs: int | None = None,
     ) -> None:
-        self.n_neighbors = n_neighbors
+        search: dict[str, Any] = {"nprobe": nprobe, "recall": recall, "exact": exact, "memory": memory}
+        super().__init__(n_neighbors, index=index, neighbors=neighbors, metric=metric, n_jobs=n_jobs, **search)
         self.mode = mode
-        self.index = index
-        self.nprobe = nprobe
-        self.recall = recall
-        self.exact = exact
-        self.memory = memory
-        self.neighbors = neighbors
-        self.metric = metric
-        self.n_jobs = n_jobs
 
     def transform(self, X: Any, labels: ArrayLike | None = None) -> csr_matrix:
         """Return the graph of the nearest fitted samples.
@@ -679,10 +667,6 @@ class EvidenceTransformer(EvidenceNeighbors):
         return self.n_samples_fit_
 
 
-def _least_radius(metric: str) -> float:
-    return -np.inf if metric == "ip" else 0
-
-
 def _index_metric(metric: str) -> Any:
     return "l2" if metric in ("euclidean", "sqeuclidean") else metric
 
@@ -707,12 +691,11 @@ def _blocks(X: Any) -> Iterator[slice]:
     yield from gen_batches(n, max(1, _BLOCK // d) if issparse(X) else n)
 
 
-def _dense(X: Any) -> Floats:
-    dense: Floats = X.toarray() if hasattr(X, "toarray") else X
-    return dense
+def _dense(X: Any) -> Any:
+    return X.toarray() if hasattr(X, "toarray") else X
 
 
-def _training_rows(X: Any, index: Any) -> Floats:
+def _training_rows(X: Any, index: Any) -> Any:
     """Return the samples that an inverted file is trained on, dense: no more than its k-means uses."""
     n = X.shape[0]
     if n < index.nlist:

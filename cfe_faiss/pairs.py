@@ -2,26 +2,22 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.base.arrays import Array, Bools, Floats, Ints
+from cfe_faiss.base.arrays import Array, Floats, Ints
 from cfe_faiss.base.checks import as_count, as_number
-from cfe_faiss.base.derived import derived
 from cfe_faiss.base.text import format_measure
 from cfe_faiss.index.protocol import EvidenceIndex, check_index
 from cfe_faiss.rows.metric import Metric, flipped, measure_of, measured, score_at
-from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.search import exact as engine
-from cfe_faiss.search import greedy, tiles
-from cfe_faiss.search.conditions import Conditions
-from cfe_faiss.search.exact import NOTHING, Found, Scan, Threshold
-from cfe_faiss.search.join import BYTES_PER_ROW, Blocks, blocks_of
+from cfe_faiss.search.exact import NOTHING, Found, run_until_full, select_best
+from cfe_faiss.search.pairs import CandidatePairs
 from cfe_faiss.search.query import Effort, Query
+from cfe_faiss.search.tiles import slices
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -142,8 +138,8 @@ def global_evidence(  # noqa: PLR0913
     array([1])
     """
     check_index(index)
-    k, title = as_count("k", k), "Comparing" if progress else None
-    effort = index.as_effort(nprobe, recall, bool(exact), memory)
+    k = as_count("k", k)
+    effort = Effort.of(nprobe, recall, bool(exact), memory)
     _check_where(where, attributes, graph)
     if where is not None and (exact is False or nprobe is not None or recall is not None):
         raise ValueError("exact=False, nprobe and recall must be left out with where: such a search is exact")
@@ -152,122 +148,17 @@ def global_evidence(  # noqa: PLR0913
     query = Query(1, where=where, attributes=attributes, graph=graph)
     if per_node:
         return _find_best_of_each(index, k, query, effort, progress)
-    if where is not None or effort.exact:
-        with index.holding() as snapshot:
-            compared = _Compared(snapshot, query.bind(snapshot).conditions, effort.memory)
-            return _as_pairs(_find_best_under(compared, k, title), index, compared.missing)
-    return _as_pairs(_search_pairs(index, k, effort, progress), index)
+    if where is None and not effort.exact:
+        return _as_pairs(_search_pairs(index, k, effort, progress), index)
+    with index.holding() as snapshot:
+        queries = query.bind(snapshot)
+        pairs = CandidatePairs(queries, effort.memory).best(k, "Comparing" if progress else None)
+    return _as_pairs(pairs, index, queries.missing)
 
 
 def _as_pairs(found: Found, index: EvidenceIndex, missing: Mapping[str, int] | None = None) -> Pairs:
     """Return pairs, best first, from their scores."""
     return Pairs(*found[:2], flipped(found[2], index.metric), missing or {}, index.metric)
-
-
-# Below this number of multiplications, comparing all pairs is faster than building a tree.
-_WORTH_BLOCKS = 1 << 32
-_SAMPLE = 1 << 12
-"""Rows that are compared with each other to estimate the k-th best similarity."""
-_GROWTH, _LEAST_GAP = 2.0, 1 / 64
-"""Growth of the distance of the threshold from 1 if fewer than k pairs reach it, and the least distance that grows."""
-
-
-def _find_best(compared: "_Compared", k: int, progress: str | None, free: Bools | None = None) -> Found:
-    """Compare all pairs, or run similarity joins if they are estimated to be faster.
-
-    The threshold of the join is the k-th best known pair, from sibling blocks, or an estimate from a sample of rows,
-    if that is higher. It is lowered until k pairs reach it.
-    """
-    blocks = compared.blocks
-    if blocks is None:
-        return engine.find_best(compared.all_scans(free), k, work=compared.work, progress=progress)
-    best = engine.find_best(compared.filter_scans(blocks.neighbours(), free), k)
-    floor = compared.estimate(k, free)
-    while True:
-        if len(best[2]) == k:
-            floor = max(floor, float(best[2][-1]))
-        if floor < -1 or blocks.cost(floor) > compared.work:
-            return engine.find_best(compared.all_scans(free), k, best, progress=progress)
-        best = engine.find_best(compared.filter_scans(blocks.scans(), free), k, best, floor=floor, progress=progress)
-        if len(best[2]) == k and best[2][-1] >= floor:
-            return best
-        floor = 1 - _GROWTH * max(1 - floor, _LEAST_GAP)
-
-
-@dataclass(frozen=True)
-class _Compared:
-    """Candidate pairs: all pairs of an index, or the pairs that meet conditions.
-
-    ``memory`` limits the sketches of a join, in bytes. In the methods, ``free`` is a mask of the storage rows that a
-    pair may contain, (n,) bool; None for all rows.
-    """
-
-    snapshot: Snapshot
-    conditions: Conditions | None = None
-    memory: int | None = None
-
-    @property
-    def missing(self) -> Mapping[str, int]:
-        return {} if self.conditions is None else self.conditions.missing
-
-    @derived
-    def work(self) -> float:
-        """Estimated number of multiplications to compare all pairs."""
-        if self.conditions is None:
-            return len(self.snapshot.by_label) ** 2 / 2 * self.snapshot.d
-        return tiles.estimate_pairs_work(self.snapshot, self.conditions)
-
-    @derived
-    def blocks(self) -> Blocks | None:
-        if self.snapshot.metric != "cosine":  # the bounds of the join are for unit vectors
-            return None
-        fits = self.memory is None or BYTES_PER_ROW * self.snapshot.n <= self.memory
-        return blocks_of(self.snapshot) if fits and self.work > _WORTH_BLOCKS else None
-
-    def estimate(self, k: int, free: Bools | None = None) -> float:
-        """Estimate a similarity, from a sample of rows, that k to 4 k pairs reach; -infinity if it holds too few."""
-        rows = self.snapshot.by_label
-        if len(rows) > _SAMPLE:
-            rows = rows[np.sort(np.random.default_rng(0).choice(len(rows), _SAMPLE, replace=False))]
-        share = (len(rows) / len(self.snapshot.by_label)) ** 2
-        wanted = math.ceil(2 * k * share) + 2
-        found = engine.find_best(self.filter_scans(engine.all_pairs(self.snapshot, rows), free), wanted)[2]
-        return float(found[-1]) if len(found) == wanted else -math.inf
-
-    def all_scans(self, free: Bools | None) -> list[Scan]:
-        """Return scans that compare all pairs."""
-        if self.conditions is None:
-            return engine.all_pairs(self.snapshot)
-        return engine.scans_of_pairs(tiles.pairs_by_conditions(self.snapshot, self.conditions, free))
-
-    def scans_above(self, threshold: float, free: Bools | None = None) -> list[Scan]:
-        """Return scans of all pairs at or above a threshold, using the join if it is estimated to be faster."""
-        if self.blocks is None or self.blocks.cost(threshold) > self.work:
-            return self.all_scans(free)
-        return self.filter_scans(self.blocks.scans(), free)
-
-    def filter_scans(self, scans: list[Scan], free: Bools | None) -> list[Scan]:
-        """Filter the scans' pairs by the conditions and by ``free``."""
-        if self.conditions is None:
-            return scans
-        return [partial(self._filter_scan, self.conditions, free, scan) for scan in scans]
-
-    def _filter_scan(
-        self, conditions: Conditions, free: Bools | None, find: Scan, threshold: Threshold
-    ) -> Iterator[Found]:
-        members = self.snapshot.members
-        for source, target, scores in find(threshold):
-            rows = members.rows[np.searchsorted(members.ids, [source, target])]
-            kept: Bools = np.ones(len(scores), bool) if free is None else free[rows[0]] & free[rows[1]]
-            kept[kept] = conditions.allow(*rows[:, kept])
-            yield source[kept], target[kept], scores[kept]
-
-
-def _find_best_under(compared: _Compared, k: int, progress: str | None) -> Found:
-    uses = compared.conditions.uses if compared.conditions is not None else None
-    if uses is None:
-        return _find_best(compared, k, progress)
-    return greedy.pairs(lambda number, free: _find_best(compared, number, progress, free), compared.snapshot, uses, k)
 
 
 def _check_where(where: Constraints | None, attributes: Any, graph: Any) -> None:
@@ -332,51 +223,42 @@ def evidence_pairs(
     limit = 1 if index.metric == "cosine" else math.inf
     threshold, block = as_number("threshold", threshold, -limit, limit), as_count("block", block)
     _check_where(where, attributes, graph)
+    query = Query(where=where, attributes=attributes, graph=graph)
     with index.holding() as snapshot:
-        query = Query(where=where, attributes=attributes, graph=graph)
-        compared = _Compared(snapshot, query.bind(snapshot).conditions)
-    return _stream(index, compared, score_at(threshold, index.metric), block)
+        candidates = CandidatePairs(query.bind(snapshot))
+    return _stream(index, candidates, score_at(threshold, index.metric), block)
 
 
-def _stream(index: EvidenceIndex, compared: _Compared, threshold: float, block: int) -> Iterator[Pairs]:
+def _stream(index: EvidenceIndex, candidates: CandidatePairs, threshold: float, block: int) -> Iterator[Pairs]:
     """Run all scans in parallel until a block is full. Resume them for the next block."""
-    with index.holding() as snapshot:
-        _check_unchanged(snapshot, compared)
-        if compared.conditions is not None and compared.conditions.uses is not None:
-            chosen = _choose_above(compared, compared.conditions.uses, threshold)
-            pending = [iter([chosen])]
-        else:
-            pending = [find(lambda: threshold) for find in compared.scans_above(threshold)]
+    with _holding_unchanged(index, candidates):
+        pending = candidates.above(threshold)
     while pending:
-        with index.holding() as snapshot:
-            _check_unchanged(snapshot, compared)
-            pairs, pending = engine.run_until_full(pending, block, compared.work)
-        for part in tiles.slices(len(pairs[2]), block):
-            yield _as_pairs((pairs[0][part], pairs[1][part], pairs[2][part]), index, compared.missing)
+        with _holding_unchanged(index, candidates):
+            pairs, pending = run_until_full(pending, block, candidates.work)
+        for part in slices(len(pairs[2]), block):
+            yield _as_pairs((pairs[0][part], pairs[1][part], pairs[2][part]), index, candidates.queries.missing)
 
 
-def _check_unchanged(snapshot: Snapshot, compared: _Compared) -> None:
-    if snapshot is not compared.snapshot:
-        raise RuntimeError("the index has changed while its pairs were iterated over")
-
-
-def _choose_above(compared: _Compared, uses: int, threshold: float) -> Found:
-    def find(number: int, free: Bools) -> Found:
-        return engine.find_best(compared.scans_above(threshold, free), number, floor=threshold, work=compared.work)
-
-    return greedy.pairs(find, compared.snapshot, uses, np.iinfo(np.int64).max)
+@contextmanager
+def _holding_unchanged(index: EvidenceIndex, candidates: CandidatePairs) -> Iterator[None]:
+    """Hold the read lock; raise RuntimeError if the index has changed since the candidates were bound."""
+    with index.holding() as snapshot:
+        if snapshot is not candidates.queries.snapshot:
+            raise RuntimeError("the index has changed while its pairs were iterated over")
+        yield
 
 
 def _find_best_of_each(index: EvidenceIndex, k: int, query: Query, effort: Effort, progress: bool) -> Pairs:
     with index.holding() as snapshot:
         queries = query.bind(snapshot)
-        if queries.conditions is not None and queries.conditions.uses is not None:
+        if queries.uses is not None:
             raise ValueError("replace=False and ratio must be left out with per_node=True")
         D, I = index.answer_on(queries.snapshot, queries, effort, progress)
         ids = queries.snapshot.members.ids
     found = I[:, 0] >= 0
     scores = flipped(D[found, 0], index.metric)
-    return _as_pairs(engine.select_best([(ids[found], I[found, 0], scores)], k), index, queries.missing)
+    return _as_pairs(select_best([(ids[found], I[found, 0], scores)], k), index, queries.missing)
 
 
 def _search_pairs(index: EvidenceIndex, k: int, effort: Effort, progress: bool) -> Found:
@@ -390,7 +272,7 @@ def _search_pairs(index: EvidenceIndex, k: int, effort: Effort, progress: bool) 
             D, I = index.answer_on(snapshot, query, effort, progress)
             S = flipped(D, index.metric)
             row, place = np.nonzero(I >= 0)
-            best = engine.select_best([best, engine.select_best([(ids[row], I[row, place], S[row, place])], k)], k)
+            best = select_best([best, select_best([(ids[row], I[row, place], S[row, place])], k)], k)
             if depth == k:
                 break
             could_hold_more = I[:, -1] >= 0

@@ -19,7 +19,6 @@ __all__ = ["evidence_figure"]
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
 # Palette of Okabe and Ito, with grey instead of black: readers with any common colour blindness can distinguish it. Its
 # length and the number of markers have no common divisor, so classes differ in both until all combinations are used.
@@ -31,8 +30,10 @@ _STYLES = len(_COLOURS) * len(_MARKERS)
 INK, FAINT, PAPER, RULE = "#1F2328", "#656D76", "#F6F8FA", "#D0D7DE"
 
 # Sizes in inches
-_WIDTH, _MARGIN, _COLUMN = 11.0, 0.45, 4.9
-_TITLE, _HEADER, _PANEL, _LEGEND_ROW, _HEADING, _FEATURE_ROW, _AXIS = 0.5, 1.05, 4.65, 0.235, 0.85, 0.33, 0.3
+_WIDTH = 11.0
+_MARGIN = 0.45
+_COLUMN = 4.9
+_PANEL = 4.65
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,10 @@ def evidence_figure(  # noqa: PLR0913
 
     n, d = nodes.feature_matrix(data).shape
     predicted = as_labels("labels", labels, n)
-    true = getattr(data, "y", None)
-    truth = None if true is None else as_labels("data.y", true, n, unknown=True)
-    source, target = nodes.as_node("source", source, n), nodes.as_node("target", target, n)
+    y_true = getattr(data, "y", None)
+    truth = None if y_true is None else as_labels("data.y", y_true, n, unknown=True)
+    source = nodes.as_node("source", source, n)
+    target = nodes.as_node("target", target, n)
     if predicted[source] == predicted[target]:
         raise ValueError(
             f"source and target must be predicted different classes, got class {predicted[source]} for both"
@@ -128,34 +130,38 @@ def evidence_figure(  # noqa: PLR0913
     if distance is not None:
         as_number("distance", distance, 0.0, math.inf)
         subtitle = f"distance {format_measure('distance', distance)}"
-    max_neighbors, features = as_count("max_neighbors", max_neighbors), as_count("features", features)
+    max_neighbors = as_count("max_neighbors", max_neighbors)
+    features = as_count("features", features)
     differing = nodes.differing_features(data, source, target)
     graph = as_graph(data, n)
 
-    def describe(node: int, other: int) -> _Node:
-        true = None if truth is None or truth[node] < 0 else int(truth[node])
-        near = surroundings(graph, node, other, predicted, max_neighbors)
-        return _Node(node, nodes.node_name(data, node), int(predicted[node]), true, near)
-
-    pair = [describe(source, target), describe(target, source)]
+    pair = []
+    for v, other in ((source, target), (target, source)):
+        true = None if truth is None or truth[v] < 0 else int(truth[v])
+        near = surroundings(graph, v, other, predicted, max_neighbors)
+        pair.append(_Node(v, nodes.node_name(data, v), int(predicted[v]), true, near))
     styles = class_styles(predicted[np.concatenate([[node.id, *node.near.drawn] for node in pair])])
-    legend = _legend(data, styles, any(node.near.shared.any() for node in pair))
+    legend = [shorten(nodes.class_name(data, label), 22) for label in styles]
+    if any(node.near.shared.any() for node in pair):
+        legend.append("in both neighbourhoods")
     rows = differing[:features]
-    heights = {
-        "title": _TITLE + (0.4 if subtitle else 0),
-        "header": _HEADER,
+    heights = {  # in inches
+        "title": 0.9 if subtitle else 0.5,
+        "header": 1.05,
         "panel": _PANEL,
-        "legend": _LEGEND_ROW * (1 + math.ceil(len(legend) / _LEGEND_COLUMNS)) + 0.35,
-        "heading": _HEADING,
-        "table": _FEATURE_ROW * len(rows),
-        "axis": _AXIS if rows else 0.01,
+        "legend": 0.235 * (1 + math.ceil(len(legend) / _LEGEND_COLUMNS)) + 0.35,
+        "heading": 0.85,
+        "table": 0.33 * len(rows),
+        "axis": 0.3 if rows else 0.01,
     }
-    height, in_two = sum(heights.values()) + 2 * _MARGIN, ("header", "panel")
+    height = sum(heights.values()) + 2 * _MARGIN
     figure = Figure(figsize=(_WIDTH, height), facecolor="white")
-    x, y = _MARGIN / _WIDTH, _MARGIN / height
+    x = _MARGIN / _WIDTH
+    y = _MARGIN / height
     places: dict[str, Any] = {"left": x, "right": 1 - x, "top": 1 - y, "bottom": y, "hspace": 0}
+    mosaic: Any = [[f"{name} 0", f"{name} 1"] if name in ("header", "panel") else [name, name] for name in heights]
     axes = figure.subplot_mosaic(
-        [[f"{name} {side}" if name in in_two else name for side in (0, 1)] for name in heights],
+        mosaic,
         height_ratios=list(heights.values()),
         gridspec_kw=places | {"wspace": (_WIDTH - 2 * _MARGIN) / _COLUMN - 2},
     )
@@ -163,7 +169,7 @@ def evidence_figure(  # noqa: PLR0913
     for side, node in enumerate(pair):
         _draw_header(axes[f"header {side}"], data, node, styles)
         _draw_neighbourhood(axes[f"panel {side}"], data, node, predicted, styles)
-    _draw_legend(axes["legend"], legend)
+    _draw_legend(axes["legend"], legend, styles)
     _draw_heading(axes["heading"], len(rows), len(differing), d)
     axes["axis"].axis("off")
     axes["table"].axis("off")
@@ -196,20 +202,15 @@ def ink_on(colour: str) -> str:
     return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else INK
 
 
-def _blank(axes: "Axes") -> None:
-    axes.set(xlim=(0, 1), ylim=(0, 1))
-    axes.axis("off")
-
-
 def _write(axes: "Axes", x: float, y: float, text: str, size: float, **style: Any) -> None:
     """Write a text, vertically centred and in ink unless ``style`` says otherwise. "$" is a plain character."""
     axes.text(x, y, text, fontsize=size, parse_math=False, **{"va": "center", "color": INK} | style)
 
 
 def _draw_title(axes: "Axes", pair: list[_Node], subtitle: str) -> None:
-    _blank(axes)
-    source, target = pair
-    title = f"Nodes {shorten(source.name, 16)} and {shorten(target.name, 16)}: similar, yet predicted differently"
+    axes.axis("off")
+    names = " and ".join(shorten(node.name, 16) for node in pair)
+    title = f"Nodes {names}: similar, yet predicted differently"
     _write(axes, 0, 1, title, 19, va="top", weight="bold")
     if subtitle:
         _write(axes, 0, 0.4, subtitle, 13, color=FAINT)
@@ -237,7 +238,8 @@ def _draw_neighbourhood(axes: "Axes", data: Any, node: _Node, predicted: Int32s,
     from matplotlib.patheffects import withStroke
 
     _card(axes)
-    low, high = -1.7, 1.4
+    low = -1.7
+    high = 1.4
     across = (high - low) * _COLUMN / _PANEL  # equal scales on both axes
     axes.set(xlim=(-across / 2, across / 2), ylim=(low, high))
     count = len(node.near.drawn)
@@ -257,13 +259,14 @@ def _draw_neighbourhood(axes: "Axes", data: Any, node: _Node, predicted: Int32s,
         look: dict[str, Any] = {"color": colour, "markeredgecolor": INK, "markeredgewidth": 3.0 if shared else 0.8}
         axes.plot(*place, marker=marker, markersize=9 + 9 * scale, zorder=3, **look)
         reach = radius + 0.13 + 0.07 * scale
+        side = "left" if x > 0 else "right"
         _write(
             axes,
             reach * x,
             reach * y,
             shorten(nodes.node_name(data, v), 10),
             7 + 3.5 * scale,
-            ha="center" if abs(x) < 0.2 and not crowded else "left" if x > 0 else "right",
+            ha="center" if abs(x) < 0.2 and not crowded else side,
             # Names of a crowded ring point outwards, so that they take only their height on the ring.
             rotation=math.degrees(math.atan2(y * np.sign(x), abs(x))) if crowded else 0,
             rotation_mode="anchor",
@@ -310,25 +313,18 @@ def _chord(start: Doubles, end: Doubles) -> Any:
     return Path(np.array([start, bend, end]), [Path.MOVETO, Path.CURVE3, Path.CURVE3])
 
 
-def _legend(data: Any, styles: _Styles, shared: bool) -> list["Line2D"]:
-    from matplotlib.lines import Line2D
-
-    def handle(colour: str, marker: str, width: float, label: str) -> Line2D:
-        look: dict[str, Any] = {"color": colour, "markeredgecolor": INK, "markeredgewidth": width}
-        return Line2D([], [], linestyle="none", marker=marker, markersize=11, label=label, **look)
-
-    looks = ((*style, 0.8, shorten(nodes.class_name(data, label), 22)) for label, style in styles.items())
-    return [handle(*look) for look in looks] + ([handle("white", "o", 3.0, "in both neighbourhoods")] if shared else [])
-
-
-def _draw_legend(axes: "Axes", handles: list["Line2D"]) -> None:
-    _blank(axes)
+def _draw_legend(axes: "Axes", labels: list[str], styles: _Styles) -> None:
+    """Draw a legend of the classes, and of the thick outline if there is one label more than classes."""
+    axes.axis("off")
+    looks = [(*style, 0.8) for style in styles.values()] + [("white", "o", 3.0)]
+    for label, (colour, marker, width) in zip(labels, looks, strict=False):
+        look: dict[str, Any] = {"color": colour, "markeredgecolor": INK, "markeredgewidth": width, "markersize": 11}
+        axes.plot([], [], linestyle="none", marker=marker, label=label, **look)
     legend = axes.legend(
-        handles=handles,
         title="Predicted class",
         title_fontproperties={"size": 10.5, "weight": "bold"},
         loc="center",
-        ncols=min(len(handles), _LEGEND_COLUMNS),
+        ncols=min(len(labels), _LEGEND_COLUMNS),
         frameon=False,
         fontsize=10.5,
         labelcolor=INK,
@@ -343,12 +339,15 @@ def _draw_legend(axes: "Axes", handles: list["Line2D"]) -> None:
 
 
 def _draw_heading(axes: "Axes", shown: int, differing: int, d: int) -> None:
-    _blank(axes)
+    axes.axis("off")
+    heading = "The features that differ"
+    note = f"{differing:,} of {d:,} differ"
     if differing == 0:
-        heading, note = "The two nodes have the same features", ""
-    else:
-        heading = "The features that differ most" if differing > shown else "The features that differ"
-        note = f"{differing:,} of {d:,} differ" + (f", the {shown} largest are shown" if differing > shown else "")
+        heading = "The two nodes have the same features"
+        note = ""
+    elif differing > shown:
+        heading += " most"
+        note += f", the {shown} largest are shown"
     _write(axes, 0, 0.62, heading, 14, weight="bold")
     _write(axes, 1, 0.62, note, 10.5, ha="right", color=FAINT)
 

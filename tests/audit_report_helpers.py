@@ -3,8 +3,7 @@ from html import unescape
 
 import torch
 
-from cfe_faiss.audit.reporting.prose import make_section
-from cfe_faiss.audit.reporting.sections import SECTIONS
+from cfe_faiss.audit.reporting.content import SECTIONS, make_section
 
 
 def text_of(page: str) -> str:

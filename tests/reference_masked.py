@@ -53,8 +53,8 @@ def _meets(queries: Queries) -> NDArray[np.bool_]:
     conditions, side = queries.conditions, queries.side
     assert conditions is not None
     assert side is not None
-    apart = np.abs(conditions.values(side)[:, None] - conditions.values(conditions.rows)[None])
-    limits = conditions.all_limits
+    apart = np.abs(side.values[:, None] - conditions.rows.values[None])
+    limits = conditions.limits
     compared, codes = apart[:, :, : len(limits)], apart[:, :, len(limits) :]
     meets = ((limits[:, 0] <= compared) & (compared <= limits[:, 1])).all(axis=2)
     meets &= (codes != 0).sum(axis=2) <= (conditions.max_changed or 0)

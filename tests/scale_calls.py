@@ -17,13 +17,13 @@ def count(folder: Path, block: int) -> int:
 
 def double(block: int, folder: Path) -> Finished:
     count(folder, block)
-    return Finished("double", block, (), {"value": 2 * block})
+    return Finished("double", block, (), peak_bytes=2 * block)
 
 
 def killed_once(block: int, folder: Path) -> Finished:
     if count(folder, block) == 1 and block == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    return Finished("killed", block, (), {"value": 2 * block})
+    return Finished("killed", block, (), peak_bytes=2 * block)
 
 
 def always_killed(block: int, folder: Path) -> Finished:
@@ -47,7 +47,7 @@ def failing(block: int, folder: Path) -> Finished:
 def hanging_once(block: int, folder: Path) -> Finished:
     if count(folder, block) == 1 and block == 3:
         time.sleep(600)
-    return Finished("hanging", block, (), {"value": 2 * block})
+    return Finished("hanging", block, (), peak_bytes=2 * block)
 
 
 def sleeping(block: int, folder: Path) -> Finished:

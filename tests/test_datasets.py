@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer
 
 from cfe_faiss.datasets import NAMES, SOURCES, graphs, load
-from cfe_faiss.datasets.split import split_masks
+from cfe_faiss.datasets.graphs import split_masks
 
 UNREACHABLE = "http://127.0.0.1:9"
 

@@ -11,9 +11,9 @@ from numpy.testing import assert_array_equal
 from reference import Stored, clustered, evidence, similarities, stored_vectors, top_pairs
 
 import cfe_faiss as cfe
-from cfe_faiss import pairs as module
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import exact, join, tiles
+from cfe_faiss.search import pairs as module
 
 
 def both_indexes(stored: Stored) -> list[cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF]:
@@ -110,7 +110,9 @@ def test_pairs_above_a_threshold_come_while_others_are_still_to_be_found(monkeyp
     monkeypatch.setattr(tiles, "TILE", 64 * 64)
     pending = []
     run_until_full = exact.run_until_full
-    monkeypatch.setattr(exact, "run_until_full", lambda *args: pending.append(len(args[0])) or run_until_full(*args))
+    monkeypatch.setattr(
+        "cfe_faiss.pairs.run_until_full", lambda *args: pending.append(len(args[0])) or run_until_full(*args)
+    )
     blocks = cfe.evidence_pairs(index, 1e-6, block=1000)
     assert len(next(blocks)) == 1000
     assert len(pending) == 1

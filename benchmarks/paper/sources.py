@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
 from cfe_faiss.datasets import load
-from cfe_faiss.datasets.split import split_masks
+from cfe_faiss.datasets.graphs import split_masks
 
 REAL, SHAPE, TINY = "its files", "synthetic, of its shape", "tiny and made up"
 _FILES = {

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes, feature_names
 from cfe_faiss.base.checks import as_dense, as_matrix, as_names, check_distinct, check_known
+from cfe_faiss.base.extras import pd
 
 PROXY = 0.5
 """Least strength of a column that is reported as a proxy."""
@@ -142,8 +143,12 @@ def proxies(data: Any, attribute: str, features: Any = None) -> list[Proxy]:
     return [proxy for proxy, *_ in columns.predictors(attribute, values, members)]
 
 
-def leave_out(data: Any, attributes: Attributes | None, without: Iterable[str]) -> tuple[NDArray[Any], Removed]:
-    """Return the features without the columns of some attributes and their copies, and a description of both.
+def leave_out(
+    data: Any, attributes: Attributes | None, without: Iterable[str]
+) -> tuple[NDArray[Any], NDArray[np.bool_], Removed]:
+    """Return the features without the columns of some attributes and their copies.
+
+    Further values are a mask of the columns that stay, (d,), and a description of the others.
 
     Parameters
     ----------
@@ -163,7 +168,8 @@ def leave_out(data: Any, attributes: Attributes | None, without: Iterable[str]) 
     """
     names = as_names("without", without)
     columns = _Columns(data)
-    named, predictors = np.zeros(columns.d, bool), []
+    named = np.zeros(columns.d, bool)
+    predictors = []
     for name in names:
         members, values = columns.of(name, attributes, "without")
         found = columns.predictors(name, values, members)
@@ -183,13 +189,7 @@ def leave_out(data: Any, attributes: Attributes | None, without: Iterable[str]) 
         tuple(proxy for proxy, members in copies if not named[members].all()),
         tuple(proxy for proxy, members, _ in predictors if not removed[members].all()),
     )
-    return columns.x[:, ~removed], result
-
-
-def kept_columns(data: Any, removed: Removed) -> NDArray[np.bool_]:
-    """Return a mask of the columns of ``data.x`` that :func:`leave_out` keeps, (d,)."""
-    columns = _Columns(data)
-    return np.array([name not in removed.columns for name in columns.names])
+    return columns.x[:, ~removed], ~removed, result
 
 
 class _Columns:
@@ -258,7 +258,7 @@ class _Columns:
         codes = np.zeros(len(self.x), np.int64)
         for single in singles:
             codes = np.unique(2 * codes + single.codes, return_inverse=True)[1]
-        return [Attribute(name, None, (codes.astype(np.int32), tuple(range(codes.max() + 1))))]
+        return [Attribute(name, pd.Categorical.from_codes(codes, pd.RangeIndex(codes.max() + 1)))]
 
 
 def _owners(names: Sequence[str], values: NDArray[np.float32]) -> list[str]:
@@ -319,7 +319,7 @@ def _are_codes(attribute: Attribute) -> bool:
 def association(one: Attribute, other: Attribute) -> float:
     """Return the strength of the association of two attributes, in [0, 1]; see :func:`proxies`."""
     both = ~(one.missing | other.missing)
-    a, b = _Values.of(one, both), _Values.of(other, both)
+    a, b = (_Values.of(attribute, both) for attribute in (one, other))
     shares = [_explained_share(a, b), _explained_share(b, a)]
     if a.numbers is not None and b.numbers is not None:
         shares += [_correlation(a.numbers, b.numbers), _correlation(_ranks(a.codes), _ranks(b.codes))]
@@ -362,7 +362,8 @@ def _ranks(codes: NDArray[np.int64]) -> NDArray[np.float64]:
 def _explained_share(a: _Values, b: _Values) -> float:
     """Return the adjusted share of a's variance that the groups of b explain."""
     groups = b.groups()
-    n, k = len(groups), int(groups.max(initial=-1)) + 1
+    n = len(groups)
+    k = int(groups.max(initial=-1)) + 1
     if n <= k or k < 2:
         return 0.0
     sizes = np.bincount(groups)
@@ -372,9 +373,9 @@ def _explained_share(a: _Values, b: _Values) -> float:
         between = float((np.bincount(groups, centred) ** 2 / sizes).sum())
     else:
         cells, counts = np.unique(groups * (a.codes.max() + 1) + a.codes, return_counts=True)
-        rest = float((np.bincount(a.codes).astype(float) ** 2).sum()) / n
-        total = n - rest
-        between = float((counts.astype(float) ** 2 / sizes[cells // (a.codes.max() + 1)]).sum()) - rest
+        expected = float((np.bincount(a.codes).astype(float) ** 2).sum()) / n
+        total = n - expected
+        between = float((counts.astype(float) ** 2 / sizes[cells // (a.codes.max() + 1)]).sum()) - expected
     if total <= 0:
         return 0.0
     share = min(between / total, 1.0)
@@ -385,7 +386,8 @@ def _correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     """Return the squared correlation."""
     if len(a) < 3:
         return 0.0
-    a, b = a - a.mean(), b - b.mean()
+    a = a - a.mean()
+    b = b - b.mean()
     total = float(a @ a) * float(b @ b)
     share = min(float(a @ b) ** 2 / total, 1.0) if total > 0 else 0.0
     return _beyond_chance(share, share, len(a), 2)

@@ -102,7 +102,10 @@ class Constraints:
             "antiexact": _names("antiexact", self.antiexact),
             "caliper": _limits("caliper", self.caliper),
             "std_caliper": _limits("std_caliper", self.std_caliper),
-            "permitted": _permitted(self.permitted),
+            "permitted": {
+                name: _values(f"permitted[{name!r}]", values)
+                for name, values in _mapping("permitted", self.permitted).items()
+            },
             "target": _classes(self.target),
             "max_changed": None if self.max_changed is None else as_count("max_changed", self.max_changed, 0),
             "min_hops": None if self.min_hops is None else as_count("min_hops", self.min_hops, 2),
@@ -228,10 +231,6 @@ def _limits(argument: str, value: Any) -> dict[str, float]:
         name: as_number(f"{argument}[{name!r}]", limit, -_LARGEST, _LARGEST)
         for name, limit in _mapping(argument, value).items()
     }
-
-
-def _permitted(value: Any) -> dict[str, Permitted]:
-    return {name: _values(f"permitted[{name!r}]", values) for name, values in _mapping("permitted", value).items()}
 
 
 def _values(argument: str, values: Any) -> Permitted:

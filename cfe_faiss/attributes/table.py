@@ -1,21 +1,17 @@
-"""Attributes of nodes from a DataFrame of pandas or polars, PyG ``Data``, a mapping or a matrix."""
+"""Attributes of nodes: a pandas frame whose columns are numbers, or categories of texts."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from functools import partial
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN, as_array, check_distinct, check_known, is_missing
 from cfe_faiss.base.derived import derived
-from cfe_faiss.base.extras import extra
+from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_ids
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-_Texts: TypeAlias = tuple[NDArray[np.int32], tuple[str, ...]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -26,45 +22,40 @@ class Attribute:
     ----------
     name
         Name of the attribute.
-    numbers
-        Values of a numeric attribute, (n,) float32 or float64, NaN if missing; None for any other attribute.
-    codes
-        Value of each node as a position in ``values``, (n,) int32; -1 if missing.
-    values
-        The distinct values, ascending: numbers (as NumPy scalars) or texts. Some may occur at no node.
+    array
+        Its values: numbers, (n,) float32 or float64, NaN if missing; or a pandas ``Categorical`` of texts.
     """
 
     name: str
-    numbers: NDArray[Any] | None
-    coded: tuple[NDArray[np.int32], tuple[Any, ...]] | None = None
-    """Codes and values of an attribute that is not numeric."""
+    array: Any
 
     def __repr__(self) -> str:
         return f"Attribute({self.name!r}, {len(self):,} nodes, {len(self.values):,} values)"
 
     def __len__(self) -> int:
-        return len(self.coded[0] if self.numbers is None else self.numbers)  # type: ignore[index]
+        return len(self.array)
+
+    @property
+    def numbers(self) -> NDArray[Any] | None:
+        """Values of a numeric attribute, (n,); None for any other attribute."""
+        return self.array if self.array.dtype.kind == "f" else None
 
     @derived
-    def _factorised(self) -> tuple[NDArray[np.int32], tuple[Any, ...]]:
-        if self.coded is not None:
-            return self.coded
-        numbers: Any = self.numbers
-        known = ~np.isnan(numbers)
-        values, positions = np.unique(numbers[known], return_inverse=True)
-        codes = np.full(len(numbers), UNKNOWN, np.int32)
-        codes[known] = positions
-        return codes, tuple(values)
+    def _coded(self) -> tuple[NDArray[np.int32], tuple[Any, ...]]:
+        if self.numbers is None:
+            return self.array.codes.astype(np.int32), tuple(self.array.categories)
+        codes, values = pd.factorize(self.array, sort=True)
+        return codes.astype(np.int32), tuple(values)
 
     @property
     def codes(self) -> NDArray[np.int32]:
-        """Value of each node as a position in ``values``, (n,) int32; -1 if missing."""
-        return self._factorised[0]
+        """Value of each node as a position in ``values``, (n,); -1 if missing."""
+        return self._coded[0]
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """The distinct values, ascending."""
-        return self._factorised[1]
+        """The distinct values, ascending: numbers (as NumPy scalars) or texts. Some may occur at no node."""
+        return self._coded[1]
 
     @property
     def missing(self) -> NDArray[np.bool_]:
@@ -77,23 +68,6 @@ class Attribute:
         code = int(self.codes[row])
         return None if code == UNKNOWN else self.values[code]
 
-    def take(self, rows: NDArray[np.int64]) -> "Attribute":
-        """Return the attribute of the nodes in some rows."""
-        if self.numbers is not None:
-            return Attribute(self.name, self.numbers[rows])
-        return Attribute(self.name, None, (self.codes[rows], self.values))
-
-    def followed_by(self, other: "Attribute", argument: str) -> "Attribute":
-        """Return the values of this attribute, then the values of another one, named ``argument`` in errors."""
-        kinds = [("texts", "numbers")[each.numbers is not None] for each in (self, other)]
-        if kinds[0] != kinds[1]:
-            raise TypeError(f"{argument} must hold {kinds[0]} for {self.name!r}, got {kinds[1]}")
-        if self.numbers is not None:
-            return Attribute(self.name, np.concatenate([self.numbers, other.numbers]))
-        codes = np.where(other.missing, UNKNOWN, other.codes + len(self.values))
-        texts = [*self.values, *other.values]
-        return Attribute(self.name, None, _texts(np.concatenate([self.codes, codes]), texts))
-
 
 class Attributes(Mapping[str, Attribute]):
     """Attributes of nodes by name; made by :func:`as_attributes`.
@@ -101,18 +75,29 @@ class Attributes(Mapping[str, Attribute]):
     Parameters
     ----------
     columns
-        By name: an attribute; numbers, (n,) float, NaN if missing; or codes, (n,) int32, -1 if missing, and texts.
+        By name: an attribute, its array, or codes, (n,), -1 if missing, and texts; or a frame of such arrays.
     ids
-        Node of each row, (n,) int64, distinct.
+        Node of each row, (n,) int64, distinct; the index of a frame.
+
+    Attributes
+    ----------
+    frame
+        The attributes as a pandas frame with one row per node, indexed by node. Not to be changed.
     """
 
-    def __init__(self, columns: Mapping[str, Attribute | NDArray[Any] | _Texts], ids: NDArray[np.int64]) -> None:
-        self._attributes = {name: _attribute(name, column) for name, column in columns.items()}
-        self.ids = ids
+    def __init__(self, columns: "Mapping[str, Any] | pd.DataFrame", ids: NDArray[np.int64] | None = None) -> None:
+        if not isinstance(columns, pd.DataFrame):
+            arrays: dict[str, Any] = {}
+            for name, column in columns.items():
+                array = column.array if isinstance(column, Attribute) else column
+                arrays[name] = pd.Categorical.from_codes(*array) if isinstance(array, tuple) else array
+            columns = pd.DataFrame(arrays, index=ids)
+        self.frame = columns
+        self._attributes = {str(name): Attribute(str(name), columns[name].values) for name in columns}
 
     def __repr__(self) -> str:
-        some = ", ".join([*list(self)[:6], *(["..."] if len(self) > 6 else [])])
-        return f"Attributes({len(self.ids):,} nodes, {len(self)} attributes: {some})"
+        names = ", ".join([*list(self)[:6], *(["..."] if len(self) > 6 else [])])
+        return f"Attributes({len(self.ids):,} nodes, {len(self)} attributes: {names})"
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._attributes)
@@ -122,6 +107,11 @@ class Attributes(Mapping[str, Attribute]):
 
     def __getitem__(self, name: str) -> Attribute:
         return self._attributes[name]
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """Node of each row, (n,)."""
+        return self.frame.index.to_numpy()
 
     def known(self, argument: str, name: Any) -> str:
         """Return the name of an attribute as text; ``argument`` is its origin in errors.
@@ -136,7 +126,7 @@ class Attributes(Mapping[str, Attribute]):
 
     def select(self, names: Iterable[str]) -> Self:
         """Return a table of some attributes."""
-        return type(self)({name: self[name] for name in names}, self.ids)
+        return type(self)(self.frame[list(names)])
 
     def rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the row of each id, (nq,).
@@ -146,17 +136,15 @@ class Attributes(Mapping[str, Attribute]):
         ValueError
             If an id has no row.
         """
-        order = np.argsort(self.ids, kind="stable")  # linear time for ascending ids
-        rows: NDArray[np.int64] = np.append(order, -1)[np.searchsorted(self.ids, ids, sorter=order)]
-        absent = np.append(self.ids, -1)[rows] != ids
-        if absent.any():
-            raise ValueError(f"the attributes must describe every node, got no row for {ids[absent][0]}")
+        rows: NDArray[np.int64] = self.frame.index.get_indexer(ids)  # type: ignore[arg-type]
+        if (rows < 0).any():
+            absent = ids[int(np.argmin(rows))]
+            raise ValueError(f"the attributes must describe every node, got no row for {absent}")
         return rows
 
     def take(self, ids: NDArray[np.int64]) -> Self:
         """Return the attributes of some nodes, row i that of ``ids[i]``; ValueError if an id has no row."""
-        rows = self.rows(ids)
-        return type(self)({name: attribute.take(rows) for name, attribute in self.items()}, ids)
+        return type(self)(self.frame.iloc[self.rows(ids)])
 
     def followed_by(self, other: "Attributes", argument: str) -> Self:
         """Return the rows of this table, then the rows of another one, with the attributes of this table.
@@ -168,22 +156,26 @@ class Attributes(Mapping[str, Attribute]):
         TypeError, ValueError
             If the other table lacks an attribute, or an attribute is numeric in one table only.
         """
-        for name in self:
+        columns = {}
+        for name, attribute in self.items():
             if name not in other:
                 raise ValueError(f"{argument} must have the attribute {name!r}, got {', '.join(list(other)[:20])}")
-        columns = {name: attribute.followed_by(other[name], argument) for name, attribute in self.items()}
+            pair = attribute, other[name]
+            kinds = ["texts" if each.numbers is None else "numbers" for each in pair]
+            if kinds[0] != kinds[1]:
+                raise TypeError(f"{argument} must hold {kinds[0]} for {name!r}, got {kinds[1]}")
+            join = (
+                np.concatenate
+                if kinds[0] == "numbers"
+                else partial(pd.api.types.union_categoricals, sort_categories=True)
+            )
+            columns[name] = join([each.array for each in pair])
         return type(self)(columns, np.arange(len(self.ids) + len(other.ids)))
 
     def to_frame(self) -> "pd.DataFrame":
-        """Return a DataFrame with one row per node, indexed by node: numbers, and texts with None if missing."""
-        with extra("audit"):
-            import pandas as pd
-
-        columns = {
-            name: np.array([*one.values, None], dtype=object)[one.codes] if one.numbers is None else one.numbers
-            for name, one in self.items()
-        }
-        return pd.DataFrame(columns, index=pd.Index(self.ids, name="node"))
+        """Return the frame with texts in place of categories, None if missing."""
+        texts = self.frame.select_dtypes("category").astype(object)
+        return self.frame.assign(**texts.where(texts.notna(), None)).rename_axis("node")
 
 
 def as_attributes(features: Any, name: str = "features") -> Attributes:
@@ -217,27 +209,29 @@ def as_attributes(features: Any, name: str = "features") -> Attributes:
     >>> people["sex"].values, people["sex"].codes, people["age"].numbers
     (('f', 'm'), array([ 0,  1, -1], dtype=int32), array([20., 35., 50.]))
     """
-    if isinstance(features, Attributes):
-        return features
-    own = getattr(features, "attributes", None)
-    if isinstance(own, Attributes):
-        return own
-    kind = type(features).__module__.partition(".")[0]
-    if kind == "pandas" and hasattr(features, "columns"):
-        return _of_pandas(features, name)
-    if kind == "polars" and hasattr(features, "get_columns"):
-        return _of_columns({column.name: _of_values(column) for column in features.get_columns()}, name)
-    if isinstance(features, Mapping):
-        return _of_columns({str(key): _of_values(values) for key, values in features.items()}, name)
-    if getattr(features, "x", None) is not None or getattr(features, "x_raw", None) is not None:
-        return _of_data(features, name)
-    if hasattr(features, "shape") and len(features.shape) == 2:
-        matrix = as_array(name, features)
-        return _of_columns({f"feature {j}": _as_float(matrix[:, j]) for j in range(matrix.shape[1])}, name)
-    raise TypeError(
-        f"{name} must be a DataFrame, a mapping from names to arrays, a matrix, or have x, as PyG Data has, "
-        f"got {type(features).__name__}"
-    )
+    for given in (features, getattr(features, "attributes", None)):
+        if isinstance(given, Attributes):
+            return given
+    columns = features
+    ids = None
+    if isinstance(features, pd.DataFrame):
+        names = [str(column) for column in features.columns]
+        check_distinct(f"{name} must have distinct column names", names)
+        if not features.index.is_unique:
+            again = features.index[features.index.duplicated()][0]
+            raise ValueError(f"{name} must describe a node once, got {again} again")
+        ids = as_ids(f"the index of {name}", features.index.to_numpy())
+        columns = {text: features.iloc[:, place] for place, text in enumerate(names)}
+    elif hasattr(features, "get_columns"):  # polars
+        columns = {column.name: column for column in features.get_columns()}
+    elif not isinstance(features, Mapping):
+        columns = _columns_of(features, name)
+    arrays = {str(text): _as_array(values) for text, values in columns.items()}
+    n = len(next(iter(arrays.values()), ()))
+    for text, array in arrays.items():
+        if len(array) != n:
+            raise ValueError(f"{name} must have columns of one length, got {n} and {len(array)} in {text!r}")
+    return Attributes(arrays, np.arange(n) if ids is None else ids)
 
 
 def attributes_of(features: Any, n: int, name: str = "features") -> Attributes:
@@ -264,86 +258,44 @@ def feature_names(data: Any, d: int, name: str = "data") -> list[str]:
     return [str(column) for column in names]
 
 
-def _attribute(name: str, column: Attribute | NDArray[Any] | _Texts) -> Attribute:
-    if isinstance(column, Attribute):
-        return column
-    return Attribute(name, column) if isinstance(column, np.ndarray) else Attribute(name, None, column)
-
-
-def _of_pandas(frame: "pd.DataFrame", name: str) -> Attributes:
-    names = [str(column) for column in frame.columns]
-    check_distinct(f"{name} must have distinct column names", names)
-    if not frame.index.is_unique:
-        raise ValueError(f"{name} must describe a node once, got {frame.index[frame.index.duplicated()][0]} again")
-    ids = as_ids(f"the index of {name}", frame.index.to_numpy())
-    return Attributes({text: _of_series(frame.iloc[:, j]) for j, text in enumerate(names)}, ids)
-
-
-def _of_series(series: "pd.Series[Any]") -> NDArray[Any] | _Texts:
-    with extra("audit"):
-        import pandas as pd
-        from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
-    if is_numeric_dtype(series) and not is_bool_dtype(series):
-        # float32 values print shorter, so they are not converted
-        kind = series.dtype if series.dtype == np.float32 else np.float64
-        numbers: NDArray[Any] = series.to_numpy(dtype=kind, na_value=np.nan)
-        return numbers
-    codes, found = pd.factorize(series)
-    return _texts(codes, [str(value) for value in found])
-
-
-def _of_values(values: Any) -> NDArray[Any] | _Texts:
-    """Return the values of an array, a tensor, a list or a polars Series as numbers, or as codes and texts."""
-    if hasattr(values, "null_count") and hasattr(values, "to_list"):
-        is_numeric = values.dtype.is_numeric()
-        values = (values.cast(float) if values.null_count() else values).to_numpy() if is_numeric else values.to_list()
-    array = as_array("an attribute", values) if hasattr(values, "detach") else np.asarray(values)
-    if array.dtype.kind in "iuf" or hasattr(values, "detach"):
-        return _as_float(array)
-    listed = array.tolist()
-    if array.ndim != 1:
-        raise ValueError(f"an attribute must have shape (n,), got {array.shape}")
-    texts = [None if is_missing(value) else str(value) for value in listed]
-    distinct = {text: code for code, text in enumerate(dict.fromkeys(text for text in texts if text is not None))}
-    codes = np.array([UNKNOWN if text is None else distinct[text] for text in texts], np.int32)
-    return _texts(codes, list(distinct))
-
-
-def _as_float(values: NDArray[Any]) -> NDArray[Any]:
-    if values.ndim != 1:
-        raise ValueError(f"an attribute must have shape (n,), got {values.shape}")
-    return values if values.dtype == np.float32 else values.astype(np.float64)
-
-
-def _texts(codes: NDArray[Any], texts: list[str]) -> _Texts:
-    """Return codes for the distinct texts in ascending order; different values with equal texts become one."""
-    values, positions = np.unique(np.array(texts, dtype=str), return_inverse=True)
-    return np.append(positions, UNKNOWN)[codes].astype(np.int32), tuple(values.tolist())
-
-
-def _of_data(data: Any, name: str) -> Attributes:
-    field = "x" if getattr(data, "x_raw", None) is None else "x_raw"
-    matrix = as_array(f"{name}.{field}", getattr(data, field))
+def _columns_of(data: Any, name: str) -> dict[str, Any]:
+    """Return the columns of a matrix, or of ``x_raw`` or ``x`` of PyG ``Data``, with its sensitive attribute."""
+    field = next((field for field in ("x_raw", "x") if getattr(data, field, None) is not None), None)
+    if field is None and len(getattr(data, "shape", ())) != 2:
+        raise TypeError(
+            f"{name} must be a DataFrame, a mapping from names to arrays, a matrix, or have x, as PyG Data has, "
+            f"got {type(data).__name__}"
+        )
+    matrix = as_array(name, data) if field is None else as_array(f"{name}.{field}", getattr(data, field))
     if matrix.ndim != 2:
         raise ValueError(f"{name}.{field} must have shape (n, d), got {matrix.shape}")
-    n, d = matrix.shape
-    names = feature_names(data, d, name)
+    names = feature_names(data, matrix.shape[1], name)
     check_distinct(f"{name} must have distinct column names", names)
-    columns = {column: _as_float(matrix[:, j]) for j, column in enumerate(names)}
-    sensitive, sensitive_name = getattr(data, "sensitive", None), str(getattr(data, "sensitive_name", "sensitive"))
+    columns = dict(zip(names, matrix.T, strict=True))
+    sensitive = getattr(data, "sensitive", None)
+    sensitive_name = str(getattr(data, "sensitive_name", "sensitive"))
     if sensitive is not None and sensitive_name not in columns:
-        values = as_array(f"{name}.sensitive", sensitive)
-        if values.shape != (n,):
-            raise ValueError(f"{name}.sensitive must have shape ({n},), got {values.shape}")
-        columns[sensitive_name] = _as_float(values)
-    return Attributes(columns, np.arange(n))
+        columns[sensitive_name] = as_array(f"{name}.sensitive", sensitive)
+        if columns[sensitive_name].shape != (len(matrix),):
+            shape = columns[sensitive_name].shape
+            raise ValueError(f"{name}.sensitive must have shape ({len(matrix)},), got {shape}")
+    return columns
 
 
-def _of_columns(columns: Mapping[str, NDArray[Any] | _Texts], name: str) -> Attributes:
-    attributes = [_attribute(text, column) for text, column in columns.items()]
-    n = len(attributes[0]) if attributes else 0
-    for one in attributes:
-        if len(one) != n:
-            raise ValueError(f"{name} must have columns of one length, got {n} and {len(one)} in {one.name!r}")
-    return Attributes({one.name: one for one in attributes}, np.arange(n))
+def _as_array(values: Any) -> Any:
+    """Return a column as numbers, float32 or float64, NaN if missing, or as a pandas ``Categorical`` of texts."""
+    if hasattr(values, "detach"):  # a tensor, whose booleans are numbers
+        values = as_array("an attribute", values)
+        values = values.astype(np.float64) if values.dtype.kind == "b" else values
+    elif hasattr(values, "null_count"):  # of polars
+        values = values.to_numpy()
+    if not isinstance(values, pd.Series):
+        values = np.asarray(values)
+    if values.ndim != 1:
+        raise ValueError(f"an attribute must have shape (n,), got {values.shape}")
+    if pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values):
+        # float32 values print shorter, so they are not converted
+        return pd.Series(values).to_numpy(np.float32 if values.dtype == np.float32 else np.float64, na_value=np.nan)
+    texts = np.array([None if is_missing(value) else str(value) for value in values.tolist()], object)
+    codes, distinct = pd.factorize(texts, sort=True)
+    return pd.Categorical.from_codes(codes, pd.Index(distinct, dtype=object))

@@ -3,7 +3,7 @@
 Each audit is a function of a finder. Tables are pandas ``DataFrame`` objects; the extra "audit" installs pandas.
 """
 
-from cfe_faiss.audit.dominated import Dominated, dominated
+from cfe_faiss.audit.attribute_pairs import Dominated, OnlyIn, OnlyInPairs, dominated, only_in
 from cfe_faiss.audit.effects import (
     DirectEffects,
     DirectionTest,
@@ -13,7 +13,6 @@ from cfe_faiss.audit.effects import (
     direction_test,
     situation_test,
 )
-from cfe_faiss.audit.exact_pairs import OnlyIn, OnlyInPairs, only_in
 from cfe_faiss.audit.finetuning import FineTuning, fine_tune
 from cfe_faiss.audit.flipping import FlipTest, flip
 from cfe_faiss.audit.graph_fairness import (

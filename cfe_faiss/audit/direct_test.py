@@ -1,4 +1,4 @@
-"""Score test of a direct effect on plain arrays: decisions that depend on an attribute beyond the vectors.
+"""Score test of a direct effect: decisions that depend on an attribute beyond the vectors; and the people tested.
 
 A contrast ``s`` is one number per person, computed from vectors and decisions, never from the attribute. The null model
 is a ridge-logistic regression of the attribute ``A`` on a basis of the vectors. The statistic is the score of ``s`` in
@@ -6,15 +6,37 @@ that model (Rao's test), so nothing is permuted.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import zlib
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.audit.tables import Bools, Floats, Ints
+from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.audit.groups import (
+    Bins,
+    Bools,
+    Floats,
+    Grouping,
+    Ints,
+    attributes_of,
+    canonical_order,
+    groupings,
+    known_rows,
+    persons_of,
+)
+from cfe_faiss.base.checks import UNKNOWN, as_names, check_known
+from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import summary
+from cfe_faiss.base.threads import single_threaded_blas
+from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.index.flat import IndexEvidenceFlat
+from cfe_faiss.pairs import global_evidence
+from cfe_faiss.rows.metric import Metric, measured
 
 LEAST_GROUP = 20
 """Fewest carriers, and fewest others, of a test that answers."""
@@ -30,6 +52,8 @@ _PRODUCTS, _ALL_PRODUCTS, _PEOPLE_FOR_ALL = 6, 8, 900
 """Components with squares and products: the first six, or all if they are at most 8 and the people at least 900."""
 _FEW_COLUMNS, _PEOPLE_PER_COLUMN, _COLUMN_KNOTS = 3, 150, 5
 """At most 3 columns, each with at least 150 people, have hinges of their own, at 5 quantiles."""
+_SEED = 20
+_MANY_ROWS = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +92,9 @@ def verdict(statistic: float, p: float, alpha: float) -> str:
     """Return "disadvantaged", "advantaged", "no finding" or "cannot tell" for a p value, adjusted or not."""
     if math.isnan(p):
         return "cannot tell"
-    return "no finding" if p > alpha else FINDINGS[0] if statistic > 0 else FINDINGS[1]
+    if p > alpha:
+        return "no finding"
+    return FINDINGS[0] if statistic > 0 else FINDINGS[1]
 
 
 def judge(line: dict[str, Any], q: float, fdr: float) -> None:
@@ -154,34 +180,19 @@ def score_tests(
     return tests
 
 
-@dataclass(frozen=True, slots=True)
-class PairCounts:
-    """Pairs whose two sides differ in the attribute, by the side that carries it.
-
-    Attributes
-    ----------
-    against, in_favour
-        Pairs in which the carrier has the unfavourable decision, or the other one.
-    expected
-        Expected number of pairs against the carrier, given the propensities of both sides.
-    effect
-        Share of these pairs that are against the carrier beyond the expected ones; NaN without pairs.
-    gamma
-        The largest odds of a hidden difference within the pairs at which a finding stands, >= 1.
-    """
-
-    against: int
-    in_favour: int
-    expected: float
-    effect: float
-    gamma: float
-
-
-def pair_counts(refused: Ints, granted: Ints, carries: Bools, chance: Floats, alpha: float) -> PairCounts:
+def pair_counts(refused: Ints, granted: Ints, carries: Bools, chance: Floats, alpha: float) -> dict[str, float]:
     """Count the pairs that differ in the attribute, and say how much hidden difference a finding withstands.
 
     In such a pair the unfavourable side carries the value with the odds ``gamma * odds(refused) / odds(granted)`` of
     the propensities; ``gamma`` is 1 if the vectors hold everything that matters (Rosenbaum's sensitivity analysis).
+
+    Returns
+    -------
+    dict
+        ``against``, ``in_favour``: pairs in which the carrier has the unfavourable decision, or the other one.
+        ``expected``: expected number of pairs against the carrier, given the propensities of both sides. ``effect``:
+        share of these pairs that are against the carrier beyond the expected ones; NaN without pairs. ``gamma``: the
+        largest odds of a hidden difference within the pairs at which a finding stands, >= 1.
     """
     from scipy.optimize import brentq
     from scipy.special import expit, logit
@@ -206,7 +217,8 @@ def pair_counts(refused: Ints, granted: Ints, carries: Bools, chance: Floats, al
         gamma = math.exp(brentq(exceed, 0.0, highest)) if highest < 64 else math.inf
     count, expected = int(against.sum()), float(expit(odds).sum())
     effect = (count - expected) / len(against) if len(against) else math.nan
-    return PairCounts(count, len(against) - count, expected, effect, gamma)
+    pairs = {"against": count, "in_favour": len(against) - count, "expected": expected}
+    return pairs | {"effect": effect, "gamma": gamma}
 
 
 def _normal_ranks(X: NDArray[np.float32]) -> tuple[Floats, Floats]:
@@ -282,3 +294,271 @@ def _logits(B: Floats, y: Bools, at: Floats) -> Floats:
     model = LogisticRegression(C=1 / _RIDGE, solver="newton-cholesky", tol=1e-6, max_iter=100)
     logits: Floats = model.fit(B, y).decision_function(at)
     return logits
+
+
+@dataclass(frozen=True)
+class Sample:
+    """People in an order that depends on their data only, not on their ids, and is blind to the attribute.
+
+    Searches break ties by position in this order. Data that need no attribute are computed once.
+
+    Attributes
+    ----------
+    rows
+        Row number in the finder, (n,) int64.
+    vectors
+        Vectors of the finder, (n, d) float32.
+    unfavourable
+        Whether each person was decided unfavourably, (n,).
+    metric
+        Metric of the finder, by which people are compared.
+    persons
+        Person of each row, (n,), numbered from 0 by their first row. A person counts once, however many rows it has;
+        rows of one person are neither neighbours nor a pair.
+    before
+        Decisions of another model about the same people, (n,), whose logit joins the null model; or None.
+    near
+        Nearest people of either group, (n, k), by k.
+    """
+
+    rows: Ints
+    vectors: NDArray[np.float32]
+    unfavourable: Bools
+    metric: Metric
+    persons: Ints
+    before: Bools | None = None
+    near: dict[int, Ints] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def count(self, rows: Bools) -> int:
+        """Return the number of different persons in some rows."""
+        return len(np.unique(self.persons[rows]))
+
+    @cached_property
+    def most_rows(self) -> int:
+        """Largest number of rows of one person."""
+        return int(np.bincount(self.persons).max(initial=1))
+
+    def index_by(self, labels: Bools) -> IndexEvidenceFlat:
+        """Return an exact index with these labels as classes and positions as ids."""
+        index = IndexEvidenceFlat(self.vectors.shape[1], metric=self.metric)
+        index.add_with_labels(self.vectors, labels.astype(np.int32))
+        return index
+
+    @cached_property
+    def index(self) -> IndexEvidenceFlat:
+        """Exact index with the decisions as classes."""
+        return self.index_by(self.unfavourable)
+
+    @cached_property
+    def basis(self) -> Floats:
+        """Columns of the null model, see :func:`basis`."""
+        with self._threads():
+            return basis(self.vectors, *self._decisions, persons=self.persons)
+
+    def _threads(self) -> AbstractContextManager[None]:
+        """Limit BLAS to one thread for few rows: waiting for threads would take longer than small products."""
+        return single_threaded_blas() if len(self) < _MANY_ROWS else nullcontext()
+
+    @property
+    def _decisions(self) -> list[Bools]:
+        return [decisions for decisions in (self.before, self.unfavourable) if decisions is not None]
+
+    @cached_property
+    def pairs(self) -> tuple[Ints, Ints, NDArray[Any]]:
+        """The most similar pairs with different decisions, chosen greedily, each person in at most one.
+
+        Positions of the unfavourable and of the other side, and the similarity or distance.
+        """
+        where = Constraints(replace=False, antiexact=["person"] if self.most_rows > 1 else [])
+        found = global_evidence(self.index, max(1, len(self) // 5), where=where, attributes={"person": self.persons})
+        both = np.stack([found.source, found.target])
+        is_first = _first_of_each(self.persons[both])
+        both = both[:, is_first]
+        refused, granted = np.where(self.unfavourable[both[0]], both, both[::-1])
+        return refused, granted, measured(found.similarity[is_first], self.metric)
+
+    def neighbours(self, k: int, positions: Ints | None = None) -> Ints:
+        """Return the k nearest rows of other people of either group, (n, k); fewer if there are no k others."""
+        positions = np.arange(len(self)) if positions is None else positions
+        k = max(1, min(k, len(self) - self.most_rows))
+        return self.others(self.index, positions, k, "any")[1]
+
+    def others(
+        self, index: IndexEvidenceFlat, positions: Ints, k: int, neighbors: Literal["own", "other", "any"]
+    ) -> tuple[NDArray[np.float32], Ints]:
+        """Return the k nearest rows of other people in an index of this sample; -1 where there are fewer."""
+        D, I = index.search_stored(positions, k + self.most_rows - 1, neighbors=neighbors)
+        I = np.where(self.persons[I] == self.persons[positions][:, None], -1, I)
+        order = np.argsort(I < 0, axis=1, kind="stable")[:, :k]
+        return np.take_along_axis(D, order, axis=1), np.take_along_axis(I, order, axis=1)
+
+    def obstacle(self, carries: Bools) -> str:
+        """Return why this value cannot be tested; empty if it can."""
+        n = int(self.persons.max(initial=-1)) + 1
+        carriers, others = self.count(carries), self.count(~carries)
+        rarer = "carry" if carriers < others else "do not carry"
+        varying = int((self.vectors != self.vectors[:1]).any(axis=0).sum())
+        obstacles = {
+            f"fewer than {LEAST_GROUP} people {rarer} the value: {min(carriers, others):,}": min(carriers, others)
+            < LEAST_GROUP,
+            "all decisions are alike": any(one.all() or not one.any() for one in self._decisions),
+            "all vectors are alike": not varying,
+            f"{varying} dimensions are more than a tenth of {n} people": 10 * varying > n,
+        }
+        if any(obstacles.values()):
+            return next(reason for reason, is_met in obstacles.items() if is_met)
+        columns = 0 if self.before is None else self.basis.shape[1]
+        return f"{columns} columns of the null model are more than half of {n} people" if 2 * columns > n else ""
+
+    def test(
+        self, carries: Bools, contrasts: Sequence[Floats], others: Sequence[Bools] = ()
+    ) -> tuple[Floats, list[ScoreTest]]:
+        """Return the propensity of carrying the value, NaN if it cannot be tested, and a test of each contrast.
+
+        The carriers of other values, (n,) each, join the null model.
+        """
+        if reason := self.obstacle(carries):
+            return np.full(len(self), np.nan), [ScoreTest(reason=reason)] * len(contrasts)
+        basis = np.column_stack([self.basis, *others])
+        with self._threads():
+            chance = propensity(basis, carries)
+            return chance, score_tests(basis, carries, chance, contrasts, self.persons)
+
+    def situation_contrast(self, k: int) -> Floats:
+        """Return each decision minus the mean decision of the k nearest people, (n,)."""
+        if k not in self.near:
+            self.near[k] = self.neighbours(k) if len(self) > 1 else np.arange(len(self))[:, None]
+        contrast: Floats = self.unfavourable - self.unfavourable[self.near[k]].mean(axis=1)
+        return contrast
+
+    @cached_property
+    def evidence_contrast(self) -> Floats:
+        """1 for the unfavourable side of each pair, -1 for the other side, 0 for people in no pair, (n,)."""
+        contrast = np.zeros(len(self))
+        contrast[self.pairs[0]], contrast[self.pairs[1]] = 1, -1
+        return contrast
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples of the people with a known value; attributes with the same people share one sample.
+
+    Attributes
+    ----------
+    rows
+        Row numbers in the finder, ascending, (n,) int64.
+    unfavourable
+        Numbers of the unfavourable classes.
+    persons
+        Person of each row of the finder, see :func:`cfe_faiss.audit.groups.persons_of`.
+    others
+        Classes of all rows by other models.
+    """
+
+    finder: EvidenceFinder
+    rows: Ints
+    unfavourable: NDArray[np.int32]
+    persons: Ints
+    others: Sequence[NDArray[np.int32]] = ()
+    by_people: dict[bytes, Sample] = field(default_factory=dict)
+
+    def of(self, group: Grouping) -> tuple[Sample, Ints]:
+        """Return the people whose code is not -1, and the code of each of them."""
+        known = group.codes != UNKNOWN
+        key = known.tobytes()
+        if key not in self.by_people:
+            self.by_people[key] = self._shuffle(self.rows[known])
+        people = self.by_people[key]
+        return people, group.codes[np.searchsorted(self.rows, people.rows)]
+
+    def _shuffle(self, rows: Ints) -> Sample:
+        """Return rows in an order that depends on the set of rows, not on their order.
+
+        It depends on attributes only among people with equal vectors and decisions. There, the seed is drawn from all
+        data, so that who comes first is no function of the attribute.
+        """
+        with extra("audit"):
+            import pandas as pd
+
+        vectors, labels, attributes = self.finder.vectors[rows], self.finder.labels, attributes_of(self.finder)
+        unfavourable, places = np.isin(labels[rows], self.unfavourable), attributes.rows(rows)
+        codes = (attribute.codes[places] for attribute in attributes.values())
+        keys = [unfavourable, *(own[rows] for own in (labels, *self.others)), *codes]
+        order = canonical_order(vectors, *keys)
+        ordered = vectors[order]
+        has_ties = (ordered[1:] == ordered[:-1]).all(axis=1).any()
+        arrays = (ordered, *(key[order] for key in keys))
+        seed = zlib.crc32(b"".join(array.tobytes() for array in arrays)) if has_ties else _SEED
+        order = order[np.random.default_rng(seed).permutation(len(rows))]
+        rows = rows[order]
+        persons = pd.factorize(self.persons[rows])[0]
+        return Sample(rows, vectors[order], unfavourable[order], self.finder.metric, persons)
+
+
+def _first_of_each(persons: Ints) -> Bools:
+    """Return which pairs, (2, m), hold no person of an earlier one that is kept."""
+    seen = set[int]()
+    is_first = np.zeros(persons.shape[1], bool)
+    for place, pair in enumerate(persons.T.tolist()):
+        is_first[place] = seen.isdisjoint(pair)
+        if is_first[place]:
+            seen.update(pair)
+    return is_first
+
+
+def question(
+    finder: EvidenceFinder,
+    attribute: str | Sequence[str],
+    values: tuple[str, Any],
+    unfavourable: Any,
+    nodes: Any,
+    bins: Bins,
+    person: Any,
+) -> tuple[Sample, Bools, dict[str, Any]]:
+    """Return the sample of a direct test, who of it carries the value, and the result's fields on both.
+
+    ``values`` are the name of the argument and the value or values.
+    """
+    bad = finder.class_numbers("unfavourable", unfavourable)
+    rows = known_rows(finder, nodes)
+    names = [attribute] if isinstance(attribute, str) else list(as_names("attribute", attribute))
+    single, crossed = (names, []) if len(names) == 1 else ([], [names])
+    group = groupings(attributes_of(finder), rows, single, bins, crossed, with_missing=False)[0]
+    given, wanted = codes_of(values[0], group, values[1])
+    people, codes = Samples(finder, rows, bad, persons_of(finder, person)).of(group)
+    carries = np.isin(codes, wanted)
+    fields = {
+        "attribute": group.name,
+        "value": tuple(given),
+        "unfavourable": tuple(finder.class_name(int(label)) for label in bad),
+        "n_carriers": people.count(carries),
+        "n_others": people.count(~carries),
+        "unknown": len(rows) - len(people),
+    }
+    return people, carries, fields
+
+
+def codes_of(argument: str, group: Grouping, values: Any) -> tuple[list[str], list[int]]:
+    """Return the names of some values of an attribute, and their codes.
+
+    Raises
+    ------
+    ValueError
+        If there is no such value.
+    """
+    several = isinstance(values, Collection) and not isinstance(values, str | bytes)
+    names = list(dict.fromkeys(_name(value) for value in (values if several else [values])))
+    if not names:
+        raise ValueError(f"{argument} must hold one value at least, got none")
+    for name in names:
+        check_known(f"{argument} must be among the values of {group.name!r}", name, group.values)
+    return names, [group.values.index(name) for name in names]
+
+
+def _name(value: Any) -> str:
+    """Return the group name of a value: integers have no decimal point."""
+    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    return f"{value:.0f}" if is_number and float(value).is_integer() else str(value)

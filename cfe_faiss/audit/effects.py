@@ -7,12 +7,23 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.audit import direct_test
-from cfe_faiss.audit.direct_test import ScoreTest
-from cfe_faiss.audit.evidence import attributes_of, check_finder, known_rows, persons_of, sensitive_of
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, groupings
-from cfe_faiss.audit.sample import Sample, Samples, question
-from cfe_faiss.audit.tables import Bools, Floats, Frame, TableResult, data_frame, share
+from cfe_faiss.audit.direct_test import FINDINGS, Sample, Samples, ScoreTest, judge, pair_counts, question, verdict
+from cfe_faiss.audit.groups import (
+    DEFAULT_BINS,
+    Bins,
+    Bools,
+    Floats,
+    Frame,
+    TableResult,
+    attributes_of,
+    check_finder,
+    data_frame,
+    groupings,
+    known_rows,
+    persons_of,
+    sensitive_of,
+    share,
+)
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_number
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import as_html, table_html
@@ -170,9 +181,9 @@ def direction_test(  # noqa: PLR0913
     people, carries, fields = question(finder, attribute, ("value", value), unfavourable, nodes, bins, person)
     refused, granted, values = people.pairs
     chance, (test,) = people.test(carries, [people.evidence_contrast])
-    fields |= asdict(test) | asdict(direct_test.pair_counts(refused, granted, carries, chance, alpha))
-    fields["verdict"] = direct_test.verdict(test.statistic, test.p_value, alpha)
-    if fields["verdict"] not in direct_test.FINDINGS:
+    fields |= asdict(test) | pair_counts(refused, granted, carries, chance, alpha)
+    fields["verdict"] = verdict(test.statistic, test.p_value, alpha)
+    if fields["verdict"] not in FINDINGS:
         fields["gamma"] = np.nan
     sides = {"unfavourable": refused, "favourable": granted}
     pairs: dict[str, Any] = {side: finder.names(people.rows[own]) for side, own in sides.items()}
@@ -298,7 +309,7 @@ def situation_test(  # noqa: PLR0913
     return SituationTest(
         **fields,
         **asdict(test),
-        verdict=direct_test.verdict(test.statistic, test.p_value, alpha),
+        verdict=verdict(test.statistic, test.p_value, alpha),
         share_carriers=float(share(people.unfavourable[carries].sum(), carries.sum())),
         share_others=float(share(people.unfavourable[~carries].sum(), (~carries).sum())),
         k=k,
@@ -528,7 +539,7 @@ def direct_effects(  # noqa: PLR0913
     further = {str(name): as_number(f"others[{name!r}]", p, 0, 1) if p == p else p for name, p in given}
     q = adjusted_p_values([*(line["p"] for line in lines), *further.values()])
     for line, adjusted in zip(lines, q.tolist(), strict=False):
-        direct_test.judge(line, adjusted, fdr)
+        judge(line, adjusted, fdr)
         line["gamma"] = line["gamma"] if line["named"] else np.nan
     _fold(tested, k, fdr)
     return DirectEffects(
@@ -619,7 +630,7 @@ def _select(named: Sequence[_Tested], k: int, alpha: float) -> list[_Tested]:
 def _lines(people: Sample, k: int, carries: Bools, fdr: float) -> Iterator[dict[str, Any]]:
     """Yield the situation test and the direction test of one value."""
     chance, tests = people.test(carries, [people.situation_contrast(k), people.evidence_contrast])
-    counts = asdict(direct_test.pair_counts(*people.pairs[:2], carries, chance, fdr))
+    counts = pair_counts(*people.pairs[:2], carries, chance, fdr)
     no_pairs = dict.fromkeys(("against", "in_favour", "expected", "gamma"), np.nan)
     for name, test, pairs in (("situation", tests[0], no_pairs), ("direction", tests[1], counts)):
         numbers = {"test": name, "n_carriers": people.count(carries), "n_others": people.count(~carries)}

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from cfe_faiss.audit.evidence import check_finder
+from cfe_faiss.audit.groups import Floats, Frame, Ints, check_finder, data_frame, share
 from cfe_faiss.audit.intervals import bootstrap_mean
-from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame, share
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_labels
 from cfe_faiss.base.extras import extra
 from cfe_faiss.base.values import as_ids
@@ -38,8 +37,8 @@ class FineTuning:
     def __repr__(self) -> str:
         mean = dict(zip(self.summary["measure"], self.summary["mean"].astype(float), strict=True))
         means = ", ".join(f"{measure} {mean[measure]:.3f}" for measure in ("before", "after", "control"))
-        seeds, tuned, nodes = len(self.runs), self.runs["tuned"].max(), self.runs["nodes"].max()
-        return f"FineTuning({seeds} seeds, {tuned:,} evidence nodes, accuracy of {nodes:,} test nodes: {means})"
+        counts = f"{len(self.runs)} seeds, {self.runs['tuned'].max():,} evidence nodes"
+        return f"FineTuning({counts}, accuracy of {self.runs['nodes'].max():,} test nodes: {means})"
 
 
 def fine_tune(  # noqa: PLR0913
@@ -113,16 +112,11 @@ def fine_tune(  # noqa: PLR0913
     """
     check_finder(finder)
     with extra("gnn"):
-        import torch
+        from cfe_faiss.models import loop, predict
 
-        from cfe_faiss.models import predict, train
-
-    model, data = finder.model, finder.data
-    if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"finder must have a torch.nn.Module as its model, got {type(model).__name__}")
-    for name in ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask"):
-        if getattr(data, name, None) is None:
-            raise ValueError(f"the finder's data must have {name}, got {data!r}")
+    model = finder.model
+    data = finder.data
+    loop.check(model, data)
     runs = [as_count("seeds", seed, 0) for seed in seeds]
     if not runs or len(set(runs)) < len(runs):
         raise ValueError(f"seeds must be one seed at least, each once, got {runs}")
@@ -133,13 +127,13 @@ def fine_tune(  # noqa: PLR0913
     remaining = np.setdiff1d(np.flatnonzero(data.test_mask.cpu().numpy() & (y != UNKNOWN)), evidence)
     truth = y[remaining]
 
-    def judge(of: torch.nn.Module) -> Any:
+    def judge(of: Any) -> Any:
         return predict(of, data)[remaining] == truth
 
-    def train_copy(on: Any, seed: int) -> torch.nn.Module:
+    def train_copy(on: Any, seed: int) -> Any:
         other = deepcopy(model)
         options: dict[str, Any] = {"epochs": epochs, "lr": lr, "weight_decay": weight_decay, "patience": patience}
-        train(other, on, **options, class_weights=class_weights, seed=seed, progress=progress)
+        loop.train(other, on, **options, class_weights=class_weights, seed=seed, progress=progress)
         return other
 
     before = judge(model)
@@ -150,11 +144,12 @@ def fine_tune(  # noqa: PLR0913
         model.load_state_dict(tuned[0].state_dict())
         model.eval()
     columns: dict[str, Any] = {"seed": runs, "tuned": len(evidence), "nodes": len(remaining)}
-    old, new, other = (np.broadcast_to(hits, after.shape).astype(float) for hits in (before, after, control))
-    measured = {"before": old, "after": new, "control": other}
+    hits = {"before": np.broadcast_to(before, after.shape), "after": after, "control": control}
+    measured = {name: right.astype(float) for name, right in hits.items()}
     columns |= {name: share(right.sum(axis=1), len(remaining)) for name, right in measured.items()}
     columns |= {"fixed": (after & ~before).sum(axis=1), "broken": (before & ~after).sum(axis=1)}
-    measured |= {"after - before": new - old, "after - control": new - other}
+    for other in ("before", "control"):
+        measured[f"after - {other}"] = measured["after"] - measured[other]
     lines = [_summary(name, values, confidence) for name, values in measured.items()]
     return FineTuning(data_frame(columns), data_frame(lines))
 

@@ -8,19 +8,31 @@ from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components, dijkstra
 from tqdm import tqdm
 
 from cfe_faiss.attributes.table import as_attributes, feature_names
-from cfe_faiss.audit.evidence import attributes_of, check_finder
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
+from cfe_faiss.audit.groups import (
+    DEFAULT_BINS,
+    Bins,
+    Bools,
+    Frame,
+    Grouping,
+    Ints,
+    attributes_of,
+    check_finder,
+    data_frame,
+    groupings,
+    share,
+)
 from cfe_faiss.audit.intervals import normal_quantile, wilson
-from cfe_faiss.audit.reach import adjacency, independent_batches, measure_hops
-from cfe_faiss.audit.tables import Bools, Frame, Ints, data_frame, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, check_known, did_you_mean
-from cfe_faiss.data.predict import column_names, is_estimator, predictions_of, predictions_of_rows, predictions_of_table
+from cfe_faiss.data.predict import column_names, is_estimator, predictions_of
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.finder.results import as_html
+from cfe_faiss.graph import as_graph
 
 _LIMITS = (
     "Only the attribute's own features change. Others that depend on it, and the edges, stay as"
@@ -40,6 +52,9 @@ _Entries: TypeAlias = tuple[Ints, Ints, Ints]
 _MOST_VALUES = 10
 _CHECKED_BATCHES, _CHECKED_NODES = 4, 4
 """Batches, and nodes of each, that are also flipped alone to check the batches."""
+_PROBES = 8
+_BLOCK = 1024
+"""Nodes whose surroundings are held at a time."""
 _ENTRY = ("node", "value", "flipped", "before", "after")
 
 
@@ -200,7 +215,9 @@ def flip(  # noqa: PLR0913
     rows = np.arange(len(finder.labels)) if nodes is None else np.unique(finder.rows("nodes", nodes))
     everyone, known = np.flatnonzero(run.codes != UNKNOWN), rows[run.codes[rows] != UNKNOWN]
     targets = _targets(run, values)
-    groups = _groups(finder, by, bins)
+    groups = [Grouping.of_all(len(finder.labels), "all")]
+    if columns_of_groups := as_names("by", by):
+        groups += groupings(attributes_of(finder), np.arange(len(finder.labels)), columns_of_groups, bins)
     before = run.predict(known[:0], known[:0])
     if not at_once:
         probe = run.unknown_at if has_graph else None
@@ -261,7 +278,7 @@ def _table_run(finder: EvidenceFinder, name: str) -> _Run:
         column = frame[name].copy()
         column.iloc[nodes] = column.iloc[first[targets]].array
         changed = frame.assign(**{name: column})
-        return predictions_of_table(finder.model, changed, finder.class_names).labels.astype(np.int64)
+        return predictions_of(finder.model, changed, class_names=finder.class_names).labels.astype(np.int64)
 
     return _Run(values, codes, predict)
 
@@ -272,39 +289,29 @@ def _matrix_run(finder: EvidenceFinder, name: str, columns: Mapping[Any, str] | 
     if is_matrix:
         data = SimpleNamespace(x=data, feature_names=column_names(finder.model))
     values, codes, places, rows = _columns(data, name, columns)
-    x = data.x.clone() if hasattr(data.x, "clone") else np.array(data.x)
-    if dataclasses.is_dataclass(data) and not isinstance(data, type):
-        data = dataclasses.replace(data, x=x)
-    else:
-        data = copy.copy(data)
-        data.x = x
 
-    def with_rows(nodes: Ints, written: NDArray[Any], output: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        where = nodes[:, None], places
-        kept = as_array("data.x", x[where]).copy()
-        as_x = np.asarray if isinstance(x, np.ndarray) else x.new_tensor
-        x[where] = as_x(written)
-        try:
-            return output()
-        finally:
-            x[where] = as_x(kept)
+    def with_rows(nodes: Ints, written: NDArray[Any]) -> Any:
+        """Return the data with other content in the columns of some nodes."""
+        x = data.x.clone() if hasattr(data.x, "clone") else np.array(data.x)
+        x[nodes[:, None], places] = written if isinstance(x, np.ndarray) else x.new_tensor(written)
+        if dataclasses.is_dataclass(data) and not isinstance(data, type):
+            return dataclasses.replace(data, x=x)
+        changed = copy.copy(data)
+        changed.x = x
+        return changed
 
-    def classes() -> Ints:
-        if is_matrix:
-            return predictions_of_rows(finder.model, x, finder.class_names).labels.astype(np.int64)
-        return predictions_of(finder.model, data).labels.astype(np.int64)
-
-    def not_a_number() -> Bools:
-        from cfe_faiss.data.call import outputs
-
-        # The outputs may be a view of the features: read them before the features are restored.
-        found = outputs(finder.model, data)
-        return np.asarray(np.isnan(found.astype(np.float64).reshape(len(found), -1)).any(axis=1), bool)
+    def predict(nodes: Ints, targets: Ints) -> Ints:
+        changed = with_rows(nodes, rows[targets])
+        inputs = changed.x if is_matrix else changed
+        return predictions_of(finder.model, inputs, class_names=finder.class_names).labels.astype(np.int64)
 
     def unknown_at(node: int) -> Bools:
-        return with_rows(np.array([node]), np.full((1, len(places)), np.nan), not_a_number)
+        from cfe_faiss.data.call import outputs
 
-    return _Run(values, codes, lambda nodes, targets: with_rows(nodes, rows[targets], classes), unknown_at)
+        found = outputs(finder.model, with_rows(np.array([node]), np.full((1, len(places)), np.nan)))
+        return np.asarray(np.isnan(found.astype(np.float64).reshape(len(found), -1)).any(axis=1), bool)
+
+    return _Run(values, codes, predict, unknown_at)
 
 
 def _columns(data: Any, name: str, columns: Mapping[Any, str] | None) -> tuple[list[Any], Ints, Ints, NDArray[Any]]:
@@ -421,12 +428,6 @@ def _other(run: _Run, nodes: Ints, targets: Ints, turn: int) -> Ints:
     return taken
 
 
-def _groups(finder: EvidenceFinder, by: Sequence[str], bins: Bins) -> list[Grouping]:
-    n, names = len(finder.labels), as_names("by", by)
-    everyone = Grouping.of_all(n, "all")
-    return [everyone, *groupings(attributes_of(finder), np.arange(n), names, bins)] if names else [everyone]
-
-
 def _rates(run: _Run, groups: list[Grouping], node: Ints, target: Ints, changed: Bools, confidence: float) -> Frame:
     source = run.codes[node]
     directions = np.unique(np.stack([source, target], axis=1), axis=0).tolist()
@@ -449,3 +450,96 @@ def _rates(run: _Run, groups: list[Grouping], node: Ints, target: Ints, changed:
 def _plain(values: NDArray[Any]) -> NDArray[Any]:
     """Return numbers as a numeric array, and texts unchanged."""
     return values if not len(values) or any(isinstance(v, str) for v in values) else np.array(values.tolist())
+
+
+Csr: TypeAlias = scipy.sparse.csr_array
+
+
+def adjacency(data: Any, n: int) -> Csr:
+    """Return which nodes are joined by an edge in either direction, and each node with itself: (n, n), ones.
+
+    Messages flow along edges in one direction only where these are directed; then the reach is rather too large.
+    """
+    graph = as_graph(data, n)
+    ones = np.ones(graph.num_edges, np.float32)
+    joined = scipy.sparse.csr_array((ones, graph.indices, graph.indptr), shape=(n, n))
+    return scipy.sparse.csr_array(joined + scipy.sparse.eye_array(n, dtype=np.float32, format="csr"))
+
+
+def measure_hops(unknown_at: Callable[[int], NDArray[np.bool_]], joined: Csr) -> int | None:
+    """Return over how many edges a node's features reach the model's outputs; None if edges do not limit the reach.
+
+    Parameters
+    ----------
+    unknown_at
+        Returns the nodes whose output is NaN when the features of one node are NaN, (n,): the nodes that it influences.
+    joined
+        See :func:`adjacency`.
+
+    Returns
+    -------
+    int or None
+        n, the whole connected component, if every probed node reaches all of its component. None if outputs of other
+        components are reached, or a node's own output is not.
+    """
+    n = joined.shape[0]
+    hops, seen_end = 0, False
+    for node in _probes(joined):
+        reached = unknown_at(node)
+        distance = dijkstra(joined, indices=np.array([node]), unweighted=True)[0]
+        if not reached[node] or np.isinf(distance[reached]).any():
+            return None
+        hops = max(hops, int(distance[reached].max()))
+        seen_end |= bool((~reached & np.isfinite(distance)).any())
+    return hops if seen_end else n
+
+
+def independent_batches(nodes: NDArray[np.int64], joined: Csr, hops: int | None) -> list[NDArray[np.int64]]:
+    """Return the nodes in batches, within which any two are more than ``hops`` edges apart (None: one node each).
+
+    Greedy colouring, in blocks of nodes: memory for the surroundings of 1,024 of them.
+    """
+    n = joined.shape[0]
+    if hops is None:
+        return [nodes[place : place + 1] for place in range(len(nodes))]
+    if hops == 0:
+        return [nodes] if len(nodes) else []
+    if hops >= n:  # all of a connected component
+        component = data_frame({"component": connected_components(joined)[1][nodes]})
+        colour = component.groupby("component").cumcount().to_numpy()
+    else:
+        colour = _colours(nodes, joined, hops)
+    order = np.argsort(colour, kind="stable")
+    return np.split(nodes[order], np.flatnonzero(np.diff(colour[order])) + 1) if len(nodes) else []
+
+
+def _probes(joined: Csr) -> list[int]:
+    """Return up to 9 nodes with few and with many neighbours, most of them in the largest connected component."""
+    degree = np.diff(joined.indptr)
+    component = connected_components(joined)[1]
+    largest = np.flatnonzero(component == np.argmax(np.bincount(component)))
+    by_degree = largest[np.argsort(degree[largest], kind="stable")]
+    places = np.linspace(0, len(by_degree) - 1, _PROBES).astype(np.int64)
+    return list(dict.fromkeys([*by_degree[places].tolist(), int(np.argmin(degree))]))
+
+
+def _colours(nodes: NDArray[np.int64], joined: Csr, hops: int) -> NDArray[np.int64]:
+    n = joined.shape[0]
+    place = np.full(n, -1)
+    place[nodes] = np.arange(len(nodes))
+    colour = np.full(len(nodes), -1)
+    for begin in range(0, len(nodes), _BLOCK):
+        around = joined[nodes[begin : begin + _BLOCK]]
+        for _ in range(hops - 1):
+            size = around.nnz
+            around = scipy.sparse.csr_array(around @ joined)
+            around.data[:] = 1  # counts of paths would grow without bound
+            if around.nnz == size:
+                break
+        for row in range(around.shape[0]):
+            others = place[around.indices[around.indptr[row] : around.indptr[row + 1]]]
+            taken = np.unique(colour[others[others >= 0]])
+            taken = taken[taken >= 0]
+            gaps = np.flatnonzero(taken != np.arange(len(taken)))
+            colour[begin + row] = gaps[0] if len(gaps) else len(taken)
+    return colour

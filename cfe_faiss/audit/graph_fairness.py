@@ -9,9 +9,8 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.audit.evidence import check_finder
+from cfe_faiss.audit.groups import Floats, Ints, TableResult, check_finder, data_frame, share
 from cfe_faiss.audit.intervals import bootstrap_mean, normal_quantile
-from cfe_faiss.audit.tables import Floats, Ints, TableResult, data_frame, share
 from cfe_faiss.base.checks import UNKNOWN, as_array, as_count
 from cfe_faiss.base.text import summary
 from cfe_faiss.finder import EvidenceFinder
@@ -282,13 +281,15 @@ def group_disparity(
         low, high = _normal_interval(mean, variance, count, z)
         nodes = int((group.codes == code).sum())
         lines.append({"group": value, "nodes": nodes, "pairs": count, "bias": mean, "low": low, "high": high})
-    biases = [line["bias"] for line in lines]
-    ratios = [_ratio(p, q) for place, p in enumerate(biases) for q in biases[:place]]
-    known = [ratio for ratio in ratios if not np.isnan(ratio)]
+    table = data_frame(lines)
+    biases = np.sort(table["bias"].dropna())
+    first, second = np.triu_indices(len(biases), 1)
+    smaller, larger = biases[first], biases[second]
+    ratios = np.divide(larger, smaller, out=np.where(larger > 0, np.inf, 1.0), where=smaller > 0)
     return GroupDisparity(
-        disparity=float(max(known, default=np.nan)),
-        gdif=float(sum(known)) if known else np.nan,
-        table=data_frame(lines),
+        disparity=float(ratios.max()) if len(ratios) else np.nan,
+        gdif=float(ratios.sum()) if len(ratios) else np.nan,
+        table=table,
         unknown=int((group.codes == UNKNOWN).sum()),
         limits=_DISPARITY_LIMITS,
     )
@@ -382,24 +383,16 @@ def _similarity_rows(similarity: Any) -> tuple[int, Ints, Callable[[slice], Floa
 
 def _dcg(scores: Floats, gains: Floats, discounts: Floats) -> Floats:
     """Return the DCG of each row for the ranking by score, (m,): its mean over all orders of equal scores."""
+    from scipy.stats import rankdata
+
     k = len(discounts)
-    if not k:
-        return np.zeros(len(scores))
-    least = -np.partition(-scores, k - 1, axis=1)[:, k - 1]
-    above, last = scores > least[:, None], scores == least[:, None]
-    counts = above.sum(axis=1)
-    remaining = np.append(np.cumsum(discounts[::-1])[::-1], 0)  # sum of the discounts from each place on
-    dcg: Floats = (gains * last).sum(axis=1) * remaining[counts] / last.sum(axis=1)
-    row, column = np.nonzero(above)  # fewer than k a row; the many that may tie with the k-th need no sorting
-    order = np.lexsort((-scores[row, column], row))
-    row, column = row[order], column[order]
-    score, place = scores[row, column], np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
-    starts_run = place == 0
-    starts_run[1:] |= score[1:] != score[:-1]
-    ties = np.flatnonzero(starts_run)
-    if len(ties):
-        gain, discount = (np.add.reduceat(values, ties) for values in (gains[row, column], discounts[place]))
-        dcg += np.bincount(row[ties], gain * discount / np.diff(np.append(ties, len(row))), len(scores))
+    dcg = np.zeros(len(scores))
+    sums = np.append(0, np.cumsum(discounts))
+    for row, score in enumerate(scores if k else ()):
+        first = np.flatnonzero(score >= np.partition(score, -k)[-k])  # more than k, if others tie with the k-th
+        best, worst = (rankdata(-score[first], method).astype(np.int64) for method in ("min", "max"))
+        discount = (sums[np.minimum(worst, k)] - sums[best - 1]) / (worst - best + 1)
+        dcg[row] = gains[row, first] @ discount
     return dcg
 
 
@@ -449,10 +442,3 @@ def _normal_interval(mean: float, variance: float, total: float, z: float) -> tu
         return np.nan, np.nan
     half = z * np.sqrt(max(variance, 0)) / total
     return float(max(mean - half, 0)), float(mean + half)
-
-
-def _ratio(p: float, q: float) -> float:
-    if np.isnan(p) or np.isnan(q):
-        return np.nan
-    low, high = sorted((p, q))
-    return high / low if low > 0 else np.inf if high > 0 else 1.0

@@ -2,19 +2,36 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.attributes.table import Attributes, as_attributes
-from cfe_faiss.audit.comparisons import compare_rates, largest_gap, rate_bounds, ratio_bounds
-from cfe_faiss.audit.evidence import person_numbers
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
-from cfe_faiss.audit.intervals import independent_share, normal_quantile, share_columns
-from cfe_faiss.audit.tables import Floats, Frame, Ints, TableResult, data_frame, stack
-from cfe_faiss.base.checks import UNKNOWN, check_known
+from cfe_faiss.audit.groups import (
+    DEFAULT_BINS,
+    Bins,
+    Floats,
+    Frame,
+    Grouping,
+    Ints,
+    TableResult,
+    data_frame,
+    groupings,
+    person_numbers,
+    stack,
+)
+from cfe_faiss.audit.intervals import (
+    compare_rates,
+    independent_share,
+    largest_gap,
+    normal_quantile,
+    rate_bounds,
+    ratio_bounds,
+    share_columns,
+)
+from cfe_faiss.base.checks import UNKNOWN, check_known, to_host
 from cfe_faiss.data.classes import (
     as_predictions,
     check_in_common,
@@ -24,7 +41,7 @@ from cfe_faiss.data.classes import (
     in_words_of_decision,
     true_classes,
 )
-from cfe_faiss.finder.suspicious import selective_classes
+from cfe_faiss.finder.inputs import selective_classes
 
 _LIMITS = (
     "Rates describe the decisions. They do not show why groups differ, nor whether a difference is justified.",
@@ -284,15 +301,24 @@ def group_metrics(  # noqa: PLR0913
     attributes = sensitive_attributes(sensitive_features)
     _check_indexes(y_true=y_true, y_pred=y_pred, sensitive_features=sensitive_features)
     n = len(attributes.ids)
-    classes = _classes(y_true, y_pred, class_names, unknown, n)
     persons = person_numbers(_drop_index(person), n)
-    blocks = _blocks(favourable, classes)
+    predicted = as_predictions(_drop_index(y_pred), n, class_names, "y_pred", unknown=unknown)
+    labels, words = predicted.labels, predicted.class_names
+    true = np.full(n, UNKNOWN, np.int32)
+    is_named = class_names is not None
+    if y_true is not None:
+        true, words = true_classes("y_true", _drop_index(y_true), labels, words, is_named=is_named, unknown=unknown)
+    blocks = _blocks(favourable, labels, true, words)
     if truth_favourable is None:
-        check_in_common("y_true", classes.labels, classes.true, classes.class_names)
-        if class_names is None:
-            check_sides(classes.labels, classes.true, classes.class_names)
+        check_in_common("y_true", labels, true, words)
+        if not is_named:
+            check_sides(labels, true, words)
+    elif len(blocks) != 1:
+        raise ValueError("favourable must name the predicted classes that agree with truth_favourable, got None")
     else:
-        classes = _in_words_of_decision(classes, list(blocks.values()), truth_favourable)
+        count = 1 + int(max(labels.max(initial=0), true.max(initial=0))) if words is None else len(words)
+        wanted = class_numbers("truth_favourable", truth_favourable, words, count)
+        true = in_words_of_decision(labels, true, next(iter(blocks.values())), wanted, count)
     names = list(attributes)
     crossed = (
         [names] * (len(names) > 1)
@@ -302,7 +328,7 @@ def group_metrics(  # noqa: PLR0913
     groups = groups_of(attributes, crossed, bins)
     references = _references(reference, groups)
     rates = [
-        _table(group, *block, classes, persons, confidence, references.get(group.name))
+        _table(group, *block, labels, true, persons, confidence, references.get(group.name))
         for block in blocks.items()
         for group in groups
     ]
@@ -322,26 +348,18 @@ def group_metrics(  # noqa: PLR0913
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Classes:
-    """Predicted and true class of each row, -1 where not known, and the names of the classes."""
-
-    labels: NDArray[np.int32]
-    true: NDArray[np.int32]
-    class_names: tuple[str, ...] | None
-
-
 def groups_of(attributes: Attributes, crossed: Sequence[Sequence[str]], bins: Bins) -> list[Grouping]:
     """Return all people as one group, then the groups of each attribute and of each intersection; -1: not known."""
     ids = attributes.ids
     return [Grouping.of_all(len(ids)), *groupings(attributes, ids, None, bins, crossed, with_missing=False)]
 
 
-def _table(
+def _table(  # noqa: PLR0913
     group: Grouping,
     name: str,
     selected_classes: NDArray[np.int32],
-    classes: _Classes,
+    labels: NDArray[np.int32],
+    true: NDArray[np.int32],
     persons: Ints,
     confidence: float,
     reference: str | None,
@@ -352,11 +370,11 @@ def _table(
     """
     g, whole = len(group.values), group.name == "all"
     places = np.where(group.codes == UNKNOWN, g, group.codes)
-    positive, actual = np.isin(classes.labels, selected_classes), np.isin(classes.true, selected_classes)
-    judged = classes.true != UNKNOWN
+    positive, actual = np.isin(labels, selected_classes), np.isin(true, selected_classes)
+    judged = true != UNKNOWN
     is_selective = bool(selective_classes(positive.astype(np.int32), judged))
     outcomes = {"TP": positive & actual, "FP": positive & ~actual, "TN": ~positive & ~actual, "FN": ~positive & actual}
-    outcomes["right"] = classes.labels == classes.true
+    outcomes["right"] = labels == true
     masks = {"count": np.ones(len(places), bool), "selected": positive, "judged": judged}
     masks |= {key: judged & mask for key, mask in outcomes.items()}
     n = {key: np.bincount(places[mask], minlength=g + 1).astype(np.int64) for key, mask in masks.items()}
@@ -384,7 +402,7 @@ def _table(
     possible = [*rate_bounds(*known, *spread), *ratio_bounds(*known, *spread, place)]
     compared |= dict(zip(("rate_least", "rate_most", "ratio_least", "ratio_most"), possible, strict=True))
     for key, values in compared.items():
-        nothing: Any = False if values.dtype == bool else "" if values.dtype == object else np.nan
+        nothing: Any = {"b": False, "O": ""}.get(values.dtype.kind, np.nan)
         columns[key] = np.append(np.full_like(values, nothing) if whole else values, nothing)
     columns |= {key: n[key] for key in ("judged", "TP", "FP", "TN", "FN")}
     columns |= share_columns("precision", n["TP"], n["TP"] + n["FP"], each, parts["selected"])
@@ -454,47 +472,37 @@ def _references(reference: Mapping[str, Any] | None, groups: Sequence[Grouping])
     if not isinstance(reference, Mapping):
         raise TypeError(f"reference must map attributes to the values of groups, got {reference!r}")
     by_name = {group.name: group for group in groups}
-    names = {}
     for attribute, value in reference.items():
         check_known("reference must name attributes or intersections", str(attribute), by_name)
         check_known(f"reference[{attribute!r}] must be a group", str(value), by_name[str(attribute)].values)
-        names[str(attribute)] = str(value)
-    return names
+    return {str(attribute): str(value) for attribute, value in reference.items()}
 
 
-def _blocks(favourable: int | str | Sequence[int | str] | None, classes: _Classes) -> dict[str, NDArray[np.int32]]:
+def _blocks(
+    favourable: int | str | Sequence[int | str] | None,
+    labels: NDArray[np.int32],
+    true: NDArray[np.int32],
+    words: tuple[str, ...] | None,
+) -> dict[str, NDArray[np.int32]]:
     """Return the classes that count as selected, by their name."""
-    occurring = np.unique(np.concatenate([classes.labels, classes.true[classes.true != UNKNOWN]]))
+    occurring = np.unique(np.concatenate([labels, true[true != UNKNOWN]]))
     if favourable is None:
-        return {class_name(classes.class_names, int(c)): np.array([c], np.int32) for c in occurring}
-    names = classes.class_names or tuple(map(str, occurring))
+        return {class_name(words, int(c)): np.array([c], np.int32) for c in occurring}
+    names = words or tuple(map(str, occurring))
     selected = np.sort(class_numbers("favourable", favourable, names, len(names)))
-    if classes.class_names is None:
+    if words is None:
         selected = occurring[selected]
-    return {" or ".join(class_name(classes.class_names, int(c)) for c in selected): selected}
-
-
-def _in_words_of_decision(classes: _Classes, blocks: list[NDArray[np.int32]], truth_favourable: Any) -> _Classes:
-    """Return classes whose true ones are in the words of the predicted ones."""
-    if len(blocks) != 1:
-        raise ValueError("favourable must name the predicted classes that agree with truth_favourable, got None")
-    count = 1 + int(max(classes.labels.max(initial=0), classes.true.max(initial=0)))
-    count = count if classes.class_names is None else len(classes.class_names)
-    wanted = class_numbers("truth_favourable", truth_favourable, classes.class_names, count)
-    return replace(classes, true=in_words_of_decision(classes.labels, classes.true, blocks[0], wanted, count))
+    return {" or ".join(class_name(words, int(c)) for c in selected): selected}
 
 
 def sensitive_attributes(values: Any) -> Attributes:
     """Return the sensitive features by name, row i that of place i."""
-    if isinstance(values, Attributes) or hasattr(values, "columns"):
-        features: Any = values
-    elif hasattr(values, "to_frame"):
+    features: Any = values
+    if hasattr(values, "to_frame") and hasattr(values, "name"):
         features = values.to_frame("sensitive_feature_0" if values.name in (None, "") else str(values.name))
-    elif isinstance(values, Mapping) or hasattr(values, "x"):
-        features = values
-    else:
-        array = values if hasattr(values, "detach") else np.asarray(values)
-        columns = [array] if array.ndim == 1 else list(array.T) if array.ndim == 2 else []
+    elif not (isinstance(values, Mapping) or hasattr(values, "columns") or hasattr(values, "x")):
+        array = np.asarray(to_host(values))
+        columns = array.T if array.ndim == 2 else [array][: array.ndim]
         features = {f"sensitive_feature_{j}": column for j, column in enumerate(columns)}
     attributes = as_attributes(_drop_index(features), "sensitive_features")
     if not len(attributes):
@@ -514,20 +522,6 @@ def _check_indexes(**arguments: Any) -> None:
         first = next(iter(indexes))
         if not index.equals(indexes[first]):
             raise ValueError(f"{name} must have the same pandas index as {first}: sort the rows alike, or pass arrays")
-
-
-def _classes(
-    y_true: Any, y_pred: Any, class_names: Sequence[str] | None, unknown: Collection[Any] | None, n: int
-) -> _Classes:
-    """Return predicted and true classes as numbers; texts without names are numbered in ascending order."""
-    predicted = as_predictions(_drop_index(y_pred), n, class_names, "y_pred", unknown=unknown)
-    names = predicted.class_names
-    if y_true is None:
-        return _Classes(predicted.labels, np.full(n, UNKNOWN, np.int32), names)
-    is_named = class_names is not None
-    true, labels = _drop_index(y_true), predicted.labels
-    truth, names = true_classes("y_true", true, labels, names, is_named=is_named, unknown=unknown)
-    return _Classes(labels, truth, names)
 
 
 def _eeo_1(category: str, patterns: tuple[str, ...]) -> int:

@@ -1,23 +1,167 @@
-"""Groups of nodes: one for each value of an attribute, for each bin of a number, for each combination of attributes."""
+"""Rows, groups and tables that the audits share; a group for each value, bin of numbers, or combination of both."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from cfe_faiss.attributes.table import Attribute, as_attributes
-from cfe_faiss.audit.tables import Floats, Ints, share
-from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, check_distinct
+from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
+from cfe_faiss.base.checks import UNKNOWN, as_array, as_count, as_names, check_distinct
+from cfe_faiss.base.extras import extra
 from cfe_faiss.base.text import summary
+from cfe_faiss.data.classes import check_in_common, in_words_of_decision
+from cfe_faiss.finder import EvidenceFinder
+from cfe_faiss.finder.results import table_html
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+Frame: TypeAlias = "pd.DataFrame"
 Bins: TypeAlias = int | Mapping[str, int | Sequence[float]]
 
 DEFAULT_BINS = 4
 VALUES_AS_THEY_ARE = 10
 _MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class TableResult:
+    """Result of an audit: a table, and the limits of its numbers in sentences."""
+
+    table: Frame
+    limits: tuple[str, ...] = ()
+
+    __repr__ = summary
+    _repr_html_ = table_html
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def to_frame(self) -> Frame:
+        """Return a copy of the table."""
+        return self.table.copy()
+
+
+def data_frame(data: Any, columns: Iterable[str] | None = None) -> Frame:
+    """Return a DataFrame of columns or of rows. ImportError names the extra if pandas is missing."""
+    with extra("audit"):
+        import pandas as pd
+    return pd.DataFrame(data, columns=None if columns is None else [*columns])
+
+
+def stack(blocks: Iterable[Any], columns: Iterable[str] = ()) -> Frame:
+    """Return one DataFrame of blocks of columns, or of DataFrames, in order; without blocks an empty one."""
+    frames = [data_frame(block) for block in blocks]
+    if not frames:
+        return data_frame([], columns)
+    with extra("audit"):
+        import pandas as pd
+    return pd.concat(frames, ignore_index=True)
+
+
+def share(part: ArrayLike, whole: ArrayLike) -> Floats:
+    """Return ``part / whole``; NaN where ``whole`` is 0. Both have the same shape, or broadcast."""
+    a, b = np.broadcast_arrays(part, whole)
+    shares: Floats = np.divide(a, b, out=np.full(b.shape, np.nan), where=b > 0)
+    return shares
+
+
+def check_finder(finder: Any) -> None:
+    """Raise TypeError for another object than a finder, such as an index; ValueError for one with weights of rows."""
+    if not isinstance(finder, EvidenceFinder):
+        hint = "; make one by EvidenceFinder.from_index(index, ...)" if hasattr(finder, "search_evidence") else ""
+        raise TypeError(f"finder must be an EvidenceFinder, got {type(finder).__name__}{hint}")
+    if finder.weights is not None:
+        raise ValueError(
+            "finder must have no weights of rows, as every row counts once in an audit: make it without weights= "
+            "(ignore= leaves the column out)"
+        )
+
+
+def canonical_order(vectors: NDArray[np.float32], *keys: NDArray[Any]) -> Ints:
+    """Return an order of rows, (n,), that depends on their set: by the bytes of vectors, then by the keys, (n,)."""
+    as_bytes = np.ascontiguousarray(vectors).view(f"V{vectors.shape[1] * vectors.itemsize}").ravel()
+    distinct, place = np.unique(as_bytes, return_inverse=True)
+    order: Ints = np.lexsort((*reversed(keys), place)) if len(distinct) < len(vectors) else np.argsort(place)
+    return order
+
+
+def known_rows(finder: EvidenceFinder, nodes: Any) -> Ints:
+    """Return the searched rows with a predicted class, ascending; restricted to ``nodes``, if given."""
+    rows = finder.index.members().ids if nodes is None else np.unique(finder.searched("nodes", nodes))
+    known: Ints = rows[finder.labels[rows] != UNKNOWN]
+    return known
+
+
+def with_truth(finder: EvidenceFinder, favourable: Sequence[int], truth_favourable: Any) -> EvidenceFinder:
+    """Return a finder whose true classes are in the words of the decision.
+
+    Raises
+    ------
+    ValueError
+        If they have words of their own, and ``truth_favourable`` does not say which of them agree with ``favourable``.
+    """
+    labels, truth = finder.labels, finder.truth
+    if truth_favourable is not None and (truth is None or not len(favourable)):
+        lacking = "truth" if truth is None else "favourable"
+        raise ValueError(f"truth_favourable must come with {lacking}, got {truth_favourable!r} without")
+    if truth is None:
+        return finder
+    if truth_favourable is None:
+        check_in_common("truth", labels, truth, finder.class_names)
+        return finder
+    wanted = finder.class_numbers("truth_favourable", truth_favourable)
+    chosen = np.array(favourable, np.int32)
+    return replace(finder, truth=in_words_of_decision(labels, truth, chosen, wanted, finder.class_count))
+
+
+def persons_of(finder: EvidenceFinder, person: Any) -> Ints:
+    """Return the number of the person of every row, (n,): equal for rows of one person.
+
+    ``person`` is the name of an attribute, or one value per row; None: every row is a person, and so is a row without a
+    value.
+
+    Raises
+    ------
+    ValueError
+        If there is no such attribute, or another number of values than rows.
+    """
+    rows = np.arange(len(finder.labels))
+    if isinstance(person, str):
+        attributes = attributes_of(finder)
+        name = attributes.known("person", person)
+        person = attributes.frame[name].reindex(rows)
+    return person_numbers(person, len(rows))
+
+
+def person_numbers(person: Any, n: int) -> Ints:
+    """Return a number for each distinct value of ``person``, (n,); rows without a value, or all for None, differ."""
+    rows = np.arange(n)
+    if person is None:
+        return rows
+    codes = as_attributes({"person": person}, "person")["person"].codes
+    if len(codes) != n:
+        raise ValueError(f"person must hold one value for each of {n:,} rows, got {len(codes):,}")
+    return np.where(codes == UNKNOWN, n + rows, codes)
+
+
+def attributes_of(finder: EvidenceFinder) -> Attributes:
+    """Return the attributes of all rows. ValueError if the finder has none."""
+    if finder.attributes is None:
+        raise ValueError("finder must know attributes, got none: make it with features=")
+    return finder.attributes
+
+
+def sensitive_of(finder: EvidenceFinder, sensitive: Any) -> tuple[str, ...]:
+    """Return the names in ``sensitive``, each once; None means ``finder.sensitive``. TypeError for other input."""
+    return finder.sensitive if sensitive is None else as_names("sensitive", sensitive)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +317,7 @@ def _quantile_bins(numbers: NDArray[Any], count: int) -> tuple[list[str], Ints]:
     # An inverted CDF returns values that occur, so that every bin holds its upper edge at least.
     uppers = np.unique(np.quantile(numbers, np.arange(1, count + 1) / count, method="inverted_cdf"))
     codes = np.searchsorted(uppers, numbers)
-    order = np.argsort(numbers, kind="stable")
-    lowers = numbers[order[np.searchsorted(codes[order], np.arange(len(uppers)))]]
+    lowers = [numbers[codes == code].min() for code in range(len(uppers))]
     names = [_name_range(_format_short(low), _format_short(high)) for low, high in zip(lowers, uppers, strict=True)]
     if len(set(names)) < len(names):
         names = [_name_range(_format_exact(low), _format_exact(high)) for low, high in zip(lowers, uppers, strict=True)]
@@ -189,7 +332,7 @@ def _name_range(low: str, high: str) -> str:
 
 def _format_exact(value: Any) -> str:
     """Return the fewest digits that tell a number from its neighbours."""
-    return f"{value:.0f}" if abs(value) < 1e15 and value == round(float(value)) else str(value)
+    return f"{value + 0:.0f}" if abs(value) < 1e15 and value == round(float(value)) else str(value)
 
 
 def _format_short(value: Any) -> str:
@@ -197,15 +340,13 @@ def _format_short(value: Any) -> str:
 
 
 def _intersection(groups: list[Grouping]) -> Grouping:
-    parts: list[tuple[str, ...]] = [()]
-    of_all, known = np.full(len(groups[0].codes), UNKNOWN), np.all([group.codes != UNKNOWN for group in groups], axis=0)
-    codes = np.zeros(int(known.sum()), np.int64)
-    for group in groups:
-        # Keep only the combinations that occur: all possible ones may not fit into memory.
-        size = len(group.values)
-        present, codes = np.unique(codes * size + group.codes[known], return_inverse=True)
-        parts = [(*parts[pair // size], group.values[pair % size]) for pair in present.tolist()]
-    of_all[known] = codes
+    codes = data_frame({place: group.codes for place, group in enumerate(groups)})
+    known = codes[(codes != UNKNOWN).all(axis=1)]
+    combinations = known.groupby([*known])  # only those that occur: all possible ones may not fit into memory
+    of_all = np.full(len(codes), UNKNOWN)
+    of_all[known.index] = combinations.ngroup()
+    names = [group.values for group in groups]
+    parts = [tuple(values[code] for values, code in zip(names, key, strict=True)) for key in combinations.size().index]
     values = [" & ".join(part) for part in parts]
     if len(set(values)) < len(values):  # values that hold " & "
         values = [" & ".join(map(repr, part)) for part in parts]

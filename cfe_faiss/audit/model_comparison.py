@@ -2,21 +2,33 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.audit import direct_test
-from cfe_faiss.audit.direct_test import ScoreTest
+from cfe_faiss.audit.direct_test import Sample, Samples, ScoreTest, judge
 from cfe_faiss.audit.effects import adjusted_p_values
-from cfe_faiss.audit.evidence import attributes_of, check_finder, known_rows, persons_of, sensitive_of, with_truth
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, groupings
-from cfe_faiss.audit.intervals import normal_quantile, paired_difference, share_columns
-from cfe_faiss.audit.sample import Sample, Samples
-from cfe_faiss.audit.tables import Bools, Frame, Ints, TableResult, data_frame, stack
+from cfe_faiss.audit.groups import (
+    DEFAULT_BINS,
+    Bins,
+    Frame,
+    Grouping,
+    Ints,
+    TableResult,
+    attributes_of,
+    check_finder,
+    data_frame,
+    groupings,
+    known_rows,
+    persons_of,
+    sensitive_of,
+    stack,
+    with_truth,
+)
+from cfe_faiss.audit.intervals import independent_share, normal_quantile, paired_difference, share_columns
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_number
 from cfe_faiss.data.classes import as_predictions
 from cfe_faiss.finder import EvidenceFinder
@@ -52,63 +64,33 @@ _Line = dict[str, Any]
 _Columns = dict[str, Any]
 
 
-class Changes(NamedTuple):
-    """Evidence of the baseline or of another model.
-
-    Attributes
-    ----------
-    source, target
-        Row numbers of both sides, (p,).
-    away
-        The squared distance or minus the similarity, (p,) float32: the closest first.
-    before, after
-        Whether it is evidence of the baseline, and of the other model, (p,); one of them at least.
-    """
-
-    source: Ints
-    target: Ints
-    away: NDArray[np.float32]
-    before: Bools
-    after: Bools
-
-    @classmethod
-    def none(cls) -> Self:
-        """Return no evidence."""
-        return cls(*(np.empty(0, dtype) for dtype in (np.int64, np.int64, np.float32, bool, bool)))
-
-    def take(self, rows: Ints | Bools) -> "Changes":
-        """Return some of them, given by position or by a mask."""
-        sides = self.source[rows], self.target[rows]
-        return Changes(*sides, self.away[rows], self.before[rows], self.after[rows])
-
-
-def changes_of_neighbours(finder: EvidenceFinder, rows: Ints, models: Models, k: int) -> Iterator[tuple[str, Changes]]:
+def changes_of_neighbours(finder: EvidenceFinder, rows: Ints, models: Models, k: int) -> Iterator[tuple[str, Frame]]:
     """Yield for each other model the k nearest evidence of each row, under it and under the baseline.
+
+    One line per pair: ``source``, ``target``; ``away``, the squared distance or minus the similarity; ``before``,
+    ``after``, whether it is evidence of the baseline and of the other model.
 
     One exact index is relabelled for each model. The finder's own index is left alone: others may be searching it.
     """
-    n, index = len(finder.labels), IndexEvidenceIDMap2(finder.vectors.shape[1], metric=finder.metric)
+    index = IndexEvidenceIDMap2(finder.vectors.shape[1], metric=finder.metric)
 
-    def search() -> tuple[Ints, NDArray[np.float32]]:
+    def search() -> Frame:
         D, I = index.search_stored(None, k)
         row, place = np.nonzero(I >= 0)
-        return rows[row] * n + I[row, place], _away(D[row, place], finder)
+        return _evidence(finder, rows[row], I[row, place], D[row, place])
 
     (_, baseline), *others = models.items()
     index.add_with_labels(finder.vectors[rows], baseline[rows], ids=rows)
     first = search()
     for name, labels in others:
         index.relabel(labels[rows], ids=rows)
-        found = search()
-        both = np.concatenate([first[0], found[0]])  # each of the two holds a key once
-        union, position, count = np.unique(both, return_index=True, return_counts=True)
-        before, away = position < len(first[0]), np.concatenate([first[1], found[1]])[position]
-        yield name, Changes(*np.divmod(union, n), away, before, ~before | (count == 2))
+        both = first.merge(search(), "outer", ["source", "target"], suffixes=("", "_after"), indicator=True)
+        before, after = both["_merge"] != "right_only", both["_merge"] != "left_only"
+        away = both["away"].fillna(both["away_after"])
+        yield name, both[["source", "target"]].assign(away=away, before=before, after=after)
 
 
-def changes_above(
-    finder: EvidenceFinder, rows: Ints, models: Models, threshold: float
-) -> Iterator[tuple[str, Changes]]:
+def changes_above(finder: EvidenceFinder, rows: Ints, models: Models, threshold: float) -> Iterator[tuple[str, Frame]]:
     """Yield for each other model, in blocks, the pairs up to a threshold of D that it or the baseline separates.
 
     One search serves all models: its classes are the combinations of all their classes.
@@ -118,22 +100,14 @@ def changes_above(
     index = IndexEvidenceIDMap2(finder.vectors.shape[1], metric=finder.metric)
     index.add_with_labels(finder.vectors[rows], combined.astype(np.int32), ids=rows)
     for pairs in evidence_pairs(index, threshold):
-        differ = table[:, pairs.source] != table[:, pairs.target]
-        for name, after in list(zip(models, differ, strict=True))[1:]:
-            away = _away(pairs.similarity, finder)
-            block = Changes(pairs.source, pairs.target, away, differ[0], after)
-            yield name, block.take(differ[0] | after)
+        before, *others = table[:, pairs.source] != table[:, pairs.target]
+        block = _evidence(finder, pairs.source, pairs.target, pairs.similarity).assign(before=before)
+        for name, after in zip(list(models)[1:], others, strict=True):
+            yield name, block.assign(after=after)[before | after]
 
 
-def closest(blocks: list[Changes], most: int) -> Changes:
-    """Return at most ``most`` changes: first evidence of one model only, each kind with the closest first."""
-    joined = Changes(*map(np.concatenate, zip(*blocks, strict=True)))
-    stays = joined.before & joined.after
-    return joined.take(np.lexsort((joined.target, joined.source, joined.away, stays))[:most])
-
-
-def _away(D: NDArray[np.float32], finder: EvidenceFinder) -> NDArray[np.float32]:
-    return D if finder.metric == "l2" else -D
+def _evidence(finder: EvidenceFinder, source: Ints, target: Ints, D: NDArray[np.float32]) -> Frame:
+    return data_frame({"source": source, "target": target, "away": D if finder.metric == "l2" else -D})
 
 
 def paired_test(worse: int, better: int) -> ScoreTest:
@@ -148,22 +122,34 @@ def paired_test(worse: int, better: int) -> ScoreTest:
 
 
 def change_of_rates(
-    models: Models, rows: Ints, bad: NDArray[np.int32], groups: Sequence[Grouping], confidence: float
+    models: Models,
+    rows: Ints,
+    bad: NDArray[np.int32],
+    groups: Sequence[Grouping],
+    persons: Ints,
+    confidence: float,
 ) -> Iterator[_Line]:
-    """Yield the change of the rate of each group, with its test, for each model but the first."""
+    """Yield the change of the rate of each group, with its test, for each model but the first.
+
+    ``persons`` has the person of each row. The test counts people, by the way in which most of their rows moved.
+    """
     was, *others = (np.isin(labels[rows], bad) for labels in models.values())
     for (name, now), group in product(zip(list(models)[1:], others, strict=True), groups):
-        masks = {"n": was | True, "before": was, "after": now, "worse": now & ~was, "better": was & ~now}
-        known, size = group.codes != UNKNOWN, len(group.values)
-        count = {key: np.bincount(group.codes[known & mask], minlength=size) for key, mask in masks.items()}
-        each = confidence ** (1 / max(int((count["n"] > 0).sum()), 1))
-        low, high = paired_difference(count["worse"], count["better"], count["n"], each)
-        for g in np.flatnonzero(count["n"]).tolist():
-            own: _Line = {key: int(values[g]) for key, values in count.items()}
-            test = paired_test(own["worse"], own["better"])
-            own |= {key: own[key] / own["n"] for key in ("before", "after")}
-            own |= {"effect": own["after"] - own["before"], "low": low[g], "high": high[g], "few": False}
-            yield _line(name, group, g, "rates", test) | own
+        columns = {"before": was, "after": now, "worse": now & ~was, "better": was & ~now}
+        people = data_frame({"code": group.codes, "person": persons, "n": 1} | columns)[group.codes != UNKNOWN]
+        counts = people.groupby("code")[["n", *columns]].sum()
+        ways = people.groupby(["code", "person"])[["worse", "better"]].sum()
+        worse = (ways["worse"] > ways["better"]).groupby(level="code").sum()
+        better = (ways["worse"] < ways["better"]).groupby(level="code").sum()
+        part = independent_share(people["code"], people["person"], len(group.values))[counts.index]
+        each = confidence ** (1 / max(len(counts), 1))
+        independent = counts[["worse", "better", "n"]].mul(part, axis=0)
+        low, high = paired_difference(independent["worse"], independent["better"], independent["n"], each)
+        for place, (code, line) in enumerate(counts.to_dict("index").items()):
+            test = paired_test(int(worse[code]), int(better[code]))
+            line |= {key: line[key] / line["n"] for key in ("before", "after")}
+            line |= {"effect": line["after"] - line["before"], "low": low[place], "high": high[place], "few": False}
+            yield _line(name, group, code, "rates", test) | line
 
 
 def change_of_effects(samples: Samples, models: Models, groups: Sequence[Grouping], k: int) -> Iterator[_Line]:
@@ -172,17 +158,16 @@ def change_of_effects(samples: Samples, models: Models, groups: Sequence[Groupin
         decided: dict[int, Sample] = {}
         for group in groups:
             people, codes = samples.of(group)
-            after = decided.setdefault(id(people), people.decided_by(labels, samples.unfavourable))
+            refused = np.isin(labels[people.rows], samples.unfavourable)
+            # The same people with their neighbours
+            changed = replace(people, unfavourable=refused, before=people.unfavourable)
+            after = decided.setdefault(id(people), changed)
+            situation = after.situation_contrast(k) - people.situation_contrast(k)
+            direction = after.evidence_contrast - people.evidence_contrast
             for code in np.unique(codes).tolist():
-                tests = _tests_of(people, after, codes == code, k)
+                _, tests = after.test(codes == code, [situation, direction])
                 for test, found in zip(("situation", "direction"), tests, strict=True):
                     yield _line(name, group, code, test, found) | {"n": int((codes == code).sum()), "few": found.few}
-
-
-def _tests_of(before: Sample, after: Sample, carries: Bools, k: int) -> list[ScoreTest]:
-    """Return the score tests of both contrasts, situation and evidence, of one model less the other."""
-    change = after.situation_contrast(k) - before.situation_contrast(k)
-    return after.test(carries, [change, after.evidence_contrast - before.evidence_contrast])[1]
 
 
 def _line(model: str, group: Grouping, code: int, name: str, test: ScoreTest) -> _Line:
@@ -259,6 +244,7 @@ def compare_models(  # noqa: PLR0913
     fdr: float = 0.05,
     confidence: float = 0.95,
     baseline: str = BASELINE,
+    person: Any = None,
 ) -> ModelComparison:
     """Compare other models with the finder's own, on the same people: evidence, classes, rates and direct effects.
 
@@ -285,6 +271,9 @@ def compare_models(  # noqa: PLR0913
         Of the intervals, in (0, 1).
     baseline
         Name of the finder's model.
+    person
+        As in :func:`direction_test`: tests and intervals count people, numbers and shares are those of rows. A person
+        moved as most of the rows that moved.
 
     Raises
     ------
@@ -320,30 +309,39 @@ def compare_models(  # noqa: PLR0913
     bad = None if unfavourable is None else finder.class_numbers("unfavourable", unfavourable)
     favourable = [] if bad is None else np.setdiff1d(finder.labels[rows], bad).tolist()
     finder = with_truth(finder, favourable, truth_favourable)
+    persons = persons_of(finder, person)
     lines: list[_Line] = []
     if bad is not None:
         names = sensitive_of(finder, sensitive)
         groups: list[Grouping] = []
         if names or len(intersections):
             groups = groupings(attributes_of(finder), rows, names, bins, intersections, with_missing=False)
-        lines += change_of_rates(models, rows, bad, [Grouping.of_all(len(rows)), *groups], confidence)
-        lines += change_of_effects(
-            Samples(finder, rows, bad, persons_of(finder, None), list(models.values())[1:]), models, groups, k
-        )
+        everyone = Grouping.of_all(len(rows))
+        samples = Samples(finder, rows, bad, persons, list(models.values())[1:])
+        lines += change_of_rates(models, rows, bad, [everyone, *groups], persons[rows], confidence)
+        lines += change_of_effects(samples, models, groups, k)
     for line, q in zip(lines, adjusted_p_values([line["p"] for line in lines]).tolist(), strict=True):
-        direct_test.judge(line, q, fdr)
+        judge(line, q, fdr)
     if threshold is None:
         found = changes_of_neighbours(finder, rows, models, k)
     else:
         found = changes_above(finder, rows, models, threshold_of("threshold", threshold, finder.metric))
     kept, counts = _collect(found, models, pairs)
-    people = stack([_moved(finder, models, name, rows) for name in models])
+    changed = []
+    for name, after in models.items():
+        moved = rows[finder.labels[rows] != after[rows]]
+        before_and_after = {
+            "before": _class_names(finder, finder.labels[moved]),
+            "after": _class_names(finder, after[moved]),
+        }
+        changed.append({"model": name, "node": finder.names(moved)} | before_and_after)
+    people = stack(changed)
     directions = people.groupby(["model", "before", "after"], sort=False).size().reset_index(name="count")
     return ModelComparison(
         table=data_frame(lines, _COLUMNS),
         limits=_LIMITS,
         models=data_frame([counts[name] | _summary(finder, models, name, rows, bad, confidence) for name in models]),
-        pairs=stack([_pairs(finder, models, name, kept.get(name)) for name in list(models)[1:]]),
+        pairs=stack([_pairs(finder, models, name, kept[name]) for name in list(models)[1:]]),
         people=people,
         directions=directions.assign(share=directions["count"] / len(rows)),
         baseline=baseline,
@@ -366,11 +364,11 @@ def as_models(finder: EvidenceFinder, predictions: Any, argument: str, baseline:
         raise TypeError(f"{argument} must map names of models to predictions, got {type(predictions).__name__}")
     if not predictions:
         raise ValueError(f"{argument} must hold another model at least, got none")
-    models, count = {_model_name("baseline", baseline): finder.labels}, finder.class_count
+    models, count, n = {_model_name("baseline", baseline): finder.labels}, finder.class_count, len(finder.labels)
     for name, values in predictions.items():
         if _model_name(f"names in {argument}", name) in models:
             raise ValueError(f"{argument} must name each model once, got {name!r}, which is the finder's own")
-        title, n = f"{argument}[{name!r}]", len(finder.labels)
+        title = f"{argument}[{name!r}]"
         given = as_predictions(values, n, finder.class_names, title, are_names=hasattr(finder.data, "columns"))
         if given.class_names is not None and finder.class_names is None:
             raise ValueError(f"{title} must be numbers of classes, as in the finder, got texts")
@@ -393,47 +391,46 @@ def _model_name(argument: str, name: Any) -> str:
 
 
 def _collect(
-    found: Iterable[tuple[str, Changes]], models: Models, most: int
-) -> tuple[dict[str, Changes], dict[str, _Line]]:
-    """Return the closest changes of each model, and the numbers of all of them."""
-    first, kept = next(iter(models)), dict[str, Changes]()
+    found: Iterable[tuple[str, Frame]], models: Models, most: int
+) -> tuple[dict[str, Frame], dict[str, _Line]]:
+    """Return the closest changes of each model, evidence of one model only first, and the numbers of all of them."""
+    first = next(iter(models))
+    none = {"source": np.int64, "target": np.int64, "away": np.float32, "before": bool, "after": bool}
+    closest = dict.fromkeys(models, data_frame({column: np.empty(0, dtype) for column, dtype in none.items()}))
     counts: dict[str, _Line] = {name: {"model": name} | dict.fromkeys(_COUNTS, 0) for name in models}
-    for name, own in found:
-        appears, disappears = own.after & ~own.before, own.before & ~own.after
-        equal = [labels[own.source] == labels[own.target] for labels in (models[first], models[name])]
-        masks = own.after, appears, disappears, own.after & own.before, appears & equal[0], disappears & equal[1]
+    for name, changes in found:
+        source, target = changes["source"], changes["target"]
+        before, after = changes["before"], changes["after"]
+        equal = [labels[source] == labels[target] for labels in (models[first], models[name])]
+        appears, disappears = after & ~before, before & ~after
+        masks = after, appears, disappears, after & before, appears & equal[0], disappears & equal[1]
         for key, mask in zip(_COUNTS, masks, strict=True):
             counts[name][key] += int(mask.sum())
-        kept[name] = closest([kept[name], own] if name in kept else [own], most)
-    evidence = max(own["stays"] + own["disappears"] for own in counts.values())
+        both = stack([closest[name], changes])
+        order = both.assign(stays=both["before"] & both["after"]).sort_values(["stays", "away", "source", "target"])
+        closest[name] = both.loc[order.index[:most]]
+    evidence = max(line["stays"] + line["disappears"] for line in counts.values())
     counts[first] |= {"evidence": evidence, "stays": evidence}
-    return kept, counts
+    return closest, counts
 
 
-def _pairs(finder: EvidenceFinder, models: Models, name: str, own: Changes | None) -> _Columns:
-    """Return the columns of the changes of a model; None: without lines."""
+def _pairs(finder: EvidenceFinder, models: Models, name: str, changes: Frame) -> _Columns:
+    """Return the columns of the changes of a model."""
     first, before = next(iter(models.items()))
-    own, after = own or Changes.none(), models[name]
-    sides = {"source": own.source, "target": own.target}
+    after = models[name]
+    sides = {side: changes[side].to_numpy() for side in ("source", "target")}
     columns: _Columns = {"model": name} | {side: finder.names(rows) for side, rows in sides.items()}
     is_distance = finder.metric == "l2"
-    values = measured(own.away, "l2") if is_distance else finder.measure64(own.source, own.target)
-    columns[measure_of(finder.metric)] = values
-    columns["change"] = np.select([own.before & own.after, own.after], ["stays", "appears"], "disappears")
-    equal = [labels[own.source] == labels[own.target] for labels in (before, after)]
+    away = changes["away"].to_numpy()
+    columns[measure_of(finder.metric)] = measured(away, "l2") if is_distance else finder.measure64(*sides.values())
+    is_after = changes["after"].to_numpy()
+    columns["change"] = np.select([changes["before"] & is_after, is_after], ["stays", "appears"], "disappears")
+    equal = [labels[sides["source"]] == labels[sides["target"]] for labels in (before, after)]
     columns["equal"] = np.select(equal, [first, name], "")
     for side, rows in sides.items():
         columns[f"{side}_before"] = _class_names(finder, before[rows])
         columns[f"{side}_after"] = _class_names(finder, after[rows])
     return columns
-
-
-def _moved(finder: EvidenceFinder, models: Models, name: str, rows: Ints) -> _Columns:
-    """Return the columns of the people whom a model puts in another class than the first."""
-    before, after = next(iter(models.values())), models[name]
-    moved = rows[before[rows] != after[rows]]
-    columns: _Columns = {"model": name, "node": finder.names(moved)}
-    return columns | {"before": _class_names(finder, before[moved]), "after": _class_names(finder, after[moved])}
 
 
 def _class_names(finder: EvidenceFinder, labels: NDArray[np.int32]) -> NDArray[Any]:

@@ -1,6 +1,6 @@
 """Measures of nodes by their evidence: discrimination scores, consistency, and accuracy within the global evidence."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,11 +8,27 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from cfe_faiss.audit.evidence import attributes_of, canonical_order, check_finder, sensitive_of, with_truth
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping, group_means, groupings
-from cfe_faiss.audit.intervals import clustered_wilson, expect_by_exchange, near_cells, share_columns, wilson
-from cfe_faiss.audit.tables import Floats, Frame, Ints, data_frame, share, stack
+from cfe_faiss.audit.groups import (
+    DEFAULT_BINS,
+    Bins,
+    Floats,
+    Frame,
+    Grouping,
+    Ints,
+    attributes_of,
+    canonical_order,
+    check_finder,
+    data_frame,
+    group_means,
+    groupings,
+    sensitive_of,
+    share,
+    stack,
+    with_truth,
+)
+from cfe_faiss.audit.intervals import clustered_wilson, share_columns, wilson
 from cfe_faiss.base.checks import UNKNOWN, as_count, check_known
+from cfe_faiss.base.threads import single_threaded_blas
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.pairs import global_evidence
@@ -21,6 +37,10 @@ from cfe_faiss.rows.snapshot import Members
 from cfe_faiss.search.query import Effort, Query, Rules
 
 _MOST_TIES = 16
+_SMALLEST_CELL = 5
+_AXES = 16
+_DRAWS = 200
+_SEED = 0
 _COLUMNS = ("feature", "value", "sensitive", "score", "expected", "difference", "class_expected", "nodes", "evidence")
 
 
@@ -97,9 +117,11 @@ def discrimination_scores(  # noqa: PLR0913
     3    city     B    0.0      0.67       -0.67      2
     """
     check_finder(finder)
-    k, effort = as_count("k", k), finder.index.as_effort(nprobe, recall, exact, memory)
+    k, effort = as_count("k", k), Effort.of(nprobe, recall, exact, memory)
     groups = groupings(attributes_of(finder), finder.index.members().ids, columns, bins, intersections)
-    marked = _find_sensitive(finder, sensitive, groups)
+    marked = sensitive_of(finder, sensitive)
+    for name in () if sensitive is None else marked:
+        check_known("sensitive must name attributes that are scored", name, [group.name for group in groups])
     members, places, _, I = _find_evidence(finder, nodes, k, effort, progress)
     scored = I[:, 0] >= 0
     places, found = places[scored], I[scored] >= 0
@@ -120,14 +142,6 @@ def discrimination_scores(  # noqa: PLR0913
         blocks.append(dict(zip(_COLUMNS, (*columns_of, by_class, cases, pairs), strict=True)))
     frame = stack(blocks, _COLUMNS)
     return frame.sort_values(["sensitive", "difference"], ascending=False, kind="stable", ignore_index=True)
-
-
-def _find_sensitive(finder: EvidenceFinder, sensitive: Sequence[str] | None, groups: list[Grouping]) -> set[str]:
-    """Return the scored attributes that are sensitive. ValueError if ``sensitive`` names one that is not scored."""
-    known, names = [group.name for group in groups], sensitive_of(finder, sensitive)
-    for name in () if sensitive is None else names:
-        check_known("sensitive must name attributes that are scored", name, known)
-    return set(names) & set(known)
 
 
 def _share_without(group: Grouping, labels: NDArray[np.int32]) -> Floats:
@@ -212,7 +226,7 @@ def consistency(  # noqa: PLR0913
     """
     check_finder(finder)
     index = finder.index
-    effort = index.as_effort(nprobe, recall, exact, memory)
+    effort = Effort.of(nprobe, recall, exact, memory)
     members, places, D, I = _find_evidence(finder, nodes, 1, effort, progress)
     groups = [Grouping.of_all(len(members.ids))]
     if finder.attributes is not None or columns or intersections:
@@ -247,10 +261,10 @@ def consistency(  # noqa: PLR0913
         hits, cases = (np.bincount(cluster[own], weights) for weights in (closer[own], None))
         mean = float(closer[own].mean()) if own.any() else np.nan
         low, high = clustered_wilson(hits, cases, 1 - (1 - confidence) / len(group.values))
+        expectation = dict(zip(("expected", "expected_low", "expected_high"), by_exchange, strict=True))
         line = {"feature": group.name, "value": group.values[value], "share": mean, "low": low, "high": high}
-        line |= dict(zip(("expected", "expected_low", "expected_high"), by_exchange, strict=True))
-        line |= {"difference": mean - by_exchange[0], "nodes": int(own.sum()), "closer": int(hits.sum())}
-        rows.append(line | {"tied": int(tied[own].sum())})
+        line |= expectation | {"difference": mean - by_exchange[0]}
+        rows.append(line | {"nodes": int(own.sum()), "closer": int(hits.sum()), "tied": int(tied[own].sum())})
     return data_frame(rows)
 
 
@@ -389,3 +403,54 @@ def error_rate_by_evidence(  # noqa: PLR0913
     overall = share_columns("overall", right.sum(), len(right), confidence)
     columns |= {name: float(bound) for name, bound in overall.items()} | {"overall_nodes": len(right)}
     return data_frame(columns)
+
+
+# --- exchange among near people, the null model of measures of neighbours ---------------------------------------------
+
+
+def near_cells(vectors: NDArray[np.float32]) -> Ints:
+    """Return the cell of each row, (n,): 5 to 10 rows that are near each other.
+
+    Leaves of a k-d tree over the first principal components: every split halves the axis of the largest spread.
+    """
+    from sklearn.neighbors import KDTree
+    from sklearn.utils.extmath import randomized_svd
+
+    cells = np.zeros(len(vectors), np.int64)
+    if len(vectors) < 2 * _SMALLEST_CELL:
+        return cells
+    centred = vectors - vectors.mean(axis=0)
+    with single_threaded_blas():  # the last bits, and so the cells, would depend on the number of threads
+        axes = randomized_svd(centred, min(_AXES, *vectors.shape), random_state=_SEED)[2]
+        projected = centred @ axes.T
+    _, order, nodes, _ = KDTree(projected, leaf_size=_SMALLEST_CELL).get_arrays()
+    for number, leaf in enumerate(nodes[nodes["is_leaf"] == 1]):
+        cells[order[leaf["idx_start"] : leaf["idx_end"]]] = number
+    return cells
+
+
+def exchanges(cells: Ints) -> Iterator[Ints]:
+    """Yield 200 random orders of the rows, random within each cell; the same orders in each call."""
+    rng = np.random.default_rng(_SEED)
+    by_cell = np.argsort(cells, kind="stable")
+    for _ in range(_DRAWS):
+        order = np.empty(len(cells), np.int64)
+        order[by_cell] = np.lexsort((rng.random(len(cells)), cells))
+        yield order
+
+
+def expect_by_exchange(cells: Ints, measure: Callable[[Ints], Floats], confidence: float) -> Floats:
+    """Return the mean of a measure over all exchanges and the range that holds ``confidence`` of them, (3, m).
+
+    Parameters
+    ----------
+    cells
+        As :func:`near_cells` returns them, (n,).
+    measure
+        Called with an order of the rows, (n,); returns (m,) numbers.
+    confidence
+        In (0, 1).
+    """
+    drawn = np.array([measure(order) for order in exchanges(cells)])
+    low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+    return np.array([drawn.mean(axis=0), low, high])

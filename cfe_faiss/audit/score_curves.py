@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss.audit.group_rates import groups_of, sensitive_attributes
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Grouping
+from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, Floats, Frame, Grouping, share, stack
 from cfe_faiss.audit.intervals import share_columns
-from cfe_faiss.audit.tables import Floats, Frame, stack
 from cfe_faiss.base.checks import as_array, as_count
 
 
@@ -123,21 +122,17 @@ def threshold_curves(
     """
     points = np.arange(21) / 20 if thresholds is None else as_array("thresholds", thresholds).astype(np.float64)
     groups, prob, truth = _inputs(sensitive_features, bins, y_prob, y_true)
+    selected = prob[:, None] >= points
     blocks = []
     for group in groups:
         for code, value in enumerate(group.values):
             own = group.codes == code
             parts = {"rate": own, "tpr": own & (truth == 1), "fpr": own & (truth == 0)}
             columns = {"feature": group.name, "value": value, "threshold": points, "count": int(own.sum())}
-            blocks.append(columns | {name: _share_from(prob[part], points) for name, part in parts.items()})
+            blocks.append(
+                columns | {name: share(selected[part].sum(axis=0), part.sum()) for name, part in parts.items()}
+            )
     return stack(blocks)
-
-
-def _share_from(prob: Floats, points: Floats) -> Floats:
-    """Return the share of probabilities >= each point; NaN without probabilities."""
-    if not len(prob):
-        return np.full(len(points), np.nan)
-    return 1 - np.searchsorted(np.sort(prob), points) / len(prob)
 
 
 def _inputs(

@@ -1,8 +1,16 @@
-"""Imports of optional dependencies, with an error that names the extra to install."""
+"""Imports of optional dependencies, with an error that names the extra to install.
+
+``pd`` is pandas, which is loaded at its first use.
+"""
 
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["extra", "pd"]
 
 
 @contextmanager
@@ -22,3 +30,19 @@ def extra(name: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         module = (error.name or "a module").partition(".")[0]
         raise ImportError(f'{module} is missing: pip install "cfe-faiss[{name}]"', name=module) from error
+
+
+class _LoadedAtFirstUse(ModuleType):
+    """Module of the extra "audit", whose attributes are those of the module with its name."""
+
+    def __getattr__(self, name: str) -> Any:
+        with extra("audit"):
+            module = import_module(self.__name__)
+        vars(self)[name] = getattr(module, name)
+        return vars(self)[name]
+
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = _LoadedAtFirstUse("pandas")

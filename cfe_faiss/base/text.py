@@ -1,6 +1,8 @@
-"""Text for readers: similarities and distances with their significant digits, and one-line summaries of records."""
+"""Text for readers: numbers with their significant digits, summaries of records, and cells that are no formulas."""
 
 import math
+import re
+import unicodedata
 from dataclasses import fields
 from typing import Any
 
@@ -12,6 +14,10 @@ _VECTOR_ERROR = 2.0**-22
 _PLACES_OF_FLOAT32 = 6
 _BEYOND_COSINES = 1.001
 _LONGEST = 60
+_NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?"
+_PLAIN = re.compile(f"{_NUMBER}( (to|-|–) {_NUMBER})?", re.IGNORECASE)
+_FORMULA = tuple("=+-@＝＋－＠")
+"""Characters that start a formula, full-width forms included."""
 
 
 def similarity_error(similarity: float) -> float:
@@ -111,3 +117,19 @@ def _short(value: Any) -> str:
         return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}" if value.shape else str(value)
     text = repr(value)
     return f"{type(value).__name__} of {len(value):,}" if len(text) > _LONGEST and hasattr(value, "__len__") else text
+
+
+def csv_text(text: str) -> str:
+    r"""Return a text that no spreadsheet takes for a formula, without control characters and lone surrogates.
+
+    A text that starts like a formula gets an apostrophe (OWASP, "CSV injection"). Numbers and number ranges stay.
+
+    Examples
+    --------
+    >>> csv_text("=1+1"), csv_text("-2+3+cmd|' /C calc'!A0"), csv_text("-2.5"), csv_text("-5 to 3"), csv_text("a\nb")
+    ("'=1+1", "'-2+3+cmd|' /C calc'!A0", '-2.5', '-5 to 3', 'a b')
+    """
+    if not text.isprintable():
+        text = "".join({"Cc": " ", "Cs": "\ufffd"}.get(unicodedata.category(one), one) for one in text)
+    is_formula = text.lstrip().startswith(_FORMULA) and not _PLAIN.fullmatch(text)
+    return f"'{text}" if is_formula else text

@@ -10,7 +10,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from itertools import count
 from typing import TypeVar
@@ -62,18 +62,13 @@ def use_threads(number: int) -> None:
         library.set_num_threads(number)
 
 
-def faiss_threads(work: float) -> AbstractContextManager[None]:
-    """Limit the calling thread's FAISS calls to ``num_threads(work)`` threads.
-
-    One thread is much faster for little work on a busy machine: FAISS's OpenMP threads wait actively between two
-    parallel steps, and each step waits for the slowest thread.
-    """
-    return limit_faiss_threads(num_threads(work))
-
-
 @contextmanager
 def limit_faiss_threads(number: int) -> Iterator[None]:
-    """Set the number of threads of the calling thread's FAISS calls inside the block."""
+    """Set the number of threads of the calling thread's FAISS calls inside the block.
+
+    For little work, one thread is much faster on a busy machine: FAISS's OpenMP threads wait actively between two
+    parallel steps, and each step waits for the slowest thread.
+    """
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(number)
     try:
@@ -235,7 +230,7 @@ def run(
                 pending.clear()
 
         others = [threading.Thread(target=take_tasks, name="cfe") for _ in range(workers - 1)]
-        with faiss_threads(0):
+        with limit_faiss_threads(1):
             try:
                 for thread in others:
                     thread.start()

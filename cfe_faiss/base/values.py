@@ -65,7 +65,10 @@ def as_values(name: str, values: Any, *, floats: bool = True) -> Array:
         return array.astype(np.int64)
     if kind not in "ufOSTU":
         raise TypeError(f"{name} must be {_KINDS_IN_WORDS}, got dtype {array.dtype}")
-    return _as_objects(_plain_items(name, array.reshape(-1).tolist())).reshape(array.shape)
+    items = array.reshape(-1).tolist()
+    if not set(map(type, items)) <= _PLAIN:
+        items = [_plain_item(name, item, position) for position, item in enumerate(items)]
+    return _as_objects(items).reshape(array.shape)
 
 
 def _as_array(name: str, values: Any) -> Array:
@@ -111,12 +114,6 @@ def _is_exact(types: set[type], values: list[Any] | tuple[Any, ...]) -> bool:
 
 def _as_objects(values: Iterable[Any]) -> Array:
     return np.fromiter(values, object)
-
-
-def _plain_items(name: str, values: list[Any]) -> list[Any]:
-    if set(map(type, values)) <= _PLAIN:
-        return values
-    return [_plain_item(name, value, position) for position, value in enumerate(values)]
 
 
 def _plain_item(name: str, value: Any, position: int) -> Any:
@@ -449,7 +446,8 @@ def as_ids(name: str, values: Any, n: int | None = None, *, lowest: int = 0) -> 
     array = as_integers(name, values)
     if array.ndim != 1:
         raise ValueError(f"{name} must have shape (n,), got {array.shape}")
-    least, most = array.min(initial=lowest), array.max(initial=lowest)
+    least = array.min(initial=lowest)
+    most = array.max(initial=lowest)
     if least < lowest or most > (_MAX_ID if n is None else n - 1):
         limit = "2**63-2" if n is None else n - 1
         wrong = least if least < lowest else most

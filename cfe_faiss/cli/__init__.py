@@ -6,13 +6,13 @@ import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import import_module
 from typing import Any
 
 from cfe_faiss.base.checks import InputNote, InputWarning
 from cfe_faiss.base.interrupts import LINE, STATUS, Interrupts, ignore_interrupts
-from cfe_faiss.cli.case import check_files
-from cfe_faiss.cli.parser import check_effects, parser, set_reading
+from cfe_faiss.cli import build, report, scale, search  # noqa: F401 - they declare the commands
+from cfe_faiss.cli.inputs import check_files
+from cfe_faiss.cli.parser import PARSER, check_effects, set_reading
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,8 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit status: 0; 1 if a condition that audit requires fails; 2 after an error; 130 after Ctrl-C; 141 if the
-        reader of the output has gone.
+        The exit status: 0; 1 if a condition that audit requires fails; 2 after an error; 130 after
+        Ctrl-C; 141 if the reader of the output has gone.
     """
     _replace_closed_streams()
     try:
@@ -45,12 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     try:
-        arguments = parser().parse_args(argv)
+        arguments = PARSER.parse_args(argv)
     except SystemExit:  # after --help or --version
         sys.stdout.flush()
         raise
     arguments.argv = sys.argv[1:] if argv is None else list(argv)
-    arguments.format = next((name for name in ("json", "csv") if getattr(arguments, name)), None)
     check_files(arguments)
     check_effects(arguments)
     set_reading(arguments)
@@ -58,26 +57,26 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _status_of(error: BaseException) -> int:
-    """Report an error in one line, and return the exit status; raise the error again if it is one of this package."""
+    """Report an error in one line, and return the exit status; raise unexpected errors again."""
     if Interrupts.raised or isinstance(error, KeyboardInterrupt):
-        status, line = STATUS, LINE
-    elif isinstance(error, BrokenPipeError):
-        status, line = 141, ""
-    elif isinstance(error, ValueError | TypeError | OSError | ImportError | MemoryError):
-        status, line = 2, f"cfe-faiss: error: {_one_line(error)}\n"
-    else:
+        _end_output(LINE)
+        return STATUS
+    if isinstance(error, BrokenPipeError):
+        _end_output()
+        return 141
+    if not isinstance(error, ValueError | TypeError | OSError | ImportError | MemoryError):
         raise error
-    with suppress(OSError):  # nobody reads it
-        sys.stderr.write(line)
-    _discard_output()
-    return status
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        text = f"{error.filename}: {error.strerror}"
+    text = " ".join(text.split()) or type(error).__name__
+    _end_output(f"cfe-faiss: error: {text}\n")
+    return 2
 
 
 def _run(arguments: argparse.Namespace) -> Any:
     """Run a command; input warnings become lines on standard error."""
-    module, _, function = arguments.run.rpartition(".")
-    run = getattr(import_module(f"cfe_faiss.cli.{module}"), function)
-    shown: set[str] = set()  # a table is read again for another role, and the finder may find what files show
+    shown: set[str] = set()  # several files of a call may give equal lines
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         kind = "note" if isinstance(message, InputNote) else "warning"
@@ -91,27 +90,22 @@ def _run(arguments: argparse.Namespace) -> Any:
         if getattr(arguments, "truth_favourable", None):
             warnings.filterwarnings("ignore", "class .* never among the others", InputWarning)
         warnings.showwarning = show
-        return run(arguments)
+        return arguments.run(arguments)
 
 
 def _replace_closed_streams() -> None:
-    """Let streams that were closed before the start lead nowhere: else the next file gets the number of the stream."""
+    """Replace streams that were closed before the start: the next file would get their number."""
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w" if descriptor else "r"))  # noqa: PTH123, SIM115
 
 
-def _discard_output() -> None:
-    """Drop output that cannot be written; the interpreter would report it at its end."""
+def _end_output(line: str = "") -> None:
+    """Write the last line on standard error, and drop output that cannot be written."""
+    with suppress(OSError):  # nobody reads it
+        sys.stderr.write(line)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _one_line(error: BaseException) -> str:
-    text = str(error)
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        text = f"{error.filename}: {error.strerror}"
-    return " ".join(text.split()) or type(error).__name__

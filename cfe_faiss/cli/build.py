@@ -4,34 +4,87 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import as_count
-from cfe_faiss.cli.case import make_finder, read_case, refuse
+from cfe_faiss.cli.inputs import make_finder, read_inputs
+from cfe_faiss.cli.options import (
+    DATA_ROOT,
+    DATASETS,
+    FEATURES,
+    MODEL,
+    OWN_FILES,
+    SEARCHED,
+    TEXT_FORMAT,
+    WITHOUT,
+)
 from cfe_faiss.cli.output import announce, note
-from cfe_faiss.cli.parser import call
-from cfe_faiss.data.read import is_table, read_matrix
+from cfe_faiss.cli.parser import Either, argument, call, command, flag, needing
+from cfe_faiss.data.classes import as_predictions, note_classes
+from cfe_faiss.data.read import read_matrix
 from cfe_faiss.data.roles import Ids
-from cfe_faiss.datasets.own.classes import read_labels
-from cfe_faiss.datasets.own.graph import read_edges
+from cfe_faiss.datasets import NAMES
+from cfe_faiss.datasets.own import read_classes, read_edges
 from cfe_faiss.files.format import write_index
 from cfe_faiss.finder import empty_index
 from cfe_faiss.finder.inputs import fill_index
 from cfe_faiss.graph.ks import ks_vectors
-from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
-from cfe_faiss.index.protocol import EvidenceIndex
+from cfe_faiss.index.ivf import IndexEvidenceIVF
 from cfe_faiss.rows.metric import Metric
 
-# Options of each source of "build", with their defaults; other options would have no effect.
+_OF_GRAPHS = "--dataset", "--edges", "--neighbours"
 _OF_TABLES = (
     *("id", "neighbours", "truth", "split", "categorical", "missing", "as_is"),
     *("scale", "model", "nodes", "without"),
 )
+"""Options without effect on a matrix of vectors or features."""
 
 
+@command(
+    "demo",
+    "from a data set to evidence, in one go",
+    "Train a model on a data set, and show the most similar pairs that it puts in different classes.",
+    argument(
+        "--dataset",
+        choices=NAMES,
+        metavar="NAME",
+        default="patients",
+        help=f"{DATASETS}; default: %(default)s",
+    ),
+    DATA_ROOT,
+    argument(
+        "--nodes",
+        choices=("test", "all"),
+        default="test",
+        help="searched nodes; default: %(default)s",
+    ),
+    argument(
+        "--pairs",
+        metavar="N",
+        type=int,
+        default=5,
+        help="number of pairs to show; default: %(default)s",
+    ),
+    argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=Path("demo-output"),
+        output="folder",
+        help="folder of the picture; default: %(default)s",
+    ),
+    argument(
+        "--seed",
+        metavar="N",
+        type=int,
+        default=0,
+        help="seed of the split, the model and its training; default: %(default)s",
+    ),
+)
 def run_demo(arguments: argparse.Namespace) -> None:
     """Show the most similar pairs of a data set."""
     from cfe_faiss import demo
@@ -40,77 +93,128 @@ def run_demo(arguments: argparse.Namespace) -> None:
     call(demo.run, arguments, output=sys.stdout)
 
 
+@command(
+    "build",
+    "build an index file",
+    "Build an index from a data set, from a graph with predicted classes, or from vectors with predicted classes.",
+    argument("out", metavar="OUT", type=Path, output="file", help="the index file to write"),
+    Either(
+        (
+            argument(
+                "--dataset",
+                choices=NAMES,
+                metavar="NAME",
+                help=f"a known data set; a model is trained unless --predictions is given: {DATASETS}",
+            ),
+            FEATURES,
+            argument("--vectors", metavar="FILE", type=Path, help="ready vectors: .npy, .csv or .txt"),
+        ),
+        required=True,
+    ),
+    *TEXT_FORMAT,
+    DATA_ROOT,
+    *MODEL,
+    *needing((SEARCHED, WITHOUT), "--dataset", "--features"),
+    argument(
+        "--index",
+        metavar="DESCRIPTION",
+        help="EvidenceFlat (exact), EvidenceIVF<nlist>[x<partitions>] with ,Flat ,SQfp16 ,SQ8 or ,PQ<M>,RFlat, or "
+        "paper for the paper's LocalCE-I; default: exact up to 100,000 nodes, an inverted file beyond",
+    ),
+    argument(
+        "--layers",
+        metavar="L",
+        type=int,
+        needs=_OF_GRAPHS,
+        help="steps of the KS vectors; default: 3",
+    ),
+    argument(
+        "--alpha",
+        metavar="A",
+        type=float,
+        needs=_OF_GRAPHS,
+        help="weight of a node's own vector in each step; default: 0.5",
+    ),
+    argument(
+        "--directed",
+        action="store_true",
+        needs=_OF_GRAPHS,
+        help="edges count in the given direction only",
+    ),
+    argument(
+        "--seed",
+        metavar="N",
+        type=int,
+        default=0,
+        help="seed of the split, the model, its training and the clustering; default: %(default)s",
+    ),
+    OWN_FILES,
+)
 def run_build(arguments: argparse.Namespace) -> None:
     """Write an index file."""
     as_count("seed", arguments.seed, 0)
-    if arguments.vectors or (arguments.features and not is_table(arguments.features, arguments.reading)):
-        index = _from_matrix(arguments)
+    steps = {"num_layers": arguments.layers, "alpha": arguments.alpha}
+    settings: dict[str, Any] = {name: value for name, value in steps.items() if value is not None}
+    settings |= {"directed": arguments.directed, "progress": True}
+    metric: Metric = "cosine"
+    if arguments.vectors or (arguments.features and arguments.features.suffix == ".npy"):
+        vectors, labels = _read_matrix(arguments, settings)
+        nodes = np.arange(len(vectors))
     else:
-        index = _from_case(arguments)
+        inputs = read_inputs(arguments)
+        nodes = inputs.nodes(arguments.nodes, arguments.reading)
+        # The finder makes vectors; its index stays empty, since the seed of the clustering is an
+        # option here.
+        inputs = replace(inputs, model=None)
+        options = {} if inputs.attributes is None else settings
+        finder = make_finder(arguments, inputs, [], index="EvidenceFlat", **options)
+        if arguments.dataset is None:
+            _note_classes(finder.class_names or ())
+        if finder.removed is not None:
+            note(f"left out: {', '.join(finder.removed.columns)}")
+            proxies = ", ".join(map(finder.removed.describe, finder.removed.proxies))
+            if proxies:
+                note(f"kept, though they partly tell what was left out: {proxies}")
+        vectors = finder.vectors
+        labels = finder.labels
+        metric = finder.metric
+    d = vectors.shape[1]
+    kind = arguments.index
+    if kind == "paper" and metric != "cosine":
+        raise ValueError("--index paper compares by cosine, and a table by distance: give --edges or --neighbours")
+    empty: Any = IndexEvidenceIVF.paper(d) if kind == "paper" else empty_index(kind, len(nodes), d, metric)
+    if empty.has_lists:
+        empty.cp.seed = arguments.seed
+    index = fill_index(empty, vectors, labels, nodes, metric)
     write_index(index, arguments.out, overwrite=arguments.overwrite)
     classes = len(np.unique(index.members().labels))
     sys.stdout.write(f"{arguments.out}: {index!r}, {classes:,} classes\n")
 
 
-def _from_case(arguments: argparse.Namespace) -> EvidenceIndex:
-    """Return an index of a data set, or of a table of attributes."""
-    case = read_case(arguments)
-    nodes = case.nodes(arguments.nodes, arguments.reading)
-    if arguments.dataset is None:
-        _tell_classes(case.data.class_names)
-    # The finder makes vectors; its index stays empty, since the seed of the clustering is an option here.
-    settings = _ks_settings(arguments) if case.data.edge_index is not None else {}
-    finder = make_finder(arguments, replace(case, model=None), [], index="EvidenceFlat", **settings)
-    if finder.removed is not None:
-        note(f"left out: {', '.join(finder.removed.columns)}")
-        kept = ", ".join(map(finder.removed.describe, finder.removed.proxies))
-        if kept:
-            note(f"kept, though they partly tell what was left out: {kept}")
-    return _build_index(arguments, finder.vectors, finder.labels, nodes, finder.metric)
-
-
-def _from_matrix(arguments: argparse.Namespace) -> EvidenceIndex:
-    """Return an index of vectors, or of a matrix of features and their edges."""
+def _read_matrix(arguments: argparse.Namespace, settings: dict[str, Any]) -> tuple[NDArray[Any], NDArray[np.int32]]:
+    """Return vectors, or KS vectors of a matrix and its edges; and predicted classes."""
     if arguments.predictions is None:
         raise ValueError(f"--{'vectors' if arguments.vectors else 'features'} needs --predictions")
     x = read_matrix(arguments.vectors or arguments.features, arguments.reading)
     if arguments.vectors and x.ndim != 2:
         raise ValueError(f"{arguments.vectors} must hold a matrix of shape (n, d), got {x.shape}")
-    refuse(arguments, _OF_TABLES, f"with {arguments.features}, a matrix: a table has a header")
-    labels, names = read_labels(arguments.predictions, len(x), unknown=arguments.unknown)
-    _tell_classes(names)
-    if not arguments.vectors:
-        edges = np.empty((2, 0), np.int64)
-        if arguments.edges is not None:
-            edges = read_edges(arguments.edges, Ids.of_rows(len(x)))
-        x = ks_vectors(x, edges, **_ks_settings(arguments))
-    return _build_index(arguments, x, labels, np.arange(len(x)))
+    for name in _OF_TABLES:
+        if getattr(arguments, name):
+            raise ValueError(f"{flag(name)} has no effect with {arguments.features}, a matrix without names")
+    ids = Ids.of_rows(len(x))
+    values = read_classes(arguments.predictions, ids)
+    names = list(values.columns) if values.ndim == 2 else None
+    title = str(arguments.predictions.path)
+    predicted = as_predictions(values, len(x), names, title, unknown=arguments.unknown, complete=False)
+    note_classes(predicted.labels, None, predicted.class_names)
+    _note_classes(predicted.class_names or ())
+    if arguments.vectors:
+        return x, predicted.labels
+    edges = np.empty((2, 0), np.int64) if arguments.edges is None else read_edges(arguments.edges, ids)
+    return ks_vectors(x, edges, **settings), predicted.labels
 
 
-def _tell_classes(names: Sequence[str]) -> None:
+def _note_classes(names: Sequence[str]) -> None:
     """Note the number of each class in the index, if it differs from the file."""
     if list(names) != [str(label) for label in range(len(names))]:
         note(f"classes: {', '.join(f'{label} is {name}' for label, name in enumerate(names))}")
-
-
-def _ks_settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    steps = {"num_layers": arguments.layers, "alpha": arguments.alpha}
-    given = {name: value for name, value in steps.items() if value is not None}
-    return {**given, "directed": arguments.directed, "progress": True}
-
-
-def _build_index(
-    arguments: argparse.Namespace,
-    vectors: NDArray[Any],
-    labels: NDArray[np.int32],
-    nodes: NDArray[np.int64],
-    metric: Metric = "cosine",
-) -> EvidenceIndex:
-    d = vectors.shape[1]
-    kind = arguments.index
-    if kind == "paper" and metric != "cosine":
-        raise ValueError("--index paper compares by cosine, and a table by distance: give --edges or --neighbours")
-    index: Any = IndexEvidenceIVF.paper(d) if kind == "paper" else empty_index(kind, len(nodes), d, metric)
-    if index.has_lists:
-        index.cp.seed = arguments.seed
-    return fill_index(index, vectors, labels, nodes, metric)

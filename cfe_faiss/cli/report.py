@@ -1,4 +1,4 @@
-"""A report on a model, from a data set or from own files."""
+"""A report on a model, and the page about one node, from a data set or from own files."""
 
 import argparse
 import dataclasses
@@ -9,80 +9,294 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cfe_faiss import audit
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.audit.model_comparison import BASELINE
-from cfe_faiss.audit.reporting.conditions import FEWEST_CASES
-from cfe_faiss.audit.reporting.files import report_files
-from cfe_faiss.cli.case import Case, class_names, inputs_of, make_finder, number, read_case
-from cfe_faiss.cli.constraints import constraints, parse_named
-from cfe_faiss.cli.parser import call
-from cfe_faiss.datasets.own.classes import read_classes, read_labels
+from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.cli.inputs import (
+    Inputs,
+    by_name,
+    class_names,
+    constraints,
+    inputs_of,
+    make_finder,
+    number,
+    read_inputs,
+)
+from cfe_faiss.cli.options import (
+    CONSTRAINTS,
+    DATA_ROOT,
+    DATASET,
+    FEATURES,
+    MODEL,
+    OWN_FILES,
+    SEARCHED,
+    TEXT_FORMAT,
+    WITHOUT,
+)
+from cfe_faiss.cli.parser import Either, Group, argument, call, command, source
+from cfe_faiss.data.classes import as_predictions
+from cfe_faiss.datasets.own import read_classes
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.finder import EvidenceFinder
 
 
+@command(
+    "audit",
+    "a report on a model",
+    "Audit a model, and write the findings as one HTML page, with the numbers beside it as .json, .csv and .xml "
+    "(JUnit). Exit status 0: written, and no --require fails; 1: written, and one fails (with --strict: or the data "
+    "cannot tell); 2: an error.",
+    Either((DATASET, FEATURES), required=True),
+    *TEXT_FORMAT,
+    DATA_ROOT,
+    *MODEL,
+    SEARCHED,
+    argument(
+        "--confidence",
+        metavar="C",
+        type=float,
+        default=0.95,
+        help="confidence of the intervals, in (0, 1); default: %(default)s",
+    ),
+    argument(
+        "--seed",
+        metavar="N",
+        type=int,
+        default=0,
+        help="seed of the split, the model, its training and the intervals; default: %(default)s",
+    ),
+    OWN_FILES,
+    Group(
+        "analysis",
+        (
+            argument("--sensitive", metavar="NAME", nargs="+", help="attributes that define groups"),
+            argument(
+                "--favourable",
+                metavar="CLASS",
+                nargs="+",
+                action="extend",
+                default=[],
+                help="the class that counts as selected, or several together; default: each in turn",
+            ),
+            argument(
+                "--truth-favourable",
+                metavar="CLASS",
+                nargs="+",
+                action="extend",
+                default=[],
+                needs=("--truth",),
+                help="the true classes that agree with --favourable, if the truth has words of its own, such as repaid",
+            ),
+            WITHOUT,
+            argument(
+                "--reference",
+                metavar="NAME=VALUE",
+                nargs="+",
+                help="group that the others are compared with; default: the largest",
+            ),
+            argument(
+                "--better",
+                metavar="NAME=END",
+                nargs="+",
+                help="better end of a column: high, low, or its values from worst to best, A,B,C",
+            ),
+            argument(
+                "--person",
+                metavar="NAME",
+                help="attribute that says whose each row is; tests and intervals count people",
+            ),
+            argument(
+                "--skip",
+                metavar="SECTION",
+                nargs="+",
+                help="sections to leave out, such as sensitivity, which takes the most time",
+            ),
+            argument(
+                "-k",
+                metavar="K",
+                type=int,
+                default=10,
+                help="evidence for each node; default: %(default)s",
+            ),
+            argument(
+                "--pairs",
+                metavar="N",
+                type=int,
+                default=1000,
+                help="number of most similar pairs; default: %(default)s",
+            ),
+            argument(
+                "--cases",
+                metavar="N",
+                type=int,
+                default=10,
+                help="number of pairs shown as case files; default: %(default)s",
+            ),
+            Either(
+                (
+                    argument("--bins", metavar="N", type=int, help="quantile bins of numbers; default: 4"),
+                    argument(
+                        "--cut",
+                        metavar="NAME=AT,AT",
+                        nargs="+",
+                        help="cut points of a number, such as age=25,65",
+                    ),
+                )
+            ),
+            source(
+                "--compare",
+                "[NAME=]FILE[:COLUMN]",
+                default=[],
+                help="predictions of another model, as in --predictions, to compare with v1, the audited one; may be "
+                "repeated; default names: v2, v3, ...",
+            ),
+            argument(
+                "--require",
+                metavar="CONDITION",
+                action="append",
+                default=[],
+                help='such as "impact_ratio>=0.8", "impact_ratio[sex]>=0.8" or "evidence_pairs<=v1"; may be repeated',
+            ),
+            argument(
+                "--min-cases",
+                metavar="N",
+                type=int,
+                needs=("--require",),
+                help="--require judges no group of fewer cases; default: 30",
+            ),
+            argument(
+                "--strict",
+                action="store_true",
+                needs=("--require",),
+                help="--require also fails if the data cannot tell",
+            ),
+        ),
+    ),
+    Group("conditions on pairs", CONSTRAINTS),
+    Group(
+        "output files",
+        (
+            argument(
+                "--out",
+                metavar="FILE",
+                type=Path,
+                default=Path("report.html"),
+                output="file",
+                help="the page; default: %(default)s",
+            ),
+            argument(
+                "--figures",
+                metavar="DIR",
+                type=Path,
+                output="folder",
+                help="folder for the figures as files",
+            ),
+            argument("--title", metavar="TEXT", help="title of the page"),
+            argument(
+                "--mask-ids",
+                action="store_true",
+                needs=("--id",),
+                help="row numbers in place of --id",
+            ),
+            argument(
+                "--people",
+                metavar="NOUN",
+                help='plural noun for the rows on the page, such as "applicants"',
+            ),
+        ),
+    ),
+)
 def run_audit(arguments: argparse.Namespace) -> int:
-    """Write a report; return 1 if a required condition fails or, with --strict, cannot be judged; else 0."""
-    fewest = FEWEST_CASES if arguments.min_cases is None else arguments.min_cases
-    conditions = [audit.Condition.parse(text, fewest) for text in arguments.require]
+    """Write a report; return 1 if a condition fails or, with --strict, cannot be judged; else 0."""
+    from cfe_faiss import audit  # takes seconds to import
+    from cfe_faiss.audit.reporting.files import report_files
+
+    fewest = {} if arguments.min_cases is None else {"min_cases": arguments.min_cases}
+    conditions = [audit.Condition.parse(text, **fewest) for text in arguments.require]
     # Before the work, not after it
     if arguments.out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--out must end in .html, got {arguments.out}")
     check_outputs(report_files(arguments.out), inputs_of(arguments), overwrite=arguments.overwrite)
-    case = read_case(arguments)
-    attributes = case.attributes
-    names = list(case.data.class_names)
+    inputs = read_inputs(arguments)
+    finder, attributes, where = _finder(arguments, inputs)
+    names = finder.class_names or ()
+    options: dict[str, Any] = {"where": where}
     favourable = class_names(names, "--favourable", arguments.favourable)
     if favourable is None and arguments.threshold is not None:
         favourable = [names[1]]
-    compare = _others(arguments, case)
-    finder, where = _finder(arguments, case)
-    if arguments.mask_ids:
-        finder = dataclasses.replace(finder, ids=None)
-    cuts = {
-        name: [number("--cut", name, part) for part in text.split(",")]
-        for name, text in parse_named("--cut", arguments.cut, attributes)
-    }
-    better = {
-        name: text if text in ("high", "low") else text.split(",")
-        for name, text in parse_named("--better", arguments.better, attributes)
-    }
+    cuts = by_name("--cut", arguments.cut, attributes)
+    if cuts:
+        options["bins"] = {
+            name: [number("--cut", name, part) for part in text.split(",")] for name, text in cuts.items()
+        }
+    ends = by_name("--better", arguments.better, attributes)
+    better = {name: text if text in ("high", "low") else text.split(",") for name, text in ends.items()}
     report = call(
         audit.report,
         arguments,
-        finder=finder,
+        finder=dataclasses.replace(finder, ids=None) if arguments.mask_ids else finder,
         path=arguments.out,
-        reference=dict(parse_named("--reference", arguments.reference, attributes)) or None,
+        reference=by_name("--reference", arguments.reference, attributes) or None,
         better=better or None,
         skip=arguments.skip or (),
         favourable=favourable,
         truth_favourable=class_names(names, "--truth-favourable", arguments.truth_favourable),
-        where=where,
-        compare=compare or None,
+        compare=_other_models(arguments, inputs, finder) or None,
         require=conditions,
-        subject=_subject(arguments, case),
-        **({"bins": cuts} if cuts else {}),
+        subject=audit.Subject(
+            title=arguments.title or "",
+            people=arguments.people or "",
+            data=str(arguments.dataset or arguments.features),
+            model=_model_name(arguments, inputs),
+            command=shlex.join(["cfe-faiss", *arguments.argv]),
+            seed=arguments.seed,
+            files={str(path): _sha256(path) for path in inputs_of(arguments) if path.is_file()},
+        ),
+        **options,
     )
-    for path in report.files:
-        sys.stdout.write(f"{path}\n")
-    for check in report.checks:
-        sys.stdout.write(f"{check}\n")
+    sys.stdout.writelines(f"{line}\n" for line in (*report.files, *report.checks))
     outcome = {"pass": "passed", "fail": "failed"}.get(report.outcome, report.outcome)
     deciding = next((str(check) for check in report.checks if check.outcome == report.outcome), "")
     sys.stdout.write(f"{outcome}{deciding.removeprefix(report.outcome)}\n")
     return 1 if report.outcome == "fail" or (arguments.strict and not report.passed) else 0
 
 
+@command(
+    "case",
+    "one page about one node",
+    "Show a node and the most similar nodes that the model puts in other classes: what differs, and what is the same.",
+    argument("node", metavar="NODE", help="its id or number"),
+    Either((DATASET, FEATURES), required=True),
+    *TEXT_FORMAT,
+    DATA_ROOT,
+    *MODEL,
+    SEARCHED,
+    argument("-k", metavar="K", type=int, default=5, help="nodes to compare with; default: %(default)s"),
+    argument(
+        "--seed",
+        metavar="N",
+        type=int,
+        default=0,
+        help="seed of the split, the model and its training; default: %(default)s",
+    ),
+    argument(
+        "--out",
+        metavar="FILE",
+        type=Path,
+        output="file",
+        help="an HTML page to print, in place of text",
+    ),
+    OWN_FILES,
+    WITHOUT,
+    Group("conditions on pairs", CONSTRAINTS),
+)
 def run_case(arguments: argparse.Namespace) -> None:
     """Write the page about one node."""
-    case = read_case(arguments)
-    found = case.ids.known("NODE", [arguments.node])
-    finder, where = _finder(arguments, case)
-    page = finder.case(finder.names(found)[0], arguments.k, where=where)
+    inputs = read_inputs(arguments)
+    rows = inputs.ids.known("NODE", [arguments.node])
+    finder, _, where = _finder(arguments, inputs)
+    page = finder.case(finder.names(rows)[0], arguments.k, where=where)
     if arguments.out is None:
         sys.stdout.write(str(page))
         return
@@ -91,43 +305,39 @@ def run_case(arguments: argparse.Namespace) -> None:
     sys.stdout.write(f"{arguments.out}\n")
 
 
-def _finder(arguments: argparse.Namespace, case: Case) -> tuple[EvidenceFinder, Constraints | None]:
-    """Return the finder of a case, and the constraints of the options."""
-    where = constraints(arguments, case.attributes, list(case.data.class_names))
-    options = {} if case.data.edge_index is None else {"progress": True}
-    return make_finder(arguments, case, case.nodes(arguments.nodes, arguments.reading), **options), where
+def _finder(arguments: argparse.Namespace, inputs: Inputs) -> tuple[EvidenceFinder, Attributes, Constraints | None]:
+    """Return the finder over the searched nodes, its attributes, and constraints."""
+    options = {} if inputs.attributes is None else {"progress": True}
+    nodes = inputs.nodes(arguments.nodes, arguments.reading)
+    finder = make_finder(arguments, inputs, nodes, **options)
+    attributes = finder.attributes or Attributes({}, np.arange(0))
+    return finder, attributes, constraints(arguments, attributes, finder.class_names or ())
 
 
-def _others(arguments: argparse.Namespace, case: Case) -> dict[str, NDArray[Any]]:
-    """Return the predictions of --compare by the name of the model: class numbers of a data set, else class names."""
-    found: dict[str, NDArray[Any]] = {}
-    for place, source in enumerate(arguments.compare, 2):
-        name = source.name or f"v{place}"
-        if name in found or name == BASELINE:
+def _other_models(arguments: argparse.Namespace, inputs: Inputs, finder: EvidenceFinder) -> dict[str, Any]:
+    """Return the predictions of --compare by the name of the model."""
+    from cfe_faiss.audit.model_comparison import BASELINE
+
+    models: dict[str, Any] = {}
+    for place, file in enumerate(arguments.compare, 2):
+        name = file.name or f"v{place}"
+        if name in models or name == BASELINE:
             raise ValueError(f"--compare must name each model once, got {name!r} again")
-        if arguments.dataset is not None:
-            found[name] = read_labels(source, len(case.ids), case.data.class_names)[0]
-        else:
-            classes = read_classes(source, None, case.ids, arguments.unknown)
-            found[name] = np.array([*classes.names, None], object)[classes.labels]
-    return found
+        models[name] = values = read_classes(file, inputs.ids, complete=True)
+        if arguments.dataset is None:  # numbers are names of classes
+            names = finder.class_names or ()
+            options: dict[str, Any] = {
+                "are_names": True,
+                "unknown": arguments.unknown,
+                "complete": False,
+            }
+            labels = as_predictions(values, len(values), names, f"compare[{name!r}]", **options).labels
+            models[name] = np.array([*names, None], object)[labels]
+    return models
 
 
-def _subject(arguments: argparse.Namespace, case: Case) -> audit.Subject:
-    return audit.Subject(
-        title=arguments.title or "",
-        people=arguments.people or "",
-        data=str(arguments.dataset or arguments.features),
-        model=_model(arguments, case),
-        command=shlex.join(["cfe-faiss", *arguments.argv]),
-        seed=arguments.seed,
-        files={str(path): _sha256(path) for path in inputs_of(arguments) if path.is_file()},
-    )
-
-
-def _model(arguments: argparse.Namespace, case: Case) -> str:
-    """Return the name of the model in the report."""
-    if case.model is not None:
+def _model_name(arguments: argparse.Namespace, inputs: Inputs) -> str:
+    if inputs.model is not None:
         return arguments.model or "gcn"
     if arguments.threshold is not None:
         return f"threshold {arguments.threshold}"

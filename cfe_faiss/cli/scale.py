@@ -1,14 +1,146 @@
 """Jobs on disk: start, resume, status."""
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
-from cfe_faiss.cli.output import Columns, note, write
-from cfe_faiss.cli.parser import call
+from cfe_faiss.cli.options import FORMAT
+from cfe_faiss.cli.output import note, write
+from cfe_faiss.cli.parser import Either, Group, argument, call, command, commands_of
+
+_COMMANDS = commands_of(
+    "scale",
+    "evidence of graphs that are larger than memory",
+    "From features, edges and predicted classes on disk to the evidence of all nodes, in a folder, stage by stage.",
+)
+_FOLDER = argument("directory", metavar="DIRECTORY", type=Path, help="folder of the job")
+_WORKERS = Group(
+    "workers",
+    (
+        argument(
+            "--executor",
+            choices=("local", "ray"),
+            default="local",
+            help="where tasks run; default: %(default)s",
+        ),
+        argument("--workers", metavar="N", type=int, help="tasks at once; default: one for each core"),
+        argument(
+            "--memory",
+            metavar="SIZE",
+            default="8GB",
+            help="memory of all tasks on a machine; default: %(default)s",
+        ),
+        argument(
+            "--address",
+            metavar="URL",
+            help="address of a Ray cluster; default: a new one on this machine",
+        ),
+    ),
+)
 
 
+@command(
+    "run",
+    "make a job, and run it",
+    "Make a job in a folder, and run it.",
+    argument("directory", metavar="DIRECTORY", type=Path, output="folder", help="folder of the job"),
+    Group(
+        "inputs, .npy or .parquet",
+        (
+            argument(
+                "--features",
+                metavar="FILE",
+                type=Path,
+                required=True,
+                help="features of the nodes, (n, d)",
+            ),
+            argument(
+                "--edge-weight",
+                metavar="FILE",
+                type=Path,
+                help="weights of the edges, (E,); default: none",
+            ),
+            Either(
+                (
+                    argument("--edges", metavar="FILE", type=Path, help="an edge_index, (2, E)"),
+                    argument(
+                        "--csr",
+                        metavar=("INDPTR", "INDICES"),
+                        type=Path,
+                        nargs=2,
+                        help="a graph in sparse rows",
+                    ),
+                ),
+                required=True,
+            ),
+            argument("--directed", action="store_true", help="edges count in the given direction only"),
+            argument("--labels", metavar="FILE", type=Path, required=True, help="predicted classes, (n,)"),
+        ),
+    ),
+    Group(
+        "settings",
+        (
+            argument(
+                "-k",
+                metavar="K",
+                type=int,
+                default=10,
+                help="evidence for each node; default: %(default)s",
+            ),
+            Either(
+                (
+                    argument("--recall", metavar="R", type=float, help="recall@k; default: 0.95"),
+                    argument("--exact", action="store_true", help="exact results"),
+                )
+            ),
+            argument(
+                "--layers",
+                metavar="L",
+                type=int,
+                default=3,
+                help="steps of the KS vectors; default: %(default)s",
+            ),
+            argument(
+                "--alpha",
+                metavar="A",
+                type=float,
+                default=0.5,
+                help="weight of a node's own vector in each step; default: %(default)s",
+            ),
+            argument("--nlist", metavar="N", type=int, help="lists of the index; default: 4 * sqrt(n)"),
+            argument(
+                "--pairs",
+                metavar="N",
+                type=int,
+                default=1000,
+                help="number of most similar pairs; default: %(default)s",
+            ),
+            argument(
+                "--threshold",
+                metavar="R",
+                type=float,
+                help="write all pairs of at least this similarity",
+            ),
+            argument(
+                "--block-rows",
+                metavar="N",
+                type=int,
+                help="nodes in a block; default: by vectors and edges",
+            ),
+            argument(
+                "--shards",
+                metavar="N",
+                type=int,
+                help="shards of the index; default: one for 131,072 nodes, at most 256",
+            ),
+        ),
+    ),
+    _WORKERS,
+    commands=_COMMANDS,
+)
 def run_new(arguments: argparse.Namespace) -> None:
     """Make a job, and run it."""
     from cfe_faiss.scale import Job
@@ -17,6 +149,14 @@ def run_new(arguments: argparse.Namespace) -> None:
     _run(call(Job, arguments, edges=edges, num_layers=arguments.layers), arguments)
 
 
+@command(
+    "resume",
+    "continue a job",
+    "Do the remaining tasks of a job.",
+    _FOLDER,
+    _WORKERS,
+    commands=_COMMANDS,
+)
 def run_on(arguments: argparse.Namespace) -> None:
     """Continue a job."""
     from cfe_faiss.scale import Job
@@ -32,29 +172,38 @@ def _run(job: Any, arguments: argparse.Namespace) -> None:
     note(f"{job!r} is finished: evidence in {job.directory / 'evidence'}, index in {job.directory / 'index'}")
 
 
+@command(
+    "status",
+    "progress of a job",
+    "Show the progress of each stage of a job.",
+    _FOLDER,
+    FORMAT,
+    commands=_COMMANDS,
+)
 def show_status(arguments: argparse.Namespace) -> None:
     """Show the progress of each stage of a job."""
     from cfe_faiss.scale import Job
 
     stages = Job(arguments.directory).status()
-    columns: Columns = {"stage": np.array([stage.name for stage in stages], object)}
-    columns["finished"] = np.array([stage.finished for stage in stages])
-    columns["of"] = np.array([stage.blocks for stage in stages])
-    titles = {"bytes": "written", "peak_bytes": "peak memory", "seconds": "time", "cpu_seconds": "processors"}
+    columns: dict[str, Any] = {"stage": [stage.name for stage in stages]}
+    columns["finished"] = [stage.finished for stage in stages]
+    columns["of"] = [stage.blocks for stage in stages]
+    titles = {
+        "bytes": "written",
+        "peak_bytes": "peak memory",
+        "seconds": "time",
+        "cpu_seconds": "processors",
+    }
     for field, title in {**titles, "seconds_left": "left"}.items():
-        values: list[Any] = [getattr(stage, field) for stage in stages]
+        values = [getattr(stage, field) for stage in stages]
         values = [np.nan if value is None else value for value in values]
         if arguments.format is None:
-            columns[title] = np.array([_size(value) if "bytes" in field else _time(value) for value in values], object)
+            columns[title] = [
+                tqdm.format_sizeof(value, "B", 1024) if "bytes" in field else _time(value) for value in values
+            ]
         else:
-            columns[field] = np.array(values)
+            columns[field] = values
     write(columns, arguments.format)
-
-
-def _size(value: int) -> str:
-    units = ("bytes", "KB", "MB", "GB", "TB")
-    power = min(max(0, int(value).bit_length() - 1) // 10, len(units) - 1)
-    return f"{value} bytes" if power == 0 else f"{value / 1024**power:.1f} {units[power]}"
 
 
 def _time(seconds: float) -> str:

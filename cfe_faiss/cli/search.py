@@ -3,7 +3,9 @@
 import argparse
 import json
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,23 +13,139 @@ from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.base.extras import extra
-from cfe_faiss.cli.case import Case, Names, compare, read_case, train_model
-from cfe_faiss.cli.constraints import CONSTRAINTS, constraints
-from cfe_faiss.cli.output import Columns, describe, note, write
-from cfe_faiss.cli.parser import call
-from cfe_faiss.data.classes import class_numbers
-from cfe_faiss.datasets.own.graph import OwnFiles, read_attributes
+from cfe_faiss.cli.inputs import Inputs, as_file, constraints, read_inputs, train_model
+from cfe_faiss.cli.options import (
+    CONSTRAINTS,
+    DATA_ROOT,
+    DATASETS,
+    FEATURES,
+    FORMAT,
+    INDEX,
+    JSON,
+    MODEL,
+    OF_INDEX,
+    OWN_FILES,
+    TEXT_FORMAT,
+)
+from cfe_faiss.cli.output import note, write
+from cfe_faiss.cli.parser import Either, argument, call, command
+from cfe_faiss.data.classes import as_predictions, class_numbers
+from cfe_faiss.data.dialect import Reading
+from cfe_faiss.data.predict import predictions_of
+from cfe_faiss.datasets import NAMES
+from cfe_faiss.datasets.own import OwnFiles, OwnTable, attributes_of_files, read_columns, read_nodes
 from cfe_faiss.files.format import read_header, read_index
-from cfe_faiss.files.pictures import write_picture
+from cfe_faiss.files.new_file import write_picture
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.rows.metric import measure_of, measure_pairs, measured
-from cfe_faiss.search.query import Query
+from cfe_faiss.search.query import Effort, Query
 from cfe_faiss.search.tiles import slices
 
 _PAIRS_AT_ONCE = 1 << 16
+_NPROBE = argument("--nprobe", metavar="N", type=int, help="lists of an inverted file to probe for each node")
 
 
+@dataclass(frozen=True)
+class Names:
+    """The users' names of nodes and classes, from the files of an index; None without files."""
+
+    own_table: OwnTable | None
+    classes: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, arguments: argparse.Namespace, index: EvidenceIndex) -> "Names":
+        """Read the names of an index.
+
+        Raises
+        ------
+        ValueError
+            If the index holds another number of nodes or other classes than the files.
+        """
+        if arguments.features is None:
+            return cls(None)
+        if arguments.id is None and arguments.predictions is None:
+            raise ValueError("--features needs --id or --predictions: it names nodes or classes")
+        own_table = read_columns(call(OwnFiles, arguments))
+        own_table.table.problems.check()
+        members = index.members()
+        n = len(own_table.ids)
+        if len(members.ids) and members.ids[-1] >= n:
+            raise ValueError(
+                f"{arguments.features} must be what the index was built from, got {n:,} rows and node "
+                f"{members.ids[-1]} in the index"
+            )
+        if own_table.predicted is None:
+            return cls(own_table)
+        options: dict[str, Any] = {
+            "are_names": True,
+            "unknown": arguments.unknown,
+            "complete": False,
+        }
+        predicted = as_predictions(own_table.predicted, n, own_table.class_names, "--predictions", **options)
+        other = int((predicted.labels[members.ids] != members.labels).sum())
+        if other:
+            raise ValueError(
+                f"--predictions must be what the index was built from, got another class for {other:,} of "
+                f"{len(members.ids):,} nodes"
+            )
+        return cls(own_table, predicted.class_names or ())
+
+    def nodes(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the names of nodes, or their numbers."""
+        return numbers if self.own_table is None else self.own_table.ids.names[numbers]
+
+    def labels(self, labels: NDArray[np.int32]) -> NDArray[Any]:
+        """Return the names of classes, or their numbers."""
+        return np.array(self.classes, object)[labels] if self.classes else labels
+
+    def find(self, texts: Sequence[str] | None, index: EvidenceIndex, reading: Reading) -> NDArray[np.int64] | None:
+        """Return the numbers of the nodes of --nodes, names or a file; None for the whole index."""
+        if texts is None:
+            return None
+        source = as_file(texts, reading)
+        members = index.members()
+        if self.own_table is None:
+            if source is not None:
+                return read_nodes(source, None, int(members.ids.max(initial=-1)) + 1)
+            try:
+                return np.array([int(text) for text in texts], np.int64)
+            except (ValueError, OverflowError) as error:
+                raise ValueError(f"--nodes must be node numbers or a file, got {' '.join(texts)}") from error
+        ids = self.own_table.ids
+        nodes = ids.known("--nodes", texts) if source is None else read_nodes(source, ids)
+        absent = ~np.isin(nodes, members.ids)
+        if absent.any():
+            name = str(ids.names[nodes[absent][0]])
+            raise ValueError(
+                f"--nodes must be in the index, which holds {index.ntotal:,} of {len(ids):,} nodes; got {name!r}, "
+                "which is not"
+            )
+        return nodes
+
+
+@command(
+    "local",
+    "evidence of some nodes",
+    "For each node, the most similar nodes that the model puts in another class.",
+    INDEX,
+    argument(
+        "--nodes",
+        metavar="NODE",
+        nargs="+",
+        help="ids or numbers of nodes, or a file of them or with a mask; default: all nodes of the index",
+    ),
+    argument("-k", metavar="K", type=int, default=10, help="evidence for each node; default: %(default)s"),
+    _NPROBE,
+    argument(
+        "--recall",
+        metavar="R",
+        type=float,
+        help="in place of --nprobe: the share of the evidence to find, in (0, 1]",
+    ),
+    FORMAT,
+    *OF_INDEX,
+)
 def run_local(arguments: argparse.Namespace) -> None:
     """Write the evidence of some nodes."""
     index = open_index(arguments)
@@ -40,16 +158,32 @@ def run_local(arguments: argparse.Namespace) -> None:
     conditions = _conditions(arguments, names)
     if conditions and (arguments.recall is not None or arguments.nprobe is not None):
         raise ValueError("--recall and --nprobe have no effect with constraints: such a search is exact")
-    effort = index.as_effort(arguments.nprobe, arguments.recall, exact=bool(conditions))
+    effort = Effort.of(arguments.nprobe, arguments.recall, exact=bool(conditions))
     D, I = index.answer(Query(as_count("k", arguments.k), ids=asked, **conditions), effort, progress=True)
     row, place = np.nonzero(I >= 0)
     short = int((I[:, -1] < 0).sum())
     if short:
         note(f"fewer than {arguments.k} found for {short:,} of {len(nodes):,} nodes")
     sides = {"node": nodes[row], "evidence": I[row, place]}
-    write(_columns(index, names, sides, D[row, place], rank=place + 1), arguments.format)
+    _write(arguments, index, names, sides, D[row, place], rank=place + 1)
 
 
+@command(
+    "global",
+    "evidence in the whole graph",
+    "The most similar pairs of nodes that the model puts in different classes.",
+    INDEX,
+    argument("-k", metavar="K", type=int, default=100, help="number of pairs; default: %(default)s"),
+    argument(
+        "--per-node",
+        action="store_true",
+        help="each node contributes its best evidence only (the paper's Algorithm 3)",
+    ),
+    argument("--approximate", action="store_true", help="search the index instead of comparing all pairs"),
+    replace(_NPROBE, needs=("--approximate",)),
+    FORMAT,
+    *OF_INDEX,
+)
 def run_global(arguments: argparse.Namespace) -> None:
     """Write the most similar pairs."""
     index = open_index(arguments)
@@ -60,55 +194,54 @@ def run_global(arguments: argparse.Namespace) -> None:
     if len(pairs) < arguments.k:
         note(f"fewer than {arguments.k} found: {len(pairs)}")
     sides = {"source": pairs.source, "target": pairs.target}
-    write(_columns(index, names, sides, pairs.similarity), arguments.format)
-
-
-def _columns(
-    index: EvidenceIndex,
-    names: Names,
-    sides: dict[str, NDArray[np.int64]],
-    found: NDArray[np.float32],
-    **others: NDArray[Any],
-) -> Columns:
-    """Return ids, other columns, similarities or distances, and classes of the two sides of pairs."""
-    ids = {side: names.nodes(nodes) for side, nodes in sides.items()}
-    known = index.members()
-    places = {side: np.searchsorted(known.ids, nodes) for side, nodes in sides.items()}
-    labels = {f"{side}_label": names.labels(known.labels[own]) for side, own in places.items()}
-    source, target = sides.values()
-    return {**ids, **others, measure_of(index.metric): _measure(index, source, target, found), **labels}
-
-
-def _conditions(arguments: argparse.Namespace, names: Names) -> dict[str, Any]:
-    """Return the constraints of the options, and the attributes that they use; nothing without constraints."""
-    given = [getattr(arguments, name) for name in CONSTRAINTS]
-    if all(value is None or value is False for value in given):
-        return {}
-    attributes = read_attributes(OwnFiles(arguments.features, arguments.id, reading=arguments.reading))
-    where = constraints(arguments, attributes, list(names.classes))
-    if where is not None and where.target is not None:
-        where = replace(
-            where, target=class_numbers("--target", where.target, names.classes, len(names.classes)).tolist()
-        )
-    return {"where": where, "attributes": attributes}
+    _write(arguments, index, names, sides, pairs.similarity)
 
 
 def open_index(arguments: argparse.Namespace) -> EvidenceIndex:
-    """Return the index of the options; ValueError if ``--nprobe`` is given and has no effect on it."""
+    """Return the index of the options; ValueError for ``--nprobe`` without lists."""
     index = read_index(arguments.index)
     if arguments.nprobe is not None and not index.has_lists:
         raise ValueError("--nprobe has no effect with an exact index, which has no lists")
     return index
 
 
-def _measure(
-    index: EvidenceIndex, v: NDArray[np.int64], u: NDArray[np.int64], found: NDArray[np.float32]
-) -> NDArray[Any]:
-    """Return cosines in float64, if the index holds vectors and not codes of them; other measures as found."""
-    if not index.keeps_vectors or index.metric != "cosine":
-        return measured(found, index.metric)
-    parts = [_measure64(index, v[pairs], u[pairs]) for pairs in slices(len(v), _PAIRS_AT_ONCE)]
-    return np.concatenate(parts or [np.empty(0)])
+def _conditions(arguments: argparse.Namespace, names: Names) -> dict[str, Any]:
+    """Return the constraints of the options and their attributes; nothing without constraints."""
+    options = [option.name.removeprefix("--").replace("-", "_") for option in CONSTRAINTS]
+    if names.own_table is None or not any(getattr(arguments, option) not in (None, False) for option in options):
+        return {}
+    attributes = attributes_of_files(names.own_table, call(OwnFiles, arguments), any_texts=True)
+    where = constraints(arguments, attributes, names.classes)
+    if where is not None and where.target is not None:
+        target = class_numbers("--target", where.target, names.classes, len(names.classes))
+        where = replace(where, target=target.tolist())
+    return {"where": where, "attributes": attributes}
+
+
+def _write(
+    arguments: argparse.Namespace,
+    index: EvidenceIndex,
+    names: Names,
+    sides: dict[str, NDArray[np.int64]],
+    D: NDArray[np.float32],
+    **others: NDArray[Any],
+) -> None:
+    """Write ids of the two sides of pairs, other columns, similarities or distances, and classes.
+
+    Cosines are in float64, if the index holds vectors and not codes of them; other measures as they
+    were found.
+    """
+    source, target = sides.values()
+    values = measured(D, index.metric)
+    if index.keeps_vectors and index.metric == "cosine":
+        parts = [_measure64(index, source[pairs], target[pairs]) for pairs in slices(len(source), _PAIRS_AT_ONCE)]
+        values = np.concatenate(parts or [np.empty(0)])
+    members = index.members()
+    columns = {side: names.nodes(nodes) for side, nodes in sides.items()}
+    columns |= {**others, measure_of(index.metric): values}
+    for side, nodes in sides.items():
+        columns[f"{side}_label"] = names.labels(members.labels[np.searchsorted(members.ids, nodes)])
+    write(columns, arguments.format)
 
 
 def _measure64(index: EvidenceIndex, v: NDArray[np.int64], u: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -118,11 +251,20 @@ def _measure64(index: EvidenceIndex, v: NDArray[np.int64], u: NDArray[np.int64])
     return measure_pairs(index.reconstruct_batch(ids), left, right, index.metric)
 
 
+@command(
+    "info",
+    "the content of an index file",
+    "Kind, size, settings and classes of an index file.",
+    INDEX,
+    JSON,
+)
 def run_info(arguments: argparse.Namespace) -> None:
     """Write facts about an index file."""
     index = read_index(arguments.index)
     header = read_header(arguments.index)
-    classes, counts = np.unique(index.members().labels, return_counts=True)
+    labels, counts = np.unique(index.members().labels, return_counts=True)
+    names = ["unknown" if label == UNKNOWN else str(label) for label in labels.tolist()]
+    classes = dict(zip(names, counts.tolist(), strict=True))
     fields: dict[str, Any] = {
         "file": str(arguments.index),
         "bytes": arguments.index.stat().st_size,
@@ -133,35 +275,97 @@ def run_info(arguments: argparse.Namespace) -> None:
         "metric": index.metric,
     }
     if index.has_lists:
-        names = ("nlist", "partitions", "nprobe", "complete", "routing", "weighted", "theta")
-        fields |= {name: getattr(index, name) for name in names}
-    fields["classes"] = {
-        "unknown" if label == UNKNOWN else str(label): count
-        for label, count in zip(classes.tolist(), counts.tolist(), strict=True)
-    }
-    sys.stdout.write(json.dumps(fields, indent=2) + "\n" if arguments.format == "json" else describe(fields))
+        settings = ("nlist", "partitions", "nprobe", "complete", "routing", "weighted", "theta")
+        fields |= {name: getattr(index, name) for name in settings}
+    if arguments.format == "json":
+        sys.stdout.write(json.dumps({**fields, "classes": classes}, indent=2) + "\n")
+        return
+    fields |= {f"class {name}": count for name, count in classes.items()}
+    width = max(map(len, fields))
+    sys.stdout.writelines(f"{name:<{width}}  {value}\n" for name, value in fields.items())
 
 
-# --- a picture --------------------------------------------------------------------------------------------------------
+# --- a picture ------------------------------------------------------------------------------------
 
 
+@command(
+    "plot",
+    "a picture of one pair",
+    "Draw two similar nodes that the model puts in different classes, with their neighbourhoods and the features in "
+    "which they differ. By default the most similar pair of the index.",
+    INDEX,
+    argument("node", metavar="NODE", nargs="*", help="two nodes, by id or number"),
+    argument(
+        "--out",
+        metavar="FILE",
+        type=Path,
+        default=Path("evidence.png"),
+        output="file",
+        help="the picture; default: %(default)s",
+    ),
+    Either(
+        (
+            argument(
+                "--dataset",
+                choices=NAMES,
+                metavar="NAME",
+                help=f"the data set that the index was built from: {DATASETS}",
+            ),
+            FEATURES,
+        ),
+        required=True,
+    ),
+    *TEXT_FORMAT,
+    DATA_ROOT,
+    *MODEL,
+    argument(
+        "--max-neighbours",
+        metavar="N",
+        type=int,
+        default=12,
+        help="neighbours drawn of each node; default: %(default)s",
+    ),
+    argument(
+        "--rows",
+        metavar="N",
+        type=int,
+        default=8,
+        help="largest number of features shown; default: %(default)s",
+    ),
+    argument(
+        "--seed",
+        metavar="N",
+        type=int,
+        default=0,
+        help="seed of the split, the model and its training, as in build; default: %(default)s",
+    ),
+    OWN_FILES,
+)
 def run_plot(arguments: argparse.Namespace) -> None:
     """Write the picture of a pair."""
     if len(arguments.node) not in (0, 2):
         raise ValueError(f"NODE must be given twice, or never for the most similar pair, got {len(arguments.node)}")
     index = read_index(arguments.index)
-    own = arguments.features is not None
-    case = read_case(arguments, predict=own or bool(arguments.predictions or arguments.model))
-    if case.data.edge_index is None:  # a table without a graph
-        case = replace(case, data=replace(case.data, edge_index=np.empty((2, 0), np.int64)))
-    labels = _all_labels(case, index, arguments)
-    source, target = _pair(arguments.node, case, index)
+    is_predicted = bool(arguments.features or arguments.predictions or arguments.model)
+    inputs = read_inputs(arguments, predict=is_predicted, graph=True)
+    data = inputs.data
+    if data.edge_index is None:  # a table without a graph
+        data = replace(data, edge_index=np.empty((2, 0), np.int64))
+    labels = _all_labels(inputs, index, arguments)
+    if arguments.node:
+        source, target = inputs.ids.known("NODE", arguments.node).tolist()
+    else:
+        best = global_evidence(index, 1)
+        if not len(best):
+            raise ValueError("INDEX must hold nodes of two classes, got one class only")
+        source = int(best.source[0])
+        target = int(best.target[0])
     value = float(_measure64(index, np.array([source]), np.array([target]))[0])
     with extra("plot"):
         from cfe_faiss.plot import evidence_figure
 
     figure = evidence_figure(
-        case.data,
+        data,
         source,
         target,
         labels,
@@ -170,29 +374,32 @@ def run_plot(arguments: argparse.Namespace) -> None:
         features=arguments.rows,
     )
     write_picture(figure, arguments.out, overwrite=arguments.overwrite)
-    names = case.ids.names
+    names = inputs.ids.names
     sys.stdout.write(f"{arguments.out}: nodes {names[source]} and {names[target]}\n")
 
 
-def _all_labels(case: Case, index: EvidenceIndex, arguments: argparse.Namespace) -> NDArray[Any]:
-    """Return the predicted class of every node: neighbours of a pair may be nodes that the index does not hold."""
+def _all_labels(inputs: Inputs, index: EvidenceIndex, arguments: argparse.Namespace) -> NDArray[Any]:
+    """Return the predicted class of every node, as neighbours may be nodes outside of the index.
+
+    Raises
+    ------
+    ValueError
+        If the index holds other nodes.
+    """
     members = index.members()
-    n = len(case.ids)
-    if case.predicted is not None:
-        compare(index, case.labels)
-        return case.labels
-    if len(members.ids) == n and members.ids[-1] == n - 1:
+    n = len(inputs.ids)
+    if inputs.predicted is not None:
+        labels: NDArray[Any] = predictions_of(inputs.predicted, inputs.data, complete=False).labels
+    elif len(members.ids) == n and members.ids[-1] == n - 1:
         return members.labels
-    _, predicted = train_model("gcn", case.data, arguments.seed)
-    compare(index, predicted)
-    return predicted
-
-
-def _pair(texts: list[str], case: Case, index: EvidenceIndex) -> tuple[int, int]:
-    if not texts:
-        best = global_evidence(index, 1)
-        if not len(best):
-            raise ValueError("INDEX must hold nodes of two classes, got one class only")
-        return int(best.source[0]), int(best.target[0])
-    found = case.ids.known("NODE", texts)
-    return int(found[0]), int(found[1])
+    else:
+        _, labels = train_model("gcn", inputs.data, arguments.seed)
+    if len(members.ids) and members.ids[-1] >= n:
+        raise ValueError(f"INDEX must be of the graph's {n:,} nodes, got node {members.ids[-1]}")
+    other = int((labels[members.ids] != members.labels).sum())
+    if other:
+        note(
+            f"the model predicts another class than the index says for {other:,} of {len(members.ids):,} nodes: "
+            "was the index built with another --model or --seed?"
+        )
+    return labels

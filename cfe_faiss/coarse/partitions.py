@@ -6,7 +6,7 @@ import faiss
 import numpy as np
 
 from cfe_faiss.base.arrays import Floats, Int32s, Ints
-from cfe_faiss.base.threads import faiss_threads
+from cfe_faiss.base.threads import limit_faiss_threads, num_threads
 from cfe_faiss.coarse.caps import node_weights
 from cfe_faiss.coarse.kmeans import kmeans, nearest, nearest_by_distance, nearest_numbers, spherical_kmeans
 from cfe_faiss.rows.metric import Metric, faiss_metric
@@ -64,6 +64,6 @@ def assign(X: Floats, centroids: Floats, metric: Metric = "cosine") -> Int32s:
 
 def nearest_centroids(X: Floats, centroids: Floats, count: int, metric: Metric = "cosine") -> tuple[Floats, Ints]:
     """Return FAISS's D and numbers, (n, count), of the nearest of the (nlist, d) centroids, nearest first."""
-    with faiss_threads(float(X.size) * len(centroids)):
+    with limit_faiss_threads(num_threads(float(X.size) * len(centroids))):
         D, lists = faiss.knn(X, centroids, count, metric=faiss_metric(metric))
     return D, lists

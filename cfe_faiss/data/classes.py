@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.base.arrays import Array, Bools, Int32s, Ints
+from cfe_faiss.base.arrays import Array, Bools, Int32s
 from cfe_faiss.base.checks import UNKNOWN, InputWarning, as_array, as_labels, check_distinct, did_you_mean
 from cfe_faiss.base.values import as_classes, as_ids, as_values, distinct
 from cfe_faiss.data.columns import Table
@@ -109,15 +109,15 @@ def class_numbers(argument: str, given: Any, names: Sequence[str] | None, count:
         If there is no such class, or none is given.
     """
     known = [class_name(names, c) for c in range(count)]
+    code_of_name = _codes(known)
+    code_of_number = _codes([str(c) for c in range(count)]) if names is None else {}
     given = given.tolist() if hasattr(given, "tolist") else given
     several = hasattr(given, "__iter__") and not isinstance(given, str | bytes)
-    code_of_name = _codes(known)
     codes: dict[int, None] = {}
     for value in given if several else [given]:
         whole = int(value) if isinstance(value, float) and value.is_integer() else value
-        code = _code_of(whole, code_of_name, by_number=names is None or not _are_values(names))
-        if code is None and names is None:
-            code = _codes([str(c) for c in range(count)]).get(str(whole))
+        code = _code_of(whole, code_of_name, by_number=True)
+        code = code_of_number.get(str(whole)) if code is None else code
         if code is None:
             hint = did_you_mean(str(value), known)
             raise ValueError(f"{argument} must be among the classes ({', '.join(known[:20])}), got {value!r}{hint}")
@@ -175,39 +175,35 @@ def known_classes(
     listed = array.tolist()
     texts = ["" if value is None else str(value).strip() for value in listed]
     absent = {str(value) for value in ([UNKNOWN] if unknown is None else unknown)}
-    if unknown is None and _is_class(set(texts) - {""}, names, are_names or any(type(v) is str for v in listed)):
+    occurring = set(texts) - {""}
+    if are_names or any(type(value) is str for value in listed):
+        is_class = "-1" in (names or ()) or {*occurring, *(names or ())} <= set(_SIGNS)
+    else:
+        is_class = occurring == set(_SIGNS) and names in (None, _SIGNS)
+    if unknown is None and is_class:  # -1 is a name, or 1 is the only other class
         absent = set()
     return array, np.array([text != "" and text not in absent for text in texts], np.bool_)
-
-
-def _is_class(texts: set[str], names: tuple[str, ...] | None, are_names: bool) -> bool:
-    """Return whether -1 is a class: it is a name, or 1 is the only other class."""
-    if not are_names:
-        return texts == {"-1", "1"} and names in (None, _SIGNS)
-    return "-1" in (names or ()) or {*texts, *(names or ())} <= {"-1", "1"}
 
 
 def _encode(
     name: str, array: Array, is_known: Bools, names: Sequence[str], *, by_number: bool, extend: bool
 ) -> tuple[Int32s, tuple[str, ...]]:
     """Return the code of each class, -1 where unknown, and the names, with ``extend`` those of further classes, too."""
-    codes = np.full(len(array), UNKNOWN, np.int32)
     known = array[is_known]
     first, numbers = distinct(known)
-    values = known[first].tolist()
     code_of_name = _codes(names)
-    value_codes = [_code_of(value, code_of_name, by_number=by_number) for value in values]
-    unnamed = [str(value) for value, code in zip(values, value_codes, strict=True) if code is None]
+    code_of = {value: _code_of(value, code_of_name, by_number=by_number) for value in known[first].tolist()}
+    unnamed = [value for value, code in code_of.items() if code is None]
     if unnamed and not extend:
-        row = int(np.flatnonzero(is_known)[first[value_codes.index(None)]])
-        hint = did_you_mean(unnamed[0], names)
+        row = next(row for row in np.flatnonzero(is_known).tolist() if array[row] == unnamed[0])
+        hint = did_you_mean(str(unnamed[0]), names)
         expected = f"{name} must be among the class names ({', '.join(names[:20])})"
         raise ValueError(f"{expected}, got {array[row]!r} for node {row}{hint}")
-    names = (*names, *sort_names(unnamed))
+    names = (*names, *sort_names(map(str, unnamed)))
     code_of_name = _codes(names)
-    pairs = zip(values, value_codes, strict=True)
-    value_codes = [code_of_name[str(value)] if code is None else code for value, code in pairs]
-    codes[is_known] = np.array(value_codes, np.int32)[numbers]
+    code_of |= {value: code_of_name[str(value)] for value in unnamed}
+    codes = np.full(len(array), UNKNOWN, np.int32)
+    codes[is_known] = np.array(list(code_of.values()), np.int32)[numbers]
     return codes, names
 
 
@@ -355,10 +351,18 @@ def _in_order(values: Any, n: int, name: str) -> tuple[Any, list[Any] | None]:
     kind = type(values).__module__.partition(".")[0]
     columns = list(values.columns) if kind in ("pandas", "polars") and hasattr(values, "columns") else None
     if kind == "pandas" and hasattr(values, "index"):
-        values = values.iloc[_order(values.index.to_numpy(), n, name)]
+        nodes = as_ids(f"the index of {name}", values.index.to_numpy())
+        if len(nodes) != n or not np.array_equal(np.sort(nodes), np.arange(n)):
+            raise ValueError(f"the index of {name} must hold the nodes 0..{n - 1}, each once, got {len(nodes)} rows")
+        values = values.iloc[np.argsort(nodes)]
     if columns is None:
         return values, None
-    return (values[columns[0]], None) if len(columns) == 1 else (_as_floats(values, kind, name), columns)
+    if len(columns) == 1:
+        return values[columns[0]], None
+    try:
+        return np.asarray(values, np.float64), columns
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be a frame of probabilities or logits: {error}") from error
 
 
 def _are_classes(values: Any) -> bool:
@@ -366,24 +370,6 @@ def _are_classes(values: Any) -> bool:
         return np.ndim(values) == 1
     except ValueError:  # rows of different lengths
         return False
-
-
-def _as_floats(frame: Any, kind: str, name: str) -> NDArray[np.float64]:
-    try:
-        floats: NDArray[np.float64] = (
-            frame.to_numpy(dtype=np.float64, na_value=np.nan) if kind == "pandas" else frame.cast(float).to_numpy()
-        )
-    except Exception as error:  # the type depends on the library
-        raise TypeError(f"{name} must be a frame of probabilities or logits: {error}") from error
-    return floats
-
-
-def _order(index: NDArray[Any], n: int, name: str) -> Ints:
-    """Return the row of each node, given the node of each row."""
-    nodes = as_ids(f"the index of {name}", index)
-    if len(nodes) != n or not np.array_equal(np.sort(nodes), np.arange(n)):
-        raise ValueError(f"the index of {name} must hold the nodes 0..{n - 1}, each once, got {len(nodes)} rows")
-    return np.argsort(nodes)
 
 
 def _order_of(columns: list[Any], names: tuple[str, ...] | None, name: str) -> list[int]:
@@ -480,10 +466,9 @@ def note_unknown(what: str, is_known: Bools) -> None:
 def check_sides(labels: Int32s, truth: Int32s, names: Sequence[str] | None) -> None:
     """Warn of classes of a quarter of the predictions or of the true classes that never occur on the other side."""
     both = (labels != UNKNOWN) & (truth != UNKNOWN)
-    sides = {"predicted": Counter(labels[both].tolist()), "true": Counter(truth[both].tolist())}
-    predicted, true = sides.values()
-    for side, other in (("predicted", true), ("true", predicted)):
-        counts = sides[side]
+    predicted = Counter(labels[both].tolist())
+    true = Counter(truth[both].tolist())
+    for side, counts, other in (("predicted", predicted, true), ("true", true, predicted)):
         total = counts.total()
         has_words = not _are_values(names) and counts.keys().isdisjoint(other)
         is_judged = other and (total >= _FEWEST_ROWS or has_words)

@@ -8,17 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, time
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import InputNote, check_known, is_missing
 from cfe_faiss.base.derived import derived
+from cfe_faiss.base.extras import pd
 from cfe_faiss.data.dialect import DECIMALS, DEFAULT, Reading
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _MISSING = frozenset({"", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null", "-nan", "-NaN"}).union(
     ("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN")
@@ -57,11 +55,10 @@ class Problems:
 
     def check(self) -> None:
         """Raise ValueError if there are problems; else give the notes."""
-        if len(self.texts) == 1:
-            raise ValueError(self.texts[0])
         if self.texts:
-            numbered = (f"({number}) {text}" for number, text in enumerate(self.texts, 1))
-            raise ValueError(f"{len(self.texts)} problems:\n" + "\n".join(numbered))
+            numbered = [f"({number}) {text}" for number, text in enumerate(self.texts, 1)]
+            several = "\n".join([f"{len(numbered)} problems:", *numbered])
+            raise ValueError(several if len(numbered) > 1 else self.texts[0])
         while self.notes:
             note(self.notes.pop(0))
 
@@ -114,8 +111,6 @@ class Table:
         return [name for name in names if name not in index]
 
     def _numbers_rows(self, name: str) -> bool:
-        import pandas as pd
-
         cells = self.cells[name]
         return cells.is_unique or bool((pd.to_numeric(cells, errors="coerce") % 1 == 0).all())
 
@@ -159,16 +154,9 @@ class Table:
         return texts
 
     def ids(self, name: str) -> Any:
-        """Return the ids in a column: of a text file as written, None where there is none."""
-        cells = self.cells[self.known("id", name)]
-        return parse_ids([key or None for key in self.keys(name)]) if self.is_text else cells
-
-    def model_frame(self, names: Sequence[str]) -> "pd.DataFrame":
-        """Return columns as a model gets them: as they were given, or as pandas reads them from a text file."""
-        import pandas as pd
-
-        columns = {name: self.values(name) if self.is_text else self.cells[name] for name in names}
-        return pd.DataFrame(columns, index=self.cells.index)
+        """Return the ids in a column, see :meth:`check_ids`: of a text file as written, None where there is none."""
+        keys = self.check_ids(name)
+        return parse_ids([key or None for key in keys]) if self.is_text else self.cells[name]
 
     def texts(self, name: str) -> list[str]:
         """Return the texts of a column, "" where missing; whole numbers without a decimal point."""
@@ -191,13 +179,10 @@ class Table:
         ValueError
             If ``strict``, and nearly all cells are numbers, but not all; or marks in numbers have several meanings.
         """
-        import pandas as pd
-        from pandas.api.types import is_bool_dtype
-
         cells = self.cells[self.known("a column", name)]
         are_codes = name in (*self.reading.categorical, *self.reading.keep_text)
         is_plain = _is_numeric(cells) and not (are_codes or self.reading.na)
-        if is_bool_dtype(cells) or is_plain:
+        if pd.api.types.is_bool_dtype(cells) or is_plain:
             return cells
         texts = pd.Series(self.texts(name), dtype=object)
         if isinstance(cells.dtype, pd.CategoricalDtype):
@@ -217,8 +202,6 @@ class Table:
 
     def frame(self, names: Iterable[str], classes: Iterable[str] = ()) -> "pd.DataFrame":
         """Return columns as in :meth:`values`, or :meth:`classes`; errors become problems of the table."""
-        import pandas as pd
-
         columns: dict[str, pd.Series[Any]] = {}
         errors: dict[str, list[_CellsError]] = {}
         for name in names:
@@ -228,8 +211,7 @@ class Table:
                 except _CellsError as error:
                     errors.setdefault(error.marks, []).append(error)
         for group in errors.values():
-            with self.problems.collect():
-                raise _CellsError.of(group)
+            self.problems.texts.append(str(_CellsError.of(group)))
         self._note_missing(columns, classes)
         return pd.DataFrame(columns, index=self.cells.index)
 
@@ -238,32 +220,24 @@ class Table:
         notes = []
         read_as_missing = []
         for name, column in columns.items():
-            missing = self.cells[name][column.isna().to_numpy()].tolist()
-            count = len(missing)
-            if not count:
-                continue
-            texts = (_text(name, value) for value in missing)
-            words = Counter(text for text in texts if text).most_common(_SHOWN)
+            texts = [_text(name, value) for value in self.cells[name][column.isna().to_numpy()].tolist()]
+            words = Counter(filter(None, texts)).most_common(_SHOWN)
             parts = [f"{text!r} {number:,}" for text, number in words]
-            others = 0 if name in classes else count - sum(number for _, number in words)
+            others = 0 if name in classes else len(texts) - sum(number for _, number in words)
             if others:
                 parts.append(f"others {others:,}" if words else f"{others:,}")
             if words and column.dtype == object and not {text for text, _ in words} & set(self.reading.na):
                 read_as_missing.append(name)
             notes += [f"{name} {', '.join(parts)}"] if parts else []
-        if not notes:
-            return
-        remedy = self.reading.remedy("keep_text", *read_as_missing)
-        self.problems.notes.append(
-            "missing values, those of attributes one standard deviation from a known value: "
-            f"{', '.join(notes)} of {len(self):,} rows of {self.name}"
-            f"{f'; {remedy} reads texts as they stand' if read_as_missing else ''}"
-        )
+        remedy = f"; {self.reading.remedy('keep_text', *read_as_missing)} reads texts as they stand"
+        if notes:
+            self.problems.notes.append(
+                "missing values, those of attributes one standard deviation from a known value: "
+                f"{', '.join(notes)} of {len(self):,} rows of {self.name}{remedy if read_as_missing else ''}"
+            )
 
     def _as_numbers(self, name: str, texts: "pd.Series[Any]", strict: bool) -> "pd.Series[Any] | None":
         """Return the numbers in texts; None if they are none."""
-        import pandas as pd
-
         numbers = pd.to_numeric(texts, errors="coerce")
         point = self.reading.point
         if point == "." and numbers.notna().all():
@@ -311,7 +285,10 @@ class _CellsError(ValueError):
 
     def __init__(self, table: Table, cells: dict[str, str], marks: str, words: list[str]) -> None:
         """Keep the cells of each column, the remedy that names marks in numbers, and the texts without a number."""
-        self.table, self.cells, self.marks, self.words = table, cells, marks, words
+        self.table = table
+        self.cells = cells
+        self.marks = marks
+        self.words = words
         reading = table.reading
         columns = " and ".join(f"column {name!r} holds numbers, but {text}" for name, text in cells.items())
         remedies = [marks] if marks else []
@@ -343,8 +320,6 @@ def note(text: str) -> None:
 
 def _parse(texts: "pd.Series[Any]", point: str, mark: str | None) -> "pd.Series[Any]":
     """Return the numbers that texts are with these marks; NaN for others, and for those with another likely meaning."""
-    import pandas as pd
-
     is_plain = texts.str.fullmatch(_PLAIN.replace(r"\.", re.escape(point)))
     plain = texts.str.replace(point, ".", regex=False)
     if point == ",":
@@ -365,9 +340,7 @@ def _parse(texts: "pd.Series[Any]", point: str, mark: str | None) -> "pd.Series[
 
 
 def _is_numeric(values: "pd.Series[Any]") -> bool:
-    from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
-    return is_numeric_dtype(values) and not is_bool_dtype(values)
+    return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
 
 
 def _text(name: str, value: Any) -> str:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 from cfe_faiss.attributes.table import Attribute, Attributes
 from cfe_faiss.base.arrays import Floats
 from cfe_faiss.base.checks import as_dense, as_number, check_distinct, check_known
-
-if TYPE_CHECKING:
-    import pandas as pd
+from cfe_faiss.base.extras import pd
 
 MOST_VALUES = 100
 """Largest number of different texts in a category; beyond it, a column holds names or remarks."""
@@ -89,9 +87,8 @@ def encode(attributes: Attributes, *, scale: Mapping[str, float] | None = None, 
     weights = _weights(scale, attributes)
     names: list[str] = []
     owners: list[str] = []
-    none = np.empty((len(attributes.ids), 0), np.float32)
-    scaled = [none]
-    raw = [none]
+    scaled = [np.empty((len(attributes.ids), 0), np.float32)]
+    raw = [*scaled]
     for attribute in attributes.values():
         for name, values, distances in _columns(attribute, as_is):
             names.append(name)

@@ -1,21 +1,17 @@
 """Predictions of any kind of model for the nodes of a graph or the rows of a matrix."""
 
 import sys
-from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 
 from cfe_faiss.attributes.table import as_attributes, attributes_of
-from cfe_faiss.base.arrays import Array, Ints
+from cfe_faiss.base.arrays import Ints
 from cfe_faiss.base.checks import as_dense, did_you_mean
-from cfe_faiss.base.extras import extra
+from cfe_faiss.base.extras import pd
 from cfe_faiss.data.classes import Predictions, are_shares, as_predictions, class_names_of, node_count
 from cfe_faiss.graph.metapath import nodes_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _OUTPUT = "the model's output"
 _GIVEN = "model (the predictions)"
@@ -84,44 +80,50 @@ def predict(model: Any, data: Any, features: Any = None, *, node_type: str | Non
     return predictions_of(model, data, features, node_type=node_type, loader=loader).labels.astype(np.int64)
 
 
-def predictions_of(
+def predictions_of(  # noqa: PLR0913
     model: Any,
     data: Any,
     features: Any = None,
     *,
+    class_names: Sequence[str] | None = None,
     node_type: str | None = None,
     loader: Any = None,
+    unknown: Collection[Any] | None = None,
     complete: bool = True,
 ) -> Predictions:
-    """Return the predictions of ``model`` for every node of ``data``.
+    """Return the predictions of ``model`` for every node of a graph, or every row of a matrix or a pandas frame.
 
     Parameters
     ----------
     model
         One of
 
-        - a ``torch.nn.Module`` or another callable, called once; see :func:`cfe_faiss.models.predict` for its
-          arguments;
-        - a fitted estimator (an object with ``predict`` that is not callable). If it was fitted on a DataFrame, its
-          columns, see :func:`column_names`, come from ``features``, or from ``data.x`` by ``data.feature_names``;
-          otherwise it gets ``data.x``;
-        - ready predictions; see :func:`cfe_faiss.data.classes.as_predictions`. Texts are ``data.class_names``.
+        - a ``torch.nn.Module`` or another callable, called once: for a graph, see :func:`cfe_faiss.models.predict`
+          for its arguments; for rows as ``model(data)``, a module with a float32 tensor, in evaluation mode and
+          without gradients;
+        - a fitted estimator, an object with ``predict`` (for a graph one that is not callable). If it was fitted on a
+          DataFrame, its columns, see :func:`column_names`, come from the frame, from ``features``, or from ``data.x``
+          by ``data.feature_names``; otherwise it gets all columns;
+        - ready predictions; see :func:`cfe_faiss.data.classes.as_predictions`.
     data
-        PyG ``Data`` or any object with ``x``, (n, d), and for callables ``edge_index``, (2, E); or ``HeteroData``.
+        PyG ``Data`` or any object with ``x``, (n, d), and for callables ``edge_index``, (2, E); or ``HeteroData``; a
+        matrix, (n, d); or a pandas frame, whose classes are names.
     features
         Attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them; for estimators only.
+    class_names
+        Names of the classes of rows, if known; those of a graph are ``data.class_names``.
     node_type, loader
         Node type to predict, for ``HeteroData``; batches of a graph that is too large for one call. See
         :func:`cfe_faiss.models.predict`.
-    complete
-        Whether ready predictions must hold a class for every node.
+    unknown, complete
+        For ready predictions, as in :func:`cfe_faiss.data.classes.as_predictions`.
 
     Raises
     ------
     TypeError, ValueError
         If an argument is not as described, the estimator is not fitted, or was fitted on other columns.
     ImportError
-        If ``model`` is a callable and torch is missing.
+        If ``model`` is a callable, ``data`` a graph, and torch is missing.
 
     Examples
     --------
@@ -132,75 +134,40 @@ def predictions_of(
     >>> found = predictions_of(model, data)
     >>> found.labels, found.class_names, found.scores.shape
     (array([1, 1, 0, 0], dtype=int32), ('high', 'low'), (4, 2))
-    """
-    nodes = nodes_of(data, node_type)
-    if callable(model):
-        from cfe_faiss.data.batches import call_by_batches
-        from cfe_faiss.data.call import call_once
-
-        if loader is not None:
-            return call_by_batches(model, data, node_type, loader)
-        output = call_once(model, data, node_type)
-        return as_predictions(output, len(nodes.x), class_names_of(nodes), _OUTPUT)
-    if loader is not None:
-        raise ValueError(f"loader is for a model that is called with its batches, got {type(model).__name__}")
-    if is_estimator(model):
-        return predictions_of_estimator(model, nodes, features)
-    return as_predictions(model, node_count(nodes), class_names_of(nodes), _GIVEN, complete=complete)
-
-
-def predictions_of_rows(
-    model: Any, X: Array, class_names: Sequence[str] | None = None, features: Any = None, **options: Any
-) -> Predictions:
-    """Return the predictions of ``model`` for every row of a matrix, without a graph.
-
-    Parameters
-    ----------
-    model
-        A fitted estimator, as in :func:`predictions_of`; another callable, called once as ``model(X)``, a
-        ``torch.nn.Module`` with a float32 tensor, in evaluation mode and without gradients; or ready predictions, see
-        :func:`cfe_faiss.data.classes.as_predictions`.
-    X
-        The rows, (n, d).
-    class_names
-        Names of the classes, if known.
-    features
-        Attributes of all rows, for an estimator that was fitted on a DataFrame.
-    **options
-        Further arguments of :func:`cfe_faiss.data.classes.as_predictions` for ready predictions.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described, or the estimator was fitted on other columns.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> predictions_of_rows(lambda X: X[:, 0] > 0, np.array([[1.0], [-1.0]])).labels
+    >>> predictions_of(lambda X: X[:, 0] > 0, np.array([[1.0], [-1.0]])).labels
     array([1, 0], dtype=int32)
     """
+    is_table = hasattr(data, "iloc")
+    is_graph = not is_table and not isinstance(data, np.ndarray)
+    if is_graph:
+        data_of_call = data
+        data = nodes_of(data, node_type)
+        class_names = class_names_of(data)
+    if is_graph and callable(model):
+        from cfe_faiss.data.call import call_by_batches, call_once
+
+        if loader is not None:
+            return call_by_batches(model, data_of_call, node_type, loader)
+        return as_predictions(call_once(model, data_of_call, node_type), len(data.x), class_names, _OUTPUT)
+    if loader is not None:
+        raise ValueError(f"loader is for a model that is called with its batches, got {type(model).__name__}")
+    n = node_count(data) if is_graph else len(data)
+    options: dict[str, Any] = {"are_names": is_table}
+    if not is_model(model):
+        return as_predictions(model, n, class_names, _GIVEN, unknown=unknown, complete=complete, **options)
+    rows = _columns_for(model, data) if is_table else _input(model, data, features)
     if hasattr(model, "predict"):
-        return predictions_of_estimator(model, SimpleNamespace(x=X, class_names=class_names), features)
-    if callable(model):
-        return as_predictions(_call_on_rows(model, X), len(X), class_names, _OUTPUT)
-    return as_predictions(model, len(X), class_names, _GIVEN, **options)
+        return _of_estimator(model, rows, n, class_names, **options)
+    return as_predictions(_call_on_rows(model, rows), n, class_names, _OUTPUT, **options)
 
 
-def predictions_of_table(model: Any, frame: "pd.DataFrame", class_names: Sequence[str] | None = None) -> Predictions:
-    """Return the predictions of a model for the rows of a frame, whose classes have names.
+def _columns_for(model: Any, frame: "pd.DataFrame") -> Any:
+    """Return the columns of a frame that a model asks for by name, in its order and with their types, else all columns.
 
-    Without ``class_names``, classes are numbered as in the model. It gets its columns by name, in its order and with
-    their types, or if it has no names all columns; a module and an estimator that was fitted on an array as an array.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the frame lacks columns of the model, or its output is not as described.
+    A module and an estimator that was fitted on an array get an array.
     """
     known = list(frame.columns)
     asked = columns_of(model, known)
-    given: Any = frame if asked is None else frame[asked]
     count = getattr(model, "n_features_in_", None)
     is_unnamed = count is not None and asked is None
     if is_unnamed and count != len(known):
@@ -208,12 +175,8 @@ def predictions_of_table(model: Any, frame: "pd.DataFrame", class_names: Sequenc
             f"model was fitted on {count} columns without names, got {len(known)} columns "
             f"({', '.join(known[:20])}): fit it on a frame, or leave columns out of frame"
         )
-    if is_unnamed or _is_module(model):
-        given = given.to_numpy()
-    if hasattr(model, "predict"):
-        return _of_estimator(model, given, len(frame), class_names, are_names=True)
-    output = _call_on_rows(model, given)
-    return as_predictions(output, len(frame), class_names, _OUTPUT, are_names=True)
+    columns = frame if asked is None else frame[asked]
+    return columns.to_numpy() if is_unnamed or _is_module(model) else columns
 
 
 def _is_module(model: Any) -> bool:
@@ -305,15 +268,13 @@ def is_estimator(model: Any) -> bool:
     return hasattr(model, "predict") and not callable(model)
 
 
-def predictions_of_estimator(model: Any, data: Any, features: Any = None) -> Predictions:
-    """Return a fitted estimator's predictions for every node; see :func:`predictions_of`."""
-    return _of_estimator(model, _input(model, data, features), len(data.x), class_names_of(data), are_names=False)
-
-
 def _of_estimator(model: Any, X: Any, n: int, class_names: Sequence[str] | None, *, are_names: bool) -> Predictions:
     """Return classes of ``predict``, with the probabilities of ``predict_proba``, if the model has it."""
-    is_booster = type(model).__name__ == "Booster"
-    output = _booster_output(model, X) if is_booster else model.predict(X)
+    is_booster = type(model).__name__ == "Booster"  # of XGBoost or LightGBM, which predicts probabilities
+    predict = model.inplace_predict if is_booster and hasattr(model, "inplace_predict") else model.predict
+    output = predict(X)
+    if is_booster and np.ndim(output) == 1 and are_shares(np.asarray(output)) and not np.isin(output, (0, 1)).all():
+        output = np.column_stack([1 - np.asarray(output), output])
     if np.shape(output) == (n, 1) and not hasattr(output, "columns"):
         output = np.asarray(output).ravel()
     fitted = getattr(model, "classes_", None)
@@ -335,17 +296,9 @@ def _of_estimator(model: Any, X: Any, n: int, class_names: Sequence[str] | None,
     return Predictions(predicted.labels, scores, names)
 
 
-def _booster_output(model: Any, X: Any) -> Any:
-    """Return probabilities of a booster of XGBoost or LightGBM, one column for each class, or its classes."""
-    output = np.asarray((model.inplace_predict if hasattr(model, "inplace_predict") else model.predict)(X))
-    if output.ndim == 1 and are_shares(output) and not np.isin(output, (0, 1)).all():
-        return np.column_stack([1 - output, output])
-    return output
-
-
 def _input(model: Any, data: Any, features: Any) -> Any:
-    """Return the input of an estimator: columns of ``features`` or of ``data.x`` by name, or ``data.x``."""
-    x = as_dense("data.x", data.x)
+    """Return the input of a model: columns of ``features`` or of ``data.x`` by name, or ``data.x``, or a matrix."""
+    x = as_dense("data.x", getattr(data, "x", data))
     given = [] if features is None else list(as_attributes(features))
     known = list(map(str, getattr(data, "feature_names", None) or ()))
     where = "neither features nor data.feature_names hold"
@@ -358,9 +311,6 @@ def _input(model: Any, data: Any, features: Any) -> Any:
     if set(asked) <= set(given):
         return _columns(features, asked, len(x))
     columns_of(model, known, where)  # refuses columns of both
-    with extra("audit"):
-        import pandas as pd
-
     return pd.DataFrame(x, columns=known)[asked]
 
 

@@ -10,29 +10,24 @@ import gzip
 import io
 import lzma
 import re
-import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import pairwise, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.base.arrays import Array, Doubles
 from cfe_faiss.base.checks import is_missing
-from cfe_faiss.base.extras import extra
+from cfe_faiss.base.extras import extra, pd
 from cfe_faiss.data.columns import Problems, Table, note
 from cfe_faiss.data.dialect import DEFAULT, ContentError, Reading, decode, find_separator, split_lines
 from cfe_faiss.files.regular import open_regular
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _COMPRESSED = (*_OPENERS, ".zip")
@@ -74,15 +69,9 @@ def as_table(frame: Any, reading: Reading) -> Table:
     """
     if isinstance(frame, str | Path):
         return read_table(Path(frame), reading)
-    with extra("audit"):
-        import pandas as pd
-
     if isinstance(frame, Table):
         return frame
-    if isinstance(frame, Attributes):
-        cells = frame.to_frame()
-        reading = replace(reading, categorical=[text for text in frame if frame[text].numbers is None])
-    elif isinstance(frame, pd.DataFrame | Mapping):
+    if isinstance(frame, pd.DataFrame | Mapping):
         cells = pd.DataFrame(frame)
     elif hasattr(frame, "to_pandas"):
         cells = frame.to_pandas()
@@ -132,8 +121,9 @@ def read_table(path: Path, reading: Reading = DEFAULT, *, empty: bool = False) -
             grid = _read_excel(file)
         counts = np.full(len(grid), grid.shape[1])
         return _with_names(Table(str(path), grid, reading), counts, empty, headless=False)
+    inner = path.with_suffix("") if suffix in _COMPRESSED else path
     text = _text_of(path, reading)
-    return _read_text(str(path), text, reading, empty, headless=_may_be_headless(path))
+    return _read_text(str(path), text, reading, empty, headless=inner.suffix.lower() in _HEADLESS)
 
 
 @contextmanager
@@ -176,12 +166,6 @@ def _text_of(path: Path, reading: Reading) -> str:
     return text
 
 
-def _may_be_headless(path: Path) -> bool:
-    """Return whether a text file may be without a header, by its suffix below that of its compression."""
-    is_compressed = path.suffix.lower() in _COMPRESSED
-    return Path(path.stem if is_compressed else path.name).suffix.lower() in _HEADLESS
-
-
 def _expanded(file: Any, suffix: str) -> bytes:
     """Return the content of a text file, without compression."""
     data: bytes = file.read()
@@ -210,8 +194,6 @@ def _read_excel(file: Any) -> "pd.DataFrame":
     """Return the cells of the first sheet that are not empty rows or columns, None where empty."""
     with extra("audit"):
         import openpyxl
-        import pandas as pd
-
     if file.read(len(_OLD_OFFICE)) == _OLD_OFFICE:
         raise ContentError("is encrypted or an old .xls: save it without a password, as .xlsx or .csv")
     with zipfile.ZipFile(file) as archive:
@@ -234,9 +216,6 @@ def _read_excel(file: Any) -> "pd.DataFrame":
 
 
 def _read_text(name: str, text: str, reading: Reading, empty: bool, *, headless: bool) -> Table:
-    with extra("audit"):
-        import pandas as pd
-
     if headless:
         text = re.sub(r"(?m)^#.*", "", text)
     numbers, lines = split_lines(text)
@@ -247,7 +226,13 @@ def _read_text(name: str, text: str, reading: Reading, empty: bool, *, headless:
         lines = lines[1:]
     if not any(map(str.strip, lines)):
         raise ValueError(f"{name} must hold a table, got an empty file")
-    separator = (reading.separator or stated[1]) if stated else _separator(lines, reading, headless)
+    separator: str | None = reading.separator or (stated[1] if stated else find_separator(lines, reading.point))
+    if headless and not stated:
+        are_even = len({len(line.split()) for line in lines if line.strip()}) == 1
+        has_blanks = separator in (None, " ") or (separator == "\t" and are_even)
+        separator = None if has_blanks else separator
+    elif separator is None:
+        separator = ","
     counts = np.array([len(line.split()) if separator is None else line.count(separator) + 1 for line in lines])
     if counts.max() > 1:  # in a single column, an empty line is a missing value
         filled = [place for place, line in enumerate(lines) if line.strip(" ")]
@@ -273,17 +258,8 @@ def _read_text(name: str, text: str, reading: Reading, empty: bool, *, headless:
     return _with_names(table, counts, empty, headless=separator is None)
 
 
-def _separator(lines: Sequence[str], reading: Reading, headless: bool) -> str | None:
-    """Return the character between two fields; None for white space, in a file of numbers or of lists."""
-    separator = reading.separator or find_separator(lines, reading.point)
-    are_even = len({len(line.split()) for line in lines if line.strip()}) == 1
-    return None if headless and (separator in (None, " ") or (separator == "\t" and are_even)) else separator or ","
-
-
 def _has_numbers_below(grid: "pd.DataFrame") -> bool:
     """Return whether a column of numbers has a text at its top."""
-    import pandas as pd
-
     columns = (pd.to_numeric(grid[place].head(_SAMPLE), errors="coerce").notna() for place in grid)
     return any(not are_numbers.iloc[0] and are_numbers.iloc[1:].mean() > 0.5 for are_numbers in columns)
 
@@ -302,8 +278,6 @@ def _with_names(table: Table, counts: Array, empty: bool, *, headless: bool) -> 
     headless
         Whether there is no header.
     """
-    import pandas as pd
-
     header = table.reading.header or ("none" if headless and not _has_numbers_below(table.cells) else None)
     cells: NDArray[Any] = table.cells.to_numpy(object)
     filled = (cells != "") & pd.notna(cells)
@@ -389,8 +363,6 @@ def _check_counts(table: Table, counts: Array, start: int, expected: int) -> Non
 
 def _check_header(table: Table, body: "pd.DataFrame", names: Sequence[str], first: int) -> None:
     """Raise ValueError if the names of the columns may be a row."""
-    import pandas as pd
-
     if table.reading.header is not None:
         return
     sample = body.head(_SAMPLE)
@@ -442,30 +414,7 @@ def _are_numbers(fields: Sequence[str]) -> bool:
         return False
 
 
-def is_table(path: Path, reading: Reading) -> bool:
-    """Return whether the columns of a file have names, which those of a matrix of numbers have not.
-
-    Raises
-    ------
-    OSError, ValueError
-        As in :func:`read_table`.
-    """
-    suffix = path.suffix.lower()
-    if suffix in (".npy", ".parquet", ".xlsx"):
-        return suffix != ".npy"
-    text = _text_of(path, reading)
-    head = text[:_HEAD].rpartition("\n")[0] if len(text) > _HEAD else text
-    with warnings.catch_warnings(action="ignore"):
-        for part in (head, text):
-            with suppress(ValueError):  # a cut through quotes
-                return _read_text(str(path), part, reading, True, headless=_may_be_headless(path)).has_header
-    return True
-
-
 def _read_array(path: Path, reading: Reading) -> Table:
-    with extra("audit"):
-        import pandas as pd
-
     with _damaged(path, "a NumPy array of numbers or texts"), open_regular(path) as file:
         array = np.load(file, allow_pickle=False)
     matrix = array[:, None] if array.ndim == 1 else array

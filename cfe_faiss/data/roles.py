@@ -3,20 +3,18 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN, did_you_mean
 from cfe_faiss.base.derived import derived
+from cfe_faiss.base.extras import pd
 from cfe_faiss.data.columns import Table, parse_ids
 from cfe_faiss.data.dialect import DEFAULT, Reading
 from cfe_faiss.data.encode import MOST_VALUES
 from cfe_faiss.data.read import read_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -50,16 +48,16 @@ class Source:
         return cls(Path(text[:end]), (text[end + 1 :],))
 
     @classmethod
-    def parse_named(cls, text: str) -> "Source":
-        """Return the source of ``NAME=FILE`` or ``FILE``, each as in :meth:`parse`."""
-        name, sign, file = text.partition("=")
-        return replace(cls.parse(file), name=name) if sign and not Path(text).exists() else cls.parse(text)
-
-    @classmethod
     def of(cls, texts: Sequence[str], *, named: bool = False) -> "Source":
-        """Return the source of ``FILE COLUMN...``, where a column may have any name, or as in :meth:`parse`."""
-        source = cls.parse_named(texts[0]) if named else cls.parse(texts[0])
-        return replace(source, columns=tuple(texts[1:])) if len(texts) > 1 else source
+        """Return the source of ``FILE COLUMN...``, where a column may have any name, or as in :meth:`parse`.
+
+        With ``named``, the file may follow ``NAME=``.
+        """
+        name, sign, file = texts[0].partition("=")
+        is_named = named and bool(sign) and not Path(texts[0]).exists()
+        source = cls.parse(file if is_named else texts[0])
+        columns = tuple(texts[1:]) or source.columns
+        return replace(source, columns=columns, name=name if is_named else "")
 
     def read(self, id: str | None = None, *, empty: bool = False) -> tuple[Table, tuple[str, ...]]:  # noqa: A002
         """Return the table, see :func:`read_table`, and the names of its columns, without that of the ids.
@@ -191,12 +189,6 @@ class Ids:
             )
         return rows
 
-    def align(self, table: Table, texts: Sequence[str]) -> list[str]:
-        """Return the texts of a column by node, "" for nodes without a row."""
-        aligned = np.full(len(self), "", object)
-        aligned[self.rows(table)] = texts
-        return list(aligned)
-
 
 def _row_number(text: str, n: int) -> int:
     """Return a number in 0..n-1 written as an integer, or like one ("3.0"); -1 for another text."""
@@ -267,7 +259,11 @@ def check_categories(table: Table, columns: "pd.DataFrame", names: Sequence[str]
     counts = {name: columns[name].nunique() for name in names if columns[name].dtype == object}
     copied = [name for name in left_out if name in counts]
     wide = [name for name, count in counts.items() if count > MOST_VALUES and name not in left_out]
-    texts = [name for name in wide if not any(_are_one_to_one(columns, name, other) for other in copied)]
+    texts = []
+    for name in wide:
+        pairs = {other: len(columns[[name, other]].drop_duplicates()) for other in copied}
+        if not any(counts[name] == counts[other] == count for other, count in pairs.items()):
+            texts.append(name)
     if not texts:
         return
     if len(texts) == 1:
@@ -280,11 +276,6 @@ def check_categories(table: Table, columns: "pd.DataFrame", names: Sequence[str]
     remedies = [f"{table.reading.remedy('ignore', *texts)} leaves {'them' if len(texts) > 1 else 'it'} out"]
     remedies += [f"{table.reading.remedy('id', name)} takes {name!r} for the ids" for name in distinct[:1]]
     table.problems.texts.append(f"{table.name}: {shown}; {', '.join(remedies)}")
-
-
-def _are_one_to_one(columns: "pd.DataFrame", name: str, other: str) -> bool:
-    pairs = columns[[name, other]].drop_duplicates()
-    return bool(columns[name].nunique() == columns[other].nunique() == len(pairs))
 
 
 def column_names(given: Any) -> list[str]:

@@ -38,7 +38,8 @@ def missing_files(name: str, root: Path) -> list[str]:
 
 def not_found(name: str, root: Path, reason: str = "") -> FileNotFoundError:
     """Return the error for missing files: names, folder, origin, and why they were not downloaded."""
-    source, lacking = SOURCES[name], ", ".join(missing_files(name, root))
+    source = SOURCES[name]
+    lacking = ", ".join(missing_files(name, root))
     return FileNotFoundError(
         f"{name!r} needs the files {', '.join(source['files'])} in the folder {root / source['folder']}; not there: "
         f"{lacking}. {reason}They come from {source['origin']}. Put them there; root or the environment variable "
@@ -76,7 +77,7 @@ def load(name: str, root: str | os.PathLike[str] | None = None, seed: int = 0) -
         - ``class_names``: a readable name of each class; "class 0" and so on where the files do not settle them.
         - ``edge_index``: (2, E) int64, both directions of every edge. German, Bail and Patients: sorted, no self-loop,
           none twice. Others: exactly PyG's, whose E is the paper's count; Facebook's has self-loops.
-        - ``train_mask``, ``val_mask``, ``test_mask``: (n,) bool, :func:`cfe_faiss.datasets.split.split_masks` of the
+        - ``train_mask``, ``val_mask``, ``test_mask``: (n,) bool, :func:`cfe_faiss.datasets.graphs.split_masks` of the
           seed: half, a quarter, a quarter of every class, as in NIFTY. It replaces the split that PyG gives.
         - ``sensitive``: (n,) int64, 0 or 1, and ``sensitive_name``; German and Bail only.
         - ``name``: the argument ``name``.
@@ -104,11 +105,10 @@ def load(name: str, root: str | os.PathLike[str] | None = None, seed: int = 0) -
     seed = as_count("seed", seed, 0)
     # Imported here because they load torch, which takes seconds.
     from cfe_faiss.datasets import graphs
-    from cfe_faiss.datasets.split import split_masks
 
     data: Any = graphs.read(name, root_folder(root))
     data.name = name
-    data.train_mask, data.val_mask, data.test_mask = split_masks(data.y, seed)
+    data.train_mask, data.val_mask, data.test_mask = graphs.split_masks(data.y, seed)
     return data
 
 

@@ -1,11 +1,11 @@
-"""Graphs of the data sets: PyG's, NIFTY's German and Bail, and scikit-learn's breast-cancer patients."""
+"""Graphs of PyG, NIFTY and scikit-learn as data sets, and splits of their nodes."""
 
 import io
 import shutil
 import socket
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import minmax_scale, scale
 
-from cfe_faiss.base.checks import as_matrix
+from cfe_faiss.base.checks import as_count, as_labels, as_matrix
 from cfe_faiss.base.extras import extra
 from cfe_faiss.datasets import SOURCES, missing_files, not_found
-from cfe_faiss.datasets.own.graph import nearest_neighbours
+from cfe_faiss.datasets.own import nearest_neighbours
 
 with extra("gnn"):
     import pandas as pd
@@ -50,8 +50,9 @@ def read(name: str, root: Path) -> Data:
 
 def read_pyg(name: str, root: Path) -> Data:
     """Read or download one of PyG's graphs."""
-    source, build = SOURCES[name], _BUILD[name]
-    folder, missing = root / source["folder"], missing_files(name, root)
+    source = SOURCES[name]
+    folder = root / source["folder"]
+    missing = missing_files(name, root)
     # PyG writes a processed copy next to the raw files, so it works in a temporary folder with a link to them. It also
     # changes the warning filters while it reads old pickles.
     with TemporaryDirectory(prefix="cfe-faiss-") as scratch, warnings.catch_warnings():
@@ -60,9 +61,10 @@ def read_pyg(name: str, root: Path) -> Data:
             raw.parent.mkdir(parents=True, exist_ok=True)
             raw.symlink_to(folder.resolve(), target_is_directory=True)
         try:
-            # PyG reports every processing on standard error.
-            with _impatient() if missing else redirect_stderr(io.StringIO()):
-                graph = build(scratch)[0]
+            # PyG reports every processing on standard error. It sets no limit for a connection that stays silent.
+            quiet = nullcontext() if missing else redirect_stderr(io.StringIO())
+            with quiet, _silence_limit(_TIMEOUT):
+                graph = _BUILD[name](scratch)[0]
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             if missing:
@@ -71,7 +73,10 @@ def read_pyg(name: str, root: Path) -> Data:
                 raise
             raise ValueError(f"PyG cannot read {', '.join(source['files'])} in {folder}: {reason}") from error
         if missing:
-            _move(missing, raw, folder)
+            folder.mkdir(parents=True, exist_ok=True)
+        for file in missing:  # each appears complete or not at all, also from another file system
+            with TemporaryDirectory(dir=folder, prefix=".download-") as part:
+                Path(shutil.move(raw / file, part)).replace(folder / file)
     several = graph.y.ndim > 1  # a column of 0 and 1 for each class
     count = graph.y.shape[1] if several else int(graph.y.max()) + 1
     return Data(
@@ -85,22 +90,14 @@ def read_pyg(name: str, root: Path) -> Data:
 
 
 @contextmanager
-def _impatient() -> Iterator[None]:
-    """Limit how long a connection may stay silent: PyG sets no limit, and a network without a way out would hang."""
+def _silence_limit(seconds: float) -> Iterator[None]:
+    """Limit how long a connection may stay silent: a network without a way out would hang."""
     before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(_TIMEOUT)
+    socket.setdefaulttimeout(seconds)
     try:
         yield
     finally:
         socket.setdefaulttimeout(before)
-
-
-def _move(files: Sequence[str], source: Path, target: Path) -> None:
-    """Move files that may have to cross file systems, so that each appears in ``target`` complete or not at all."""
-    target.mkdir(parents=True, exist_ok=True)
-    for file in files:
-        with TemporaryDirectory(dir=target, prefix=".download-") as scratch:
-            Path(shutil.move(source / file, scratch)).replace(target / file)
 
 
 def read_nifty(name: str, root: Path) -> Data:
@@ -160,3 +157,45 @@ def _read_edges(path: Path, n: int) -> NDArray[np.int64]:
         line = int(np.argmax(wrong))
         raise ValueError(f"{expected}, got {pairs[line].tolist()} in line {line + 1}")
     return np.ascontiguousarray(pairs.T, dtype=np.int64)
+
+
+def split_masks(y: Any, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Split nodes at random into train, validation and test: 50, 25 and 25 percent of every class.
+
+    The members of each class are shuffled and dealt out in turn, so a class of one node has it in train, and one of
+    three or more nodes appears in all three masks. The global random state is neither used nor changed.
+
+    Parameters
+    ----------
+    y
+        Classes, shape (n,), integers of at least 0.
+    seed
+        At least 0. The same seed gives the same masks.
+
+    Returns
+    -------
+    tuple of torch.Tensor
+        Three masks, each (n,) bool; every node is in exactly one.
+
+    Raises
+    ------
+    TypeError
+        If y or the seed are not integers.
+    ValueError
+        If y is not one-dimensional, or a value of y or the seed is negative.
+
+    Examples
+    --------
+    >>> train, val, test = split_masks([0, 1] * 4)
+    >>> int(train.sum()), int(val.sum()), int(test.sum())
+    (4, 2, 2)
+    """
+    labels = as_labels("y", y, len(y))
+    order = np.random.default_rng(as_count("seed", seed, 0)).permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    classes = labels[order]
+    place_in_class = np.arange(len(classes)) - np.searchsorted(classes, classes)
+    part = np.empty(len(labels), dtype=np.int64)
+    part[order] = np.array([0, 1, 2, 0])[place_in_class % 4]
+    parts = torch.from_numpy(part)
+    return parts == 0, parts == 1, parts == 2

@@ -7,7 +7,7 @@ simple, so this module checks every byte except vectors, centroids and ids. FAIS
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import faiss
 import numpy as np
@@ -19,11 +19,9 @@ from cfe_faiss.rows.metric import Metric, faiss_metric
 _MAX_UNTRAINED_LISTS = 1 << 20
 _MAX_LEVEL = float(np.finfo(np.float32).max)
 _MAX_NPROBE = np.iinfo(np.int64).max
-_NO_MAP, _ARRAY_MAP, _HASH_MAP = 0, 1, 2
-
-
-class DamageError(Exception):
-    """Error in the contents of a file; the message follows "<file> is damaged: "."""
+_NO_MAP = 0
+_ARRAY_MAP = 1
+_HASH_MAP = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +49,14 @@ class Payload:
 
 
 def read_payload(kind: str, file: BinaryIO, size: int, metric: Metric) -> Payload:
-    """Return the structure of the first ``size`` bytes of ``file``; raise DamageError if it is invalid.
+    """Return the structure of the first ``size`` bytes of ``file``; raise ValueError if it is invalid.
 
     Reads O(d * nlist) bytes at most; vectors and ids are skipped.
     """
     bytes_ = _Bytes(file, size, faiss_metric(metric))
     payload = _read_ivf(bytes_, *_CODES[kind]) if kind in _CODES else _read_flat(bytes_, kind)
     if bytes_.place != size:
-        raise DamageError(f"its vectors end at byte {bytes_.place}, not {size}")
+        raise ValueError(f"its vectors end at byte {bytes_.place}, not {size}")
     return payload
 
 
@@ -66,12 +64,15 @@ class _Bytes:
     """Sequential reader of the first ``end`` bytes of a file, of indexes with a metric of FAISS."""
 
     def __init__(self, file: BinaryIO, end: int, metric: int) -> None:
-        self.file, self.place, self.end, self.metric = file, 0, end, metric
+        self.file = file
+        self.place = 0
+        self.end = end
+        self.metric = metric
         self.flat = b"IxF2" if metric == faiss.METRIC_L2 else b"IxFI"
 
     def skip(self, size: int) -> None:
         if size > self.end - self.place:
-            raise DamageError(f"{size} bytes are announced at byte {self.place}, {self.end - self.place} are there")
+            raise ValueError(f"{size} bytes are announced at byte {self.place}, {self.end - self.place} are there")
         self.place += size
 
     def take(self, size: int) -> bytes:
@@ -80,10 +81,10 @@ class _Bytes:
         self.file.seek(start)
         data = self.file.read(size)
         if len(data) != size:
-            raise DamageError(f"it ends at byte {start + len(data)}, before its vectors do")
+            raise ValueError(f"it ends at byte {start + len(data)}, before its vectors do")
         return data
 
-    def numbers(self, layout: str) -> tuple[int, ...]:
+    def numbers(self, layout: str) -> tuple[Any, ...]:
         return struct.unpack(f"<{layout}", self.take(struct.calcsize(f"<{layout}")))
 
     def vector(self, dtype: str) -> Array:
@@ -91,37 +92,32 @@ class _Bytes:
         (count,) = self.numbers("Q")
         return np.frombuffer(self.take(count * np.dtype(dtype).itemsize), dtype)
 
-    def expect(self, wanted: bytes, what: str) -> None:
-        got = self.take(4)
-        if got != wanted:
-            raise DamageError(f"{what} is {got!r}, not {wanted!r}")
-
-    def next_is(self, wanted: bytes) -> bool:
+    def next_is(self, fourcc: bytes) -> bool:
         """Return whether these four bytes follow, and skip them if so."""
-        found = self.take(4) == wanted
-        self.place -= 0 if found else 4
-        return found
+        is_next = self.take(4) == fourcc
+        self.place -= 0 if is_next else 4
+        return is_next
 
-    def same(self, layout: str, wanted: int, what: str) -> None:
-        (got,) = self.numbers(layout)
-        if got != wanted:
-            raise DamageError(f"{what} is {got}, not {wanted}")
+    def same(self, layout: str, expected: int | bytes, what: str) -> None:
+        (actual,) = self.numbers(layout)
+        if actual != expected:
+            raise ValueError(f"{what} is {actual!r}, not {expected!r}")
 
     def index_header(self, what: str) -> tuple[int, int, bool]:
         """Read the common index header and return d, ntotal and is_trained."""
         d, ntotal, _, _, trained, metric = self.numbers("iqqqBi")
         if d < 1 or ntotal < 0 or trained > 1:
-            raise DamageError(f"{what} has d = {d}, ntotal = {ntotal}, is_trained = {trained}")
+            raise ValueError(f"{what} has d = {d}, ntotal = {ntotal}, is_trained = {trained}")
         if metric != self.metric:
-            raise DamageError(f"{what} has metric {metric}, not {self.metric}")
+            raise ValueError(f"{what} has metric {metric}, not {self.metric}")
         return d, ntotal, bool(trained)
 
     def flat_header(self, d: int, ntotal: int, what: str) -> None:
         """Read an IndexFlatIP or IndexFlatL2 up to its vectors."""
-        self.expect(self.flat, what)
-        got = self.index_header(what)[:2]
-        if got != (d, ntotal):
-            raise DamageError(f"{what} has d = {got[0]}, ntotal = {got[1]}, not {d} and {ntotal}")
+        self.same("4s", self.flat, what)
+        actual_d, actual_ntotal, _ = self.index_header(what)
+        if (actual_d, actual_ntotal) != (d, ntotal):
+            raise ValueError(f"{what} has d = {actual_d}, ntotal = {actual_ntotal}, not {d} and {ntotal}")
         self.same("Q", d * ntotal, f"the number of values in {what}")
 
 
@@ -129,7 +125,7 @@ def _read_flat(bytes_: _Bytes, kind: str) -> Payload:
     fourcc = bytes_.take(4)
     with_ids = fourcc == b"IxM2"  # also of the kind "EvidenceFlat" in files of earlier versions
     if not with_ids and (kind == "EvidenceIDMap2" or fourcc != bytes_.flat):
-        raise DamageError(f"the index is {fourcc!r}, not {bytes_.flat!r} or b'IxM2'")
+        raise ValueError(f"the index is {fourcc!r}, not {bytes_.flat!r} or b'IxM2'")
     d, ntotal, _ = bytes_.index_header("the index")
     if with_ids:
         bytes_.flat_header(d, ntotal, "the index of the vectors")
@@ -144,13 +140,11 @@ def _read_flat(bytes_: _Bytes, kind: str) -> Payload:
 
 
 def _read_ivf(bytes_: _Bytes, fourcc: bytes, read_codec: Callable[["_Bytes", int, bool], int]) -> Payload:
-    bytes_.expect(fourcc, "the index")
+    bytes_.same("4s", fourcc, "the index")
     d, ntotal, trained = bytes_.index_header("the index")
     nlist, nprobe = bytes_.numbers("QQ")
     if nlist < trained or not 1 <= nprobe <= _MAX_NPROBE or (not trained and (nlist > _MAX_UNTRAINED_LISTS or ntotal)):
-        raise DamageError(
-            f"the index has nlist = {nlist}, nprobe = {nprobe}, is_trained = {trained}, ntotal = {ntotal}"
-        )
+        raise ValueError(f"the index has nlist = {nlist}, nprobe = {nprobe}, is_trained = {trained}, ntotal = {ntotal}")
     centroids = nlist if trained else 0
     if bytes_.next_is(b"IHNf"):
         _read_graph(bytes_, d, centroids)
@@ -158,12 +152,12 @@ def _read_ivf(bytes_: _Bytes, fourcc: bytes, read_codec: Callable[["_Bytes", int
     bytes_.skip(4 * d * centroids)
     places = _read_direct_map(bytes_)
     code_size = read_codec(bytes_, d, trained)
-    bytes_.expect(b"ilar", "the kind of the lists")
+    bytes_.same("4s", b"ilar", "the kind of the lists")
     bytes_.same("Q", nlist, "the number of lists")
     bytes_.same("Q", code_size, "the code size of the lists")
     sizes = _read_sizes(bytes_, nlist, ntotal)
     if ((places >> 32) >= nlist).any() or ((places & 0xFFFFFFFF) >= sizes[places >> 32]).any():
-        raise DamageError("its direct map points outside of the lists")
+        raise ValueError("its direct map points outside of the lists")
     start = bytes_.place
     bytes_.skip((code_size + 8) * ntotal)
     return Payload(d, sizes, start)
@@ -171,25 +165,26 @@ def _read_ivf(bytes_: _Bytes, fourcc: bytes, read_codec: Callable[["_Bytes", int
 
 def _read_graph(bytes_: _Bytes, d: int, n: int) -> None:
     """Read an IndexHNSWFlat over n centroids up to its vectors."""
-    got = bytes_.index_header("the graph of the centroids")[:2]
+    size = bytes_.index_header("the graph of the centroids")[:2]
     bytes_.vector("<f8")  # probabilities of the levels, for additions
     ends = bytes_.vector("<i4").astype(np.int64)  # slots of a node up to each level
     levels = bytes_.vector("<i4").astype(np.int64)  # number of levels of each node
-    offsets, neighbors = bytes_.vector("<u8"), bytes_.vector("<i4")
+    offsets = bytes_.vector("<u8")
+    neighbors = bytes_.vector("<i4")
     entry, top, *widths = bytes_.numbers("iiiii")
-    sizes = got == (d, n) and len(levels) == n and len(offsets) == n + 1 and len(ends) > 1 and ends[0] == 0
+    sizes = size == (d, n) and len(levels) == n and len(offsets) == n + 1 and len(ends) > 1 and ends[0] == 0
     if not sizes or min(widths) < 1 or (np.diff(ends) <= 0).any() or ((levels < 1) | (levels >= len(ends))).any():
-        raise DamageError("the graph of the centroids is not as it must be")
+        raise ValueError("the graph of the centroids is not as it must be")
     slots = ends[levels]
     ends_at = np.concatenate([[0], np.cumsum(slots)])
     if not np.array_equal(offsets, ends_at.astype(np.uint64)) or len(neighbors) != ends_at[-1]:
-        raise DamageError("the graph of the centroids has other numbers of neighbours than its levels have")
+        raise ValueError("the graph of the centroids has other numbers of neighbours than its levels have")
     level_of_slot = np.searchsorted(ends, np.arange(len(neighbors)) - np.repeat(ends_at[:-1], slots), "right") - 1
     if n and not (0 <= entry < n and levels[entry] - 1 == top == levels.max() - 1):
-        raise DamageError(f"the graph of the centroids begins at {entry}, level {top}")
+        raise ValueError(f"the graph of the centroids begins at {entry}, level {top}")
     linked = neighbors >= 0
     if (neighbors < -1).any() or (neighbors >= n).any() or (levels[neighbors[linked]] <= level_of_slot[linked]).any():
-        raise DamageError("the graph of the centroids has links to nowhere")
+        raise ValueError("the graph of the centroids has links to nowhere")
 
 
 def _no_codec(bytes_: _Bytes, d: int, trained: bool) -> int:
@@ -201,7 +196,7 @@ def _read_scalar_quantizer(bytes_: _Bytes, d: int, trained: bool) -> int:
     """Read the scalar quantizer of an inverted file and return the code size."""
     (qtype,) = bytes_.numbers("i")
     if qtype not in (faiss.ScalarQuantizer.QT_8bit, faiss.ScalarQuantizer.QT_fp16):
-        raise DamageError(f"its scalar quantizer is of type {qtype}")
+        raise ValueError(f"its scalar quantizer is of type {qtype}")
     in_bytes = qtype == faiss.ScalarQuantizer.QT_8bit
     code_size = d if in_bytes else 2 * d
     bytes_.numbers("if")  # training options for the range, unused afterwards
@@ -209,11 +204,11 @@ def _read_scalar_quantizer(bytes_: _Bytes, d: int, trained: bool) -> int:
     bytes_.same("Q", code_size, "the code size of the scalar quantizer")
     levels = bytes_.vector("<f4")
     if len(levels) != (2 * d if in_bytes and trained else 0):
-        raise DamageError(f"its scalar quantizer has {len(levels)} levels")
+        raise ValueError(f"its scalar quantizer has {len(levels)} levels")
     # The upper half holds the range widths. Both ends of a range must be finite.
     ends = levels[:d].astype(np.float64) + levels[d:]
     if not (np.isfinite(levels).all() and (np.abs(ends) <= _MAX_LEVEL).all()) or (levels[d:] < 0).any():
-        raise DamageError("the levels of its scalar quantizer are not as they must be")
+        raise ValueError("the levels of its scalar quantizer are not as they must be")
     bytes_.same("Q", code_size, "the code size of the index")
     bytes_.same("B", 0, "the mark of residuals")
     return code_size
@@ -222,15 +217,15 @@ def _read_scalar_quantizer(bytes_: _Bytes, d: int, trained: bool) -> int:
 def _read_product_quantizer(bytes_: _Bytes, d: int, trained: bool) -> int:
     """Read the product quantizer of an inverted file and return the code size."""
     bytes_.same("B", 1, "the mark of residuals")
-    (M,) = bytes_.numbers("Q")  # with 8 bits per part, the code size is M bytes
+    M = int(bytes_.numbers("Q")[0])  # with 8 bits per part, the code size is M bytes
     bytes_.same("Q", d, "the dimension of the product quantizer")
     bytes_.same("Q", M, "the number of parts of a code")
     if M < 1 or d % M:
-        raise DamageError(f"the {M} parts of a code do not divide d = {d}")
+        raise ValueError(f"the {M} parts of a code do not divide d = {d}")
     bytes_.same("Q", 8, "the number of bits of a part of a code")
     codewords = bytes_.vector("<f4")
     if len(codewords) != 256 * d or not np.isfinite(codewords).all():
-        raise DamageError("the codewords of its product quantizer are not as they must be")
+        raise ValueError("the codewords of its product quantizer are not as they must be")
     return M
 
 
@@ -246,19 +241,19 @@ def _read_sizes(bytes_: _Bytes, nlist: int, ntotal: int) -> Ints:
     if form == b"full":
         sizes = bytes_.vector("<u8")
         if len(sizes) != nlist:
-            raise DamageError(f"it has the sizes of {len(sizes)} lists, not {nlist}")
+            raise ValueError(f"it has the sizes of {len(sizes)} lists, not {nlist}")
     elif form == b"sprs":
         numbers = bytes_.vector("<u8")
         filled = numbers[::2]
         if len(numbers) % 2 or (filled >= nlist).any() or len(np.unique(filled)) != len(filled):
-            raise DamageError("the numbers of its lists that are not empty are not as they must be")
+            raise ValueError("the numbers of its lists that are not empty are not as they must be")
         sizes = np.zeros(nlist, np.uint64)
         sizes[filled.astype(np.int64)] = numbers[1::2]
     else:
-        raise DamageError(f"the form of the sizes of its lists is {form!r}")
+        raise ValueError(f"the form of the sizes of its lists is {form!r}")
     total = sum(sizes.tolist())  # Python's integers do not overflow
     if total != ntotal:
-        raise DamageError(f"its lists hold {total} vectors, not ntotal = {ntotal}")
+        raise ValueError(f"its lists hold {total} vectors, not ntotal = {ntotal}")
     return sizes.astype(np.int64)
 
 
@@ -267,11 +262,11 @@ def _read_direct_map(bytes_: _Bytes) -> NDArray[np.uint64]:
     (kind,) = bytes_.numbers("B")
     array = bytes_.vector("<i8")
     if kind == _NO_MAP and len(array):
-        raise DamageError("it has a direct map of no kind")
+        raise ValueError("it has a direct map of no kind")
     if kind not in (_NO_MAP, _ARRAY_MAP, _HASH_MAP):
-        raise DamageError(f"its direct map is of kind {kind}")
+        raise ValueError(f"its direct map is of kind {kind}")
     if kind == _HASH_MAP:
         array = bytes_.vector("<i8,<i8")["f1"]
     if (array < -1).any():
-        raise DamageError("its direct map points outside of the lists")
+        raise ValueError("its direct map points outside of the lists")
     return array[array >= 0].astype(np.uint64)

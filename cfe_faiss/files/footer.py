@@ -7,6 +7,9 @@ Layout, all integers little-endian::
     header     JSON (UTF-8): format, version, kind, parameters, payload (size, CRC-32, and CRC-32 of its structure: all
                before the first stored vector), and name, dtype, shape, offset and CRC-32 of every section
     trailer    24 bytes: header offset (8), header size (8), header CRC-32 (4), magic b"CFE1" (4)
+
+Everything is checked before it is used, so that searches only see valid data. Inside :func:`naming`, a ValueError says
+how a file is damaged.
 """
 
 import json
@@ -14,9 +17,8 @@ import math
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -25,26 +27,30 @@ import numpy as np
 
 from cfe_faiss._native import ListChecks
 from cfe_faiss.base.arrays import Array
-from cfe_faiss.files import validate
-from cfe_faiss.files.faiss_payload import DamageError, Payload, read_payload
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.files.faiss_payload import Payload, read_payload
+from cfe_faiss.files.forms import ANY_MAPPING, BOOLEAN, CHECKSUM, NATURAL, Form, check, number, one_of, text
 from cfe_faiss.files.regular import checksum
 from cfe_faiss.index.flat import IndexEvidenceFlat, IndexEvidenceIDMap2, has_positions
-from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
-from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
-from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
+from cfe_faiss.index.ivf import IndexEvidenceIVF, IndexEvidenceIVFPQ, IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.faiss_functions import write_stock
+from cfe_faiss.rows.metric import LONGEST, METRICS
+from cfe_faiss.rows.snapshot import check_references
 
 MAGIC = b"CFE1"
 """Last bytes of a file of an evidence index."""
 _FORMAT = "cfe_faiss"
-_VERSION, _KINDS_VERSION = 6, 7  # the second one for labels that are booleans or of several kinds
+_VERSION = 6
+_KINDS_VERSION = 7  # the second one for labels that are booleans or of several kinds
 _FIRST_VERSION = 2
 """Oldest readable version. Its files have no checksum per list; files before version 4 keep nothing of `prepare`, and
 files before version 5 hold integer labels below 2**31 - 1; before version 6 all indexes compare by cosine; before
 version 7 labels are integers or texts."""
 _TRAILER = struct.Struct("<QQI4s")
 _MAX_HEADER = 1 << 20
+_ALIGNMENT = 64
+_MAX_LABEL = np.iinfo(np.int32).max
 KINDS: dict[str, Any] = {
     "EvidenceFlat": IndexEvidenceFlat,
     "EvidenceIDMap2": IndexEvidenceIDMap2,
@@ -52,8 +58,68 @@ KINDS: dict[str, Any] = {
     "EvidenceIVFScalarQuantizer": IndexEvidenceIVFScalarQuantizer,
     "EvidenceIVFPQ": IndexEvidenceIVFPQ,
 }
+
+_LABELS = {"label_keys": "|u1", "label_ends": "<i8", "label_codes": "<i4", "label_kinds": "|u1"}
+_CALIBRATIONS = {"calibrations": "<f8", "calibration_starts": "<i8", "calibration_classes": "<f8"}
+_FLAT_ARRAYS = {"labels": "<i4", **_LABELS}
+_LIST_ARRAYS = {
+    **_FLAT_ARRAYS,
+    "list_checksums": "<u4",
+    **_CALIBRATIONS,
+    **dict.fromkeys(("centroids", "route_means", "route_entry_means", "region_means"), "<f4"),
+    **dict.fromkeys(("references", "route_labels"), "<i4"),
+    **dict.fromkeys(("route_filled", "route_entry_filled"), "|u1"),
+    **dict.fromkeys(("reference_starts", "route_starts", "route_lists", "region_starts", "region_lists"), "<i8"),
+}
+_METRIC = {"metric": one_of(METRICS), "longest": number(0, LONGEST)}
+_CHOICES = ("", *(f"{batch}/{single}" for batch in ("float", "byte") for single in ("float", "byte", "mixed")))
+_SEARCH = {
+    **_METRIC,
+    "theta": number(1e-3, math.pi / 2),
+    **dict.fromkeys(("weighted", "complete"), BOOLEAN),
+    "routing": one_of(["evidence", "nearest"]),
+    "choice": one_of(_CHOICES),
+}
+_PARTS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
+    **dict.fromkeys(("EvidenceFlat", "EvidenceIDMap2"), (_FLAT_ARRAYS, _METRIC)),
+    **dict.fromkeys(("EvidenceIVF", "EvidenceIVFScalarQuantizer"), (_LIST_ARRAYS, _SEARCH)),
+    "EvidenceIVFPQ": (_LIST_ARRAYS | {"vectors": "<f4"}, _SEARCH | {"k_factor": number(1, 1e9)}),
+}
+"""Dtype of each section, and form of each parameter, by kind of index."""
+SINCE_VERSION = {
+    "list_checksums": 3,
+    **dict.fromkeys(("choice", *_CALIBRATIONS), 4),
+    **dict.fromkeys(_LABELS, 5),
+    **dict.fromkeys(_METRIC, 6),
+    "label_kinds": 7,
+}
+"""Sections and parameters that files of earlier versions do not have."""
+_ON_OPENING = {*_LABELS, "centroids", "reference_starts", "list_checksums", *_CALIBRATIONS}
+"""Sections that are checked when a file is opened; the others grow with the vectors, and wait until they are used."""
+_VECTORS = {"vectors"}
+"""Sections that are checked with the payload's own vectors: in a mapped file not at all."""
+_ANY_TEXT = text(".*", "a text")
+_SECTION: Form = {"name": _ANY_TEXT, "dtype": _ANY_TEXT, "shape": [NATURAL], "offset": NATURAL, "crc32": CHECKSUM}
+_PAYLOAD: Form = {"size": NATURAL, "crc32": CHECKSUM, "structure_crc32": CHECKSUM}
+
+Arrays = Mapping[str, Array]
 Source = Path | str
 """What a file is called in an error."""
+
+
+class ForeignFileError(ValueError):
+    """A file is not an evidence index, or is of another format version; the message names it."""
+
+
+@contextmanager
+def naming(source: Source) -> Iterator[None]:
+    """Convert a ValueError into one that names the damaged file."""
+    try:
+        yield
+    except ForeignFileError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"{source} is damaged: {error}") from error
 
 
 def write(index: EvidenceIndex, file: BinaryIO, source: Source) -> None:
@@ -66,7 +132,7 @@ def write(index: EvidenceIndex, file: BinaryIO, source: Source) -> None:
         try:
             _append_footer(file, kind_of(index), parameters, arrays)
             read_structure(file, source)
-        except DamageError as error:
+        except ValueError as error:
             raise ValueError(f"the index is not as evidence indexes must be: {error}") from error
 
 
@@ -77,26 +143,39 @@ def read(
 
     ``read_stock`` takes the file and the class of the index, and returns FAISS's part.
     """
+
+    def check_later() -> None:
+        with naming(source):
+            _check_checksums(header, arrays, arrays.keys() - _ON_OPENING - _VECTORS)
+            _check_rows(payload, arrays)
+            _check_routes(arrays)
+
     with naming(source):
         header, payload = read_structure(file, source)
         if not mapped:
             check_payload(file, header)
-        read_section = _map_sections(file, header["sections"]) if mapped else partial(_read_section, file)
-        arrays = {section["name"]: read_section(section) for section in header["sections"]}
-        _check_sections(header, arrays, arrays.keys() & set(validate.ON_OPENING))
-        validate.check_label_keys(arrays)
-        validate.check_lists(payload, arrays)
-        validate.check_calibrations(arrays, len(payload.sizes) * (1 + len(arrays.get("centroids", ()))))
-        stock = _from_faiss(file, KINDS[header["kind"]], read_stock)
-    cls = _class_of(header["kind"], stock)
-    index = cls.__new__(cls)
-    index.restore(stock, header["parameters"], arrays, _row_check(header, payload, arrays, source))
-    if mapped and "list_checksums" in arrays:
-        checks = ListChecks(str(source), arrays["list_checksums"].reshape(-1))
-        index.checks = [checks], np.zeros(len(payload.sizes), np.int64)
+        arrays = _read_sections(file, header["sections"], mapped)
+        _check_checksums(header, arrays, arrays.keys() & _ON_OPENING)
+        _check_lists(payload, arrays)
+        _check_calibrations(arrays, len(payload.sizes) * (1 + len(arrays.get("centroids", ()))))
+        cls = KINDS[header["kind"]]
+        file.seek(0)
+        try:
+            stock = read_stock(file, cls)
+        except RuntimeError as error:
+            raise ValueError(f"FAISS does not read it: {error}") from error
+        # The exact indexes of earlier versions were of one kind, with or without ids.
+        if cls is IndexEvidenceFlat and not has_positions(stock):
+            cls = IndexEvidenceIDMap2
+        index = cls.__new__(cls)
+        index.restore(stock, header["parameters"], arrays, check_later)
+        if mapped and "list_checksums" in arrays:
+            checks = ListChecks(str(source), arrays["list_checksums"].reshape(-1))
+            index.checks = [checks], np.zeros(len(payload.sizes), np.int64)
     if not mapped:
+        storage = index.storage()
         with naming(source):
-            validate.check_rows(index.storage())
+            storage.check()
         index.prepare_again()
     return cast(EvidenceIndex, index)
 
@@ -111,47 +190,74 @@ def kind_of(index: Any) -> str:
     return kind
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def naming(source: Source) -> Iterator[None]:
-    """Convert a DamageError into a ValueError that names the file."""
-    try:
-        yield
-    except DamageError as error:
-        raise ValueError(f"{source} is damaged: {error}") from error
+# --- header -----------------------------------------------------------------------------------------------------------
 
 
 def read_header(file: BinaryIO, source: Source) -> dict[str, Any]:
-    """Return the header of the file, checked."""
+    """Return the header of the file, checked to be complete for its version, with sections in order."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _TRAILER.size))
     tail = file.read(_TRAILER.size)
     if len(tail) < _TRAILER.size or tail[-4:] != MAGIC:
-        raise ValueError(
+        raise ForeignFileError(
             f"{source} is not an evidence index, or was cut short: its footer is missing. A stock FAISS index has "
             "none; adopt it by IndexEvidenceIVF.from_stock(faiss.read_index(path), labels), or from_stock of the class "
             "of its kind"
         )
     start, length, expected, _ = _TRAILER.unpack(tail)
     if start + length + _TRAILER.size != size or length > _MAX_HEADER:
-        raise DamageError(f"its header should lie at bytes {start} to {start + length} of {size}")
+        raise ValueError(f"its header should lie at bytes {start} to {start + length} of {size}")
     file.seek(start)
     encoded = file.read(length)
     if zlib.crc32(encoded) != expected:
-        raise DamageError("the checksum of its header does not match")
+        raise ValueError("the checksum of its header does not match")
     try:
         header = json.loads(encoded)
     except (ValueError, RecursionError) as error:
-        raise DamageError(f"its header is not JSON: {error}") from error
-    if not isinstance(header, dict) or header.get("format") != _FORMAT or type(header.get("version")) is not int:
-        raise DamageError("its header does not name the format and its version")
-    if not _FIRST_VERSION <= header["version"] <= _KINDS_VERSION:
+        raise ValueError(f"its header is not JSON: {error}") from error
+    check(header, ANY_MAPPING, "header")
+    head = {"format": one_of([_FORMAT]), "version": NATURAL, "kind": one_of(KINDS)}
+    for name in ("format", "version"):
+        check(header.get(name), head[name], f"header.{name}")
+    version = header["version"]
+    if not _FIRST_VERSION <= version <= _KINDS_VERSION:
         known = f"this cfe_faiss reads versions {_FIRST_VERSION} to {_KINDS_VERSION}"
-        raise ValueError(f"{source} has format version {header['version']}, {known}")
-    validate.check_header(header, start)
-    return header
+        raise ForeignFileError(f"{source} has format version {version}, {known}")
+    check(header.get("kind"), head["kind"], "header.kind")
+    dtypes, parameters = (_since(version, parts) for parts in _PARTS[header["kind"]])
+    check(header, {**head, "parameters": parameters, "payload": _PAYLOAD, "sections": [_SECTION]}, "header")
+    names = [section["name"] for section in header["sections"]]
+    if sorted(names) != sorted(dtypes):
+        raise ValueError(f"it has the sections {names}, not {[*dtypes]}")
+    place = header["payload"]["size"]
+    for section in header["sections"]:
+        place = _check_section(section, dtypes[section["name"]], place)
+    if place > start:
+        raise ValueError(f"its sections end at byte {place}, beyond its header at {start}")
+    return cast(dict[str, Any], header)
+
+
+def _since(version: int, parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sections or parameters that files of this version have."""
+    return {name: part for name, part in parts.items() if version >= SINCE_VERSION.get(name, 0)}
+
+
+def _check_section(section: dict[str, Any], dtype: str, place: int) -> int:
+    """Check that a section starts at byte ``place`` or later, and return its end."""
+    name = section["name"]
+    offset = section["offset"]
+    if section["dtype"] != dtype:
+        raise ValueError(f"its section {name!r} has dtype {section['dtype']!r:.80}, not {dtype!r}")
+    if len(section["shape"]) > 3:
+        raise ValueError(f"its section {name!r} has shape {section['shape']!r:.80}")
+    if offset < place or offset % _ALIGNMENT:
+        raise ValueError(f"its section {name!r} begins at byte {offset}")
+    return int(offset + _size_of(section))
+
+
+def _size_of(section: dict[str, Any]) -> int:
+    size: int = math.prod(section["shape"]) * np.dtype(section["dtype"]).itemsize
+    return size
 
 
 def read_structure(file: BinaryIO, source: Source) -> tuple[dict[str, Any], Payload]:
@@ -160,86 +266,180 @@ def read_structure(file: BinaryIO, source: Source) -> tuple[dict[str, Any], Payl
     metric = header["parameters"].get("metric", "cosine")
     payload = read_payload(header["kind"], file, header["payload"]["size"], metric)
     if checksum(file, size=payload.start) != header["payload"]["structure_crc32"]:
-        raise DamageError("the checksum of the structure of its lists does not match")
-    validate.check_shapes(header["kind"], payload, header)
+        raise ValueError("the checksum of the structure of its lists does not match")
+    shapes = {section["name"]: tuple(section["shape"]) for section in header["sections"]}
+    expected = _expected_shapes(payload, header["parameters"], {name: (*shape, 0)[0] for name, shape in shapes.items()})
+    for name, shape in shapes.items():
+        if shape != expected[name]:
+            raise ValueError(f"its section {name!r} has shape {shape}, not {expected[name]}")
     return header, payload
 
 
-def _map_sections(file: BinaryIO, sections: list[dict[str, Any]]) -> Callable[[dict[str, Any]], Array]:
-    """Map all sections, and return a function that returns the array of one.
+def _expected_shapes(
+    payload: Payload, parameters: dict[str, Any], lengths: dict[str, int]
+) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each section, given the structure of the payload and the lengths of the sections."""
+    n = payload.ntotal
+    codes = lengths.get("label_codes", 0)
+    has_texts = lengths.get("label_ends", 0) > 0
+    shapes: dict[str, tuple[int, ...]] = {
+        "labels": (n,),
+        "label_codes": (codes,),
+        "label_ends": (codes * has_texts,),
+        "label_kinds": (codes * has_texts,),
+        "label_keys": (lengths.get("label_keys", 0) if has_texts else 8 * codes,),
+    }
+    if "centroids" not in lengths:
+        return shapes
+    nlist = len(payload.sizes)
+    further = lengths["centroids"]
+    entries = lengths["route_lists"]
+    clusters = lengths["region_means"]
+    calibrations = lengths.get("calibrations", 0)
+    is_routed = parameters["routing"] == "evidence" and n > 0
+    length = payload.d + (is_routed and parameters.get("metric", "cosine") != "cosine")
+    return shapes | {
+        "vectors": (n, payload.d),
+        "list_checksums": (nlist, 2),
+        "centroids": (further, nlist, payload.d),
+        "references": (further, n),
+        "reference_starts": (further * nlist + 1,),
+        "route_means": ((further + 1) * nlist * is_routed, length),
+        "route_filled": (lengths["route_means"],),
+        "route_labels": (lengths["route_labels"],),
+        "route_starts": (lengths["route_labels"] + 1,),
+        "route_lists": (entries,),
+        "route_entry_filled": (entries,),
+        "route_entry_means": (entries, length),
+        "region_means": (clusters, payload.d),
+        "region_starts": (clusters + 1,),
+        "region_lists": (lengths["route_means"] if clusters else 0,),
+        "calibrations": (calibrations, 4),
+        "calibration_classes": (lengths.get("calibration_classes", 0), 3),
+        "calibration_starts": (calibrations + 1,),
+    }
 
-    Each map keeps a descriptor of the file open, and an index may have many files, so they share one.
-    """
+
+# --- sections ---------------------------------------------------------------------------------------------------------
+
+
+def _read_sections(file: BinaryIO, sections: list[dict[str, Any]], mapped: bool) -> dict[str, Array]:
+    """Return the arrays of all sections, by name."""
     first = min((section["offset"] for section in sections), default=0)
     size = max((section["offset"] + _size_of(section) for section in sections), default=0) - first
-    # Copy-on-write ("c"): writes to the arrays never reach the file.
-    content = np.asarray(np.memmap(file, np.uint8, "c", first, (size,))) if size else np.empty(0, np.uint8)
-
-    def read(section: dict[str, Any]) -> Array:
-        start = section["offset"] - first
-        array: Array = content[start : start + _size_of(section)].view(section["dtype"])
-        return array.reshape(section["shape"])
-
-    return read
-
-
-def _size_of(section: dict[str, Any]) -> int:
-    size: int = math.prod(section["shape"]) * np.dtype(section["dtype"]).itemsize
-    return size
-
-
-def _read_section(file: BinaryIO, section: dict[str, Any]) -> Array:
-    array = np.empty(tuple(section["shape"]), np.dtype(section["dtype"]))
-    file.seek(section["offset"])
-    cast(Any, file).readinto(_as_bytes(array))
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
+    if mapped and size:
+        # One map: each keeps a descriptor of the file open. Copy-on-write ("c"): the file stays as it is.
+        content = np.asarray(np.memmap(file, np.uint8, "c", first, (size,)))
+    arrays = {}
+    for section in sections:
+        start = section["offset"]
+        length = _size_of(section)
+        if mapped and length:
+            raw = content[start - first : start - first + length]
+        else:
+            raw = np.empty(length, np.uint8)
+            file.seek(start)
+            cast(Any, file).readinto(raw.data)
+        array: Array = raw.view(section["dtype"]).reshape(section["shape"])
+        arrays[section["name"]] = array if mapped else array.astype(array.dtype.newbyteorder("="), copy=False)
+    return arrays
 
 
-def _check_sections(header: dict[str, Any], arrays: dict[str, Array], names: Iterable[str]) -> None:
+def _check_checksums(header: dict[str, Any], arrays: Arrays, names: Iterable[str]) -> None:
     checksums = {section["name"]: section["crc32"] for section in header["sections"]}
     for name in sorted(names):
         if zlib.crc32(_as_bytes(arrays[name])) != checksums[name]:
-            raise DamageError(f"the checksum of its section {name!r} does not match")
-
-
-def _row_check(
-    header: dict[str, Any], payload: Payload, arrays: dict[str, Array], source: Source
-) -> Callable[[], None]:
-    def check() -> None:
-        with naming(source):
-            _check_sections(header, arrays, arrays.keys() - {*validate.ON_OPENING, *validate.VECTORS})
-            validate.check_row_sections(payload, arrays)
-            validate.check_routes(arrays)
-
-    return check
-
-
-def _from_faiss(file: BinaryIO, cls: Any, read_stock: Callable[[BinaryIO, Any], Any]) -> Any:
-    file.seek(0)
-    try:
-        return read_stock(file, cls)
-    except RuntimeError as error:
-        raise DamageError(f"FAISS does not read it: {error}") from error
-
-
-def _class_of(kind: str, stock: Any) -> Any:
-    """Return the class of an index. The exact indexes of earlier versions were of one kind, with or without ids."""
-    cls = KINDS[kind]
-    return IndexEvidenceIDMap2 if cls is IndexEvidenceFlat and not has_positions(stock) else cls
+            raise ValueError(f"the checksum of its section {name!r} does not match")
 
 
 def check_payload(file: BinaryIO, header: dict[str, Any]) -> None:
-    """Raise DamageError unless the checksums of all stored vectors match."""
+    """Raise ValueError unless the checksums of all stored vectors match."""
     if checksum(file, size=header["payload"]["size"]) != header["payload"]["crc32"]:
-        raise DamageError("the checksum of its vectors does not match")
+        raise ValueError("the checksum of its vectors does not match")
     for section in header["sections"]:
-        is_stored = section["name"] in validate.VECTORS
+        is_stored = section["name"] in _VECTORS
         if is_stored and checksum(file, section["offset"], _size_of(section)) != section["crc32"]:
-            raise DamageError(f"the checksum of its section {section['name']!r} does not match")
+            raise ValueError(f"the checksum of its section {section['name']!r} does not match")
 
 
 def _as_bytes(array: Array) -> memoryview:
     return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+
+
+def _check_lists(payload: Payload, arrays: Arrays) -> None:
+    """Raise ValueError unless centroids and list boundaries of supplementary partitions are valid; O(lists)."""
+    if "centroids" not in arrays:
+        return
+    if not np.isfinite(arrays["centroids"]).all():
+        raise ValueError("its centroids are not finite")
+    starts = arrays["reference_starts"]
+    borders = starts[:: max(1, len(payload.sizes))]  # an untrained index may have no lists
+    if (starts[1:] < starts[:-1]).any() or (borders != np.arange(len(borders)) * payload.ntotal).any():
+        raise ValueError("the lists of its supplementary partitions do not hold each vector once")
+
+
+def _check_calibrations(arrays: Arrays, nlist: int) -> None:
+    """Raise ValueError unless the calibrations are valid for an index with ``nlist`` lists in all partitions."""
+    if "calibrations" not in arrays:
+        return
+    calibrations, starts, classes = (arrays[name] for name in _CALIBRATIONS)
+    k, recall, batched, other = calibrations.T
+    label, nprobe, reached = classes.T
+    lists = np.concatenate([other, nprobe])
+    whole = np.concatenate([k, lists, label])
+    valid = (
+        starts[0] == 0
+        and starts[-1] == len(classes)
+        and (starts[1:] >= starts[:-1]).all()
+        and np.isfinite(whole).all()
+        and (whole == np.floor(whole)).all()
+        and (k >= 1).all()
+        and (k <= 1 << 62).all()
+        and ((recall > 0) & (recall < 1)).all()
+        and ((batched == 0) | (batched == 1)).all()
+        and ((lists >= 1) & (lists <= nlist)).all()
+        and ((label >= 0) & (label < _MAX_LABEL)).all()
+        and ((reached >= 0) & (reached <= 1)).all()
+    )
+    if not valid:
+        raise ValueError("its calibrations are not valid")
+
+
+def _check_rows(payload: Payload, arrays: Arrays) -> None:
+    """Raise ValueError unless labels and references are valid; O(partitions * n)."""
+    labels = arrays["labels"]
+    n = payload.ntotal
+    if n and (labels.min() < UNKNOWN or labels.max() >= _MAX_LABEL):
+        raise ValueError(f"its labels lie in {labels.min()}..{labels.max()}, not in {UNKNOWN}..{_MAX_LABEL - 1}")
+    codes = arrays.get("label_codes", labels[:0])
+    if len(codes) and not np.isin(np.unique(labels), np.append(codes, UNKNOWN)).all():
+        raise ValueError("its labels have no names")
+    falls = np.flatnonzero(labels[1:] < labels[:-1]) + 1
+    if "centroids" in arrays and not np.isin(falls, np.cumsum(payload.sizes)).all():
+        raise ValueError("its labels are not in ascending order within each list")
+    check_references(arrays.get("references", np.empty((0, n), np.int32)), n)
+
+
+def _check_routes(arrays: Arrays) -> None:
+    """Raise ValueError unless the class centroids are valid; O(lists + entries)."""
+    if "route_means" not in arrays:
+        return
+    starts = arrays["route_starts"]
+    labels = arrays["route_labels"]
+    lists = arrays["route_lists"]
+    if len(lists) and (lists.min() < 0 or lists.max() >= len(arrays["route_means"])):
+        raise ValueError("its routes lead to lists that it does not have")
+    flags = np.concatenate([arrays["route_filled"], arrays["route_entry_filled"]])
+    falls = np.flatnonzero(lists[1:] <= lists[:-1]) + 1
+    in_order = (starts[1:] >= starts[:-1]).all() and (labels[1:] > labels[:-1]).all() and np.isin(falls, starts).all()
+    if not in_order or starts[0] != 0 or starts[-1] != len(lists) or (flags > 1).any():
+        raise ValueError("its routes are not in order")
+    borders = arrays["region_starts"]
+    members = arrays["region_lists"]
+    if borders[0] != 0 or borders[-1] != len(members) or (borders[1:] < borders[:-1]).any():
+        raise ValueError("its clusters are not in order")
+    if not np.array_equal(np.sort(members), np.arange(len(members))):
+        raise ValueError("its clusters do not hold each list once")
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -252,17 +452,11 @@ def _append_footer(file: BinaryIO, kind: str, parameters: dict[str, Any], arrays
     file.seek(size)
     sections = []
     for name, array in arrays.items():
-        file.write(bytes(-file.tell() % validate.ALIGNMENT))
-        little = _as_bytes(np.ascontiguousarray(array, array.dtype.newbyteorder("<")))
-        sections.append(
-            {
-                "name": name,
-                "dtype": array.dtype.newbyteorder("<").str,
-                "shape": array.shape,
-                "offset": file.tell(),
-                "crc32": zlib.crc32(little),
-            }
-        )
+        file.write(bytes(-file.tell() % _ALIGNMENT))
+        dtype = array.dtype.newbyteorder("<")
+        little = _as_bytes(np.ascontiguousarray(array, dtype))
+        place = {"offset": file.tell(), "crc32": zlib.crc32(little)}
+        sections.append({"name": name, "dtype": dtype.str, "shape": array.shape, **place})
         file.write(little)
     header = {
         "format": _FORMAT,

@@ -1,22 +1,29 @@
-"""Atomic writes, reads and memory maps of index files; the layout is in :mod:`cfe_faiss.files.footer`."""
+"""Evidence indexes as files, streams, bytes and copies; the layout is in :mod:`cfe_faiss.files.footer`.
+
+Writes to a path are atomic. Files are read into memory or mapped.
+"""
 
 from __future__ import annotations
 
+import io
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import faiss
+import numpy as np
 
-from cfe_faiss.files import footer, validate
+from cfe_faiss.base.arrays import Bytes
+from cfe_faiss.files import footer
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import check_outputs
 from cfe_faiss.files.regular import open_regular
-from cfe_faiss.files.serialize import is_stream, read_all, read_bytes, serialize_index, write_all
 from cfe_faiss.index.protocol import EvidenceIndex
-from cfe_faiss.rows.faiss_functions import read_stock
+from cfe_faiss.rows.faiss_functions import clone_stock, read_stock, stock_bytes, stock_from
 
+_BYTES = "data"  # name of bytes in errors
+_BLOCK = 1 << 20  # bytes that are read from a stream at once
 _WITHOUT_EFFECT = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_SKIP_PRECOMPUTE_TABLE | faiss.IO_FLAG_PQ_SKIP_SDC_TABLE
 
 
@@ -111,7 +118,7 @@ def read_index(path: Any, io_flags: int = 0) -> EvidenceIndex:
     if is_stream(path, "read"):
         if mapped:
             raise ValueError(f"io_flags must not ask to map a stream, got {io_flags:#x}")
-        index = read_bytes(read_all(path), repr(path))
+        index = _read_bytes(read_all(path), repr(path))
     else:
         with open_regular(Path(path)) as file:
             index = footer.read(file, Path(path), partial(_read_part, mapped=mapped), mapped=mapped)
@@ -141,9 +148,9 @@ def verify_index(path: str | os.PathLike[str]) -> None:
     with open_regular(source) as file, footer.naming(source):
         header, _ = footer.read_structure(file, source)
         footer.check_payload(file, header)
-    index = read_index(source, faiss.IO_FLAG_MMAP)
+    storage = read_index(source, faiss.IO_FLAG_MMAP).storage()
     with footer.naming(source):
-        validate.check_rows(index.storage())
+        storage.check()
 
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -171,6 +178,123 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
         return footer.read_header(file, source)
 
 
+# --- bytes and copies -------------------------------------------------------------------------------------------------
+
+
+def serialize_index(index: EvidenceIndex) -> Bytes:
+    """Serialize an evidence index to bytes, including labels and partitions.
+
+    The bytes equal the file that :func:`cfe_faiss.write_index` writes. Stock ``faiss.deserialize_index`` also reads
+    them, as the stock index.
+
+    Parameters
+    ----------
+    index
+        Evidence index of any kind. Serializing a mapped inverted file loads its lists into memory.
+
+    Returns
+    -------
+    (n,) uint8
+
+    Raises
+    ------
+    TypeError
+        If ``index`` is not an evidence index.
+    ValueError
+        If ``index`` has an unsupported component, such as another quantizer.
+
+    Examples
+    --------
+    >>> import cfe_faiss as cfe
+    >>> index = cfe.IndexEvidenceFlat(2)
+    >>> index.add_with_labels(np.eye(2), [0, 1])
+    >>> data = cfe.serialize_index(index)
+    >>> cfe.deserialize_index(data).search_stored(k=1)[1]
+    array([[1],
+           [0]])
+    >>> faiss.deserialize_index(data).ntotal
+    2
+    """
+    footer.kind_of(index)
+    file = io.BytesIO()
+    footer.write(index, file, _BYTES)
+    return np.frombuffer(file.getbuffer(), np.uint8)
+
+
+def deserialize_index(data: Bytes | bytes | bytearray | memoryview) -> EvidenceIndex:
+    """Return an evidence index from the bytes of :func:`serialize_index` or of an index file.
+
+    Parameters
+    ----------
+    data
+        Bytes, (n,) uint8 or ``bytes``. They are checked completely and copied.
+
+    Returns
+    -------
+    EvidenceIndex
+        Index of the original kind, with the same results.
+
+    Raises
+    ------
+    TypeError
+        If ``data`` is not bytes.
+    ValueError
+        If ``data`` is not an evidence index, is damaged, or has another format version.
+    """
+    if isinstance(data, bytes | bytearray | memoryview):
+        data = np.frombuffer(data, np.uint8)
+    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1:
+        kind = f"{data.dtype} of shape {data.shape}" if isinstance(data, np.ndarray) else type(data).__name__
+        raise TypeError(f"data must be bytes or a uint8 array of shape (n,), got {kind}")
+    return _read_bytes(data.tobytes(), _BYTES)
+
+
+def _read_bytes(data: bytes, source: str) -> EvidenceIndex:
+    return footer.read(io.BytesIO(data), source, lambda file, _: read_stock(faiss.PyCallbackIOReader(file.read)))
+
+
+def clone_index(index: EvidenceIndex) -> EvidenceIndex:
+    """Return a copy of an evidence index, including labels and partitions.
+
+    ``faiss.clone_index`` returns the stock index without these, unless :func:`cfe_faiss.register` is in force.
+
+    Parameters
+    ----------
+    index
+        Evidence index of any kind. The copy of a mapped or read-only index is in memory and writable.
+
+    Returns
+    -------
+    EvidenceIndex
+        Index of the same kind, with the same results and settings.
+
+    Raises
+    ------
+    TypeError
+        If ``index`` is not an evidence index.
+
+    Examples
+    --------
+    >>> import cfe_faiss as cfe
+    >>> index = cfe.IndexEvidenceFlat(2)
+    >>> index.add_with_labels(np.eye(2), [0, 1])
+    >>> copy = cfe.clone_index(index)
+    >>> index.relabel([1, 1])
+    >>> copy.search_stored(k=1)[1]
+    array([[1],
+           [0]])
+    """
+    cls = footer.KINDS[footer.kind_of(index)]
+    with index.holding():
+        stock, parameters, arrays = index.parts()
+        # FAISS's clone of a mapped index would stay mapped.
+        clone = stock_from(stock_bytes(stock)) if index.refusal else clone_stock(stock)
+        arrays = {name: array.copy() for name, array in arrays.items()}
+    copy = cls.__new__(cls)
+    copy.restore(clone, parameters, arrays)
+    return cast(EvidenceIndex, copy)
+
+
 # --- FAISS's part -----------------------------------------------------------------------------------------------------
 
 
@@ -178,12 +302,12 @@ def _parse_flags(io_flags: int) -> tuple[bool, bool]:
     """Return whether to map the file, and whether the index is read-only."""
     # IO_FLAG_MMAP has several bits, including the bit of IO_FLAG_SKIP_IVF_DATA.
     by_lists = io_flags & faiss.IO_FLAG_MMAP == faiss.IO_FLAG_MMAP
-    rest = io_flags & ~faiss.IO_FLAG_MMAP if by_lists else io_flags
-    if rest & ~(faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY | _WITHOUT_EFFECT):
+    further_flags = io_flags & ~faiss.IO_FLAG_MMAP if by_lists else io_flags
+    if further_flags & ~(faiss.IO_FLAG_MMAP_IFC | faiss.IO_FLAG_READ_ONLY | _WITHOUT_EFFECT):
         raise ValueError(
             f"io_flags must combine IO_FLAG_MMAP, IO_FLAG_MMAP_IFC and IO_FLAG_READ_ONLY of faiss, got {io_flags:#x}"
         )
-    return by_lists or bool(rest & faiss.IO_FLAG_MMAP_IFC), bool(rest & faiss.IO_FLAG_READ_ONLY)
+    return by_lists or bool(further_flags & faiss.IO_FLAG_MMAP_IFC), bool(further_flags & faiss.IO_FLAG_READ_ONLY)
 
 
 def _read_part(file: BinaryIO, cls: Any, mapped: bool) -> Any:
@@ -193,3 +317,40 @@ def _read_part(file: BinaryIO, cls: Any, mapped: bool) -> Any:
     if mapped:
         flags |= faiss.IO_FLAG_MMAP if by_lists else faiss.IO_FLAG_MMAP_IFC
     return read_stock(f"/dev/fd/{file.fileno()}", flags)
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+def is_stream(target: Any, method: str) -> bool:
+    """Return whether ``target`` is an object of FAISS or Python to read from or write to, with this method."""
+    if isinstance(target, io.TextIOBase):
+        raise TypeError(f"path must be a path, a binary file or a stream of faiss, got the text file {target!r}")
+    if isinstance(target, str | os.PathLike):
+        return False
+    return isinstance(target, faiss.IOWriter if method == "write" else faiss.IOReader) or hasattr(target, method)
+
+
+def write_all(data: Bytes, target: Any) -> None:
+    """Write all bytes to a stream; raise OSError if it takes fewer."""
+    left = data.data
+    while left:
+        if isinstance(target, faiss.IOWriter):
+            count = target(faiss.swig_ptr(np.frombuffer(left, np.uint8)), 1, len(left))
+        else:
+            count = target.write(left)
+        if not count:
+            raise OSError(f"{target!r} took {len(data) - len(left)} of {len(data)} bytes")
+        left = left[count:]
+
+
+def read_all(source: Any) -> bytes:
+    """Return all bytes of a stream, from its position to its end."""
+    block = np.empty(_BLOCK, np.uint8)
+
+    def read() -> Any:
+        if isinstance(source, faiss.IOReader):
+            return block[: source(faiss.swig_ptr(block), 1, _BLOCK)].tobytes()
+        return source.read(_BLOCK)
+
+    return b"".join(iter(read, b""))

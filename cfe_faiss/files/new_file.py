@@ -8,16 +8,24 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from cfe_faiss._native import call_steps
-from cfe_faiss.files.outputs import check_owner
+from cfe_faiss.files.outputs import MARK, check_owner
 from cfe_faiss.files.regular import lock
 from cfe_faiss.rows.faiss_functions import Step
 
 _FILES = Path("/proc/self/fd")
 _PREFIX_BYTES = 100  # of a temporary name: the name of the file may be as long as the file system admits
+_COMMENT_FIELDS = {
+    "png": "Software",
+    "svg": "Title",
+    "pdf": "Creator",
+    "ps": "Creator",
+    "eps": "Creator",
+}  # of formats of Matplotlib
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +100,27 @@ def new_files(targets: Sequence[Path], *, overwrite: bool, like: Path | None = N
         _rename(outputs)
         for folder in {output.place.parent for output in outputs}:
             sync_folder(folder)
+
+
+def write_picture(figure: Any, path: Path, *, overwrite: bool) -> None:
+    """Write a Matplotlib figure atomically, in the format of the suffix (PNG if there is none).
+
+    Formats with a comment field get a mark, by which this package recognises its own files.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+    ValueError
+        If Matplotlib does not know the format. If this package has not written the existing file, and ``overwrite`` is
+        False. Formats without a comment field, such as JPEG, are never recognised.
+    """
+    kind = path.suffix[1:].lower() or "png"
+    options = {"metadata": {_COMMENT_FIELDS[kind]: MARK}} if kind in _COMMENT_FIELDS else {}
+    drawn = BytesIO()
+    figure.savefig(drawn, format=kind, dpi=150, **options)
+    with new_file(path, overwrite=overwrite) as file:
+        file.write(drawn.getvalue())
 
 
 @contextmanager
@@ -193,19 +222,14 @@ def moving(source: Path, target: Path) -> Step:
 def _remove_stale(output: _Output) -> None:
     """Remove temporary files of writers whose process has ended: their locks are free."""
     prefix = output.temporary.name[: -len("0123456789abcdef.tmp")]
-    with suppress(OSError):
-        for path in [*output.place.parent.glob(f"{glob.escape(prefix)}{'[0-9a-f]' * 16}.tmp")]:
-            _remove_if_stale(path)
-
-
-def _remove_if_stale(path: Path) -> None:
-    with suppress(OSError):
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-        try:
-            lock(descriptor, wait=False)
-            path.unlink()
-        finally:
-            os.close(descriptor)
+    for path in [*output.place.parent.glob(f"{glob.escape(prefix)}{'[0-9a-f]' * 16}.tmp")]:
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                lock(descriptor, wait=False)
+                path.unlink()
+            finally:
+                os.close(descriptor)
 
 
 def sync_folder(folder: Path) -> None:

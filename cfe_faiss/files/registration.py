@@ -13,9 +13,8 @@ import faiss
 import numpy as np
 
 from cfe_faiss.files.footer import MAGIC
-from cfe_faiss.files.format import read_index, write_index
+from cfe_faiss.files.format import deserialize_index, is_stream, read_all, read_index, write_index
 from cfe_faiss.files.regular import open_regular
-from cfe_faiss.files.serialize import deserialize_index, is_stream, read_all
 from cfe_faiss.index.factory import index_factory
 
 _lock = threading.Lock()

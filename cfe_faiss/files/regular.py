@@ -62,8 +62,8 @@ def alone_in(folder: Path) -> Iterator[None]:
 def checksum(file: BinaryIO, start: int = 0, size: float = math.inf) -> int:
     """Return the CRC-32 of ``size`` bytes of a file from byte ``start``; by default up to the end."""
     file.seek(start)
-    found = 0
+    crc = 0
     while size > 0 and (block := file.read(int(min(size, _BLOCK)))):
-        found = zlib.crc32(block, found)
+        crc = zlib.crc32(block, crc)
         size -= len(block)
-    return found
+    return crc

@@ -1,11 +1,11 @@
-"""Changes of a finder: graph, vectors, predictions and index change all at once or not at all."""
+"""A finder after a change: graph, vectors, predictions and a copy of the index."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -14,13 +14,14 @@ from cfe_faiss.base.arrays import Array, Bools, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_dense, as_matrix, is_sparse, to_host
 from cfe_faiss.base.values import as_row_ids, find_rows
 from cfe_faiss.data.classes import Predictions, as_predictions
-from cfe_faiss.data.predict import predictions_of, predictions_of_rows, predictions_of_table
+from cfe_faiss.data.predict import predictions_of
+from cfe_faiss.files.format import clone_index
 from cfe_faiss.finder.inputs import probabilities_of
 from cfe_faiss.graph.edges import is_torch_sparse, parts_for_the_model
 from cfe_faiss.graph.metapath import is_heterogeneous
 from cfe_faiss.graph.updates import KSVectors, as_edges, features_of_nodes
 from cfe_faiss.index.factory import check_ids_stay
-from cfe_faiss.rows.faiss_functions import Step
+from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.metric import as_rows
 
 if TYPE_CHECKING:
@@ -29,45 +30,41 @@ if TYPE_CHECKING:
 _PER_NODE = ("y", "train_mask", "val_mask", "test_mask")  # values of data that get unknown ones for new nodes
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """Source of the KS vectors of a finder. The finder and the copies in its results share it.
+    """Source of the KS vectors of a finder.
 
     Attributes
     ----------
     x
-        Features that the KS vectors use, (n, d). None if there is no graph.
+        Features that the KS vectors use, (n, d). None if there is no graph, or after a change.
     columns
         Mask of the features of ``data`` that the KS vectors use; None if these are all.
     settings
         ``num_layers`` and ``alpha`` of the KS vectors.
     ks
-        KS vectors that an update changes; None before the first one.
-    labels
-        Predicted classes since the last update; None before the first one. Finders of other versions have others.
+        KS vectors with the layers that further changes need, which are made in copies; None before the first change.
     """
 
     x: Any = None
     columns: Bools | None = None
     settings: tuple[int, float] | None = None
     ks: KSVectors | None = None
-    labels: Int32s | None = None
 
 
-@dataclass(slots=True)
-class Changes:
-    """Arguments of :meth:`cfe_faiss.EvidenceFinder.update` that change rows or edges, as given."""
+class Changes(TypedDict, total=False):
+    """Arguments of :meth:`cfe_faiss.EvidenceFinder.updated` that change rows or edges."""
 
-    add_edges: Any = None
-    remove_edges: Any = None
-    x: Mapping[Any, Any] | None = None
-    add_nodes: Any = None
-    remove_nodes: Any = ()
-    edge_weight: Any = None
-    ids: Any = None
+    add_edges: Any
+    remove_edges: Any
+    x: Mapping[Any, Any] | None
+    add_nodes: Any
+    remove_nodes: Any
+    edge_weight: Any
+    ids: Any
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
     """Checked changes in row numbers.
 
@@ -77,30 +74,33 @@ class _Rows:
         Number of rows before and after the change.
     ids
         The user's ids after the change, or None.
-    edges
-        ``add_edges`` and ``remove_edges``, each (2, m).
+    added_edges, removed_edges
+        Edges, each (2, m).
     changed, values
         Rows with new features, (r,), and the features, (r, d).
     added
         Features of new rows, (m, d).
     removed
         Rows that leave.
+    weights
+        Weights of ``added_edges``, or None.
     """
 
     before: int
     n: int
     ids: Array | None
-    edges: tuple[Ints, Ints]
+    added_edges: Ints
+    removed_edges: Ints
     changed: Ints
     values: Array
     added: Array
     removed: Ints
-    weights: Any = None
+    weights: Any
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing changes."""
-        given = (*self.edges, self.changed, self.removed)
+        given = (self.added_edges, self.removed_edges, self.changed, self.removed)
         return self.n == self.before and self.weights is None and not any(map(np.size, given))
 
     def apply_to(self, X: Array) -> Array:
@@ -114,94 +114,89 @@ class _Rows:
         return result
 
 
-def update(finder: EvidenceFinder, changes: Changes, predictions: Any, features: Any) -> Ints:
-    """Change a finder in place and return the rows whose vector or class changed, ascending."""
-    rows = _check(finder, changes)
-    if len(rows.removed):
-        check_ids_stay(finder.index)
+def updated(finder: EvidenceFinder, changes: Changes, predictions: Any, features: Any) -> tuple[EvidenceFinder, Ints]:
+    """Return the finder after a change, and the rows whose vector or class changed, ascending."""
+    rows = _check(finder, **changes)
     attributes = _attributes_after(finder, rows, features)
-    graph, vectors, moved, steps = _vectors_after(finder, rows)
-    data = finder.data if rows.is_empty else data_after(finder.data, rows, finder)
-    found = _predict(finder, data, rows.n, predictions, features)
+    source, graph, vectors, moved = _vectors_after(finder, rows)
+    data = finder.data if rows.is_empty else _data_after(finder.data, rows, finder)
+    predicted = _predict(finder, data, rows.n, predictions, features)
+    labels = predicted.labels
     truth = finder.truth
     if truth is not None:
         truth = np.append(truth, np.full(rows.n - rows.before, UNKNOWN, np.int32))
-    values = {
-        "vectors": vectors,
-        "labels": found.labels,
-        "graph": graph,
-        "attributes": attributes,
-        "truth": truth,
-        "ids": rows.ids,
-        "probabilities": probabilities_of(found),
-        "model": finder.model if predictions is None else None,
-        "data": data,
-    }
-    relabelled = np.flatnonzero(found.labels[: rows.before] != finder.labels)
+    relabelled = np.flatnonzero(labels[: rows.before] != finder.labels)
     changed = np.setdiff1d(np.union1d(moved, relabelled), rows.removed)
-    # `object.__setattr__` is compiled: the steps run without Python code in between, and none of them can fail.
-    steps += [(object.__setattr__, (finder.source, "labels", found.labels))]
-    steps += [(object.__setattr__, (finder, name, value)) for name, value in values.items()]
-    kept = replace(finder)  # the old arrays outlive the steps
-    with finder.index.changing() as transaction:
-        stored, gone = (
-            some[transaction.snapshot.rows_of(some) >= 0] for some in (changed[changed < rows.before], rows.removed)
-        )
-        ids = np.append(stored, np.arange(rows.before, rows.n))
-        codes, more = transaction.encode(found.labels[ids], len(ids))
-        if len(moved) or len(gone):
-            X = as_rows("vectors", vectors[ids], None, finder.metric)
-            transaction.replace(np.append(stored, gone), X, codes, ids, [*more, *steps])
-        else:  # only classes change, so no row needs its list again
-            order = np.argsort(places := transaction.snapshot.rows_of(ids))
-            transaction.relabel(places[order], codes[order], [*more, *steps])
-    del kept
-    return changed
+    new = replace(
+        finder,
+        vectors=vectors,
+        labels=labels,
+        index=_index_after(finder.index, rows, vectors, labels, changed, has_moved=len(moved) > 0),
+        graph=graph,
+        attributes=attributes,
+        truth=truth,
+        ids=rows.ids,
+        probabilities=probabilities_of(predicted),
+        model=finder.model if predictions is None else None,
+        data=data,
+        source=source,
+    )
+    return new, changed
 
 
-def _check(finder: EvidenceFinder, changes: Changes) -> _Rows:
+def _check(  # noqa: PLR0913
+    finder: EvidenceFinder,
+    add_edges: Any = None,
+    remove_edges: Any = None,
+    x: Mapping[Any, Any] | None = None,
+    add_nodes: Any = None,
+    remove_nodes: Any = (),
+    edge_weight: Any = None,
+    ids: Any = None,
+) -> _Rows:
     """Return the changes in row numbers."""
     if finder.scores is not None:
-        raise ValueError("update is for a finder with classes, got one with scores: make a new finder")
-    has_graph, before = finder.graph is not None, len(finder.labels)
-    if not has_graph:
-        for name in ("add_edges", "remove_edges", "edge_weight"):
-            if getattr(changes, name) is not None:
-                raise ValueError(f"{name} is for a finder with a graph, got {finder!r}")
-    if hasattr(finder.data, "columns") and (changes.x is not None or changes.add_nodes is not None):
+        raise ValueError("updated is for a finder with classes, got one with scores: make a new finder")
+    has_graph = finder.graph is not None
+    of_edges = {"add_edges": add_edges, "remove_edges": remove_edges, "edge_weight": edge_weight}
+    for name, value in of_edges.items():
+        if value is not None and not has_graph:
+            raise ValueError(f"{name} is for a finder with a graph, got {finder!r}")
+    if hasattr(finder.data, "columns") and (x is not None or add_nodes is not None):
         raise ValueError("x and add_nodes must be left out for a table: make a new finder by from_table")
-    d = finder.vectors.shape[1]
-    if has_graph and finder.source.columns is not None:
-        d = len(finder.source.columns)
-    added = np.empty((0, d), np.float32) if changes.add_nodes is None else as_dense("add_nodes", changes.add_nodes)
+    d = finder.vectors.shape[1] if finder.source.columns is None else len(finder.source.columns)
+    added = np.empty((0, d), np.float32) if add_nodes is None else as_dense("add_nodes", add_nodes)
     as_matrix("add_nodes", added, d)
-    n, x = before + len(added), changes.x or {}
+    before = len(finder.labels)
+    n = before + len(added)
+    row_ids = _ids_after(finder, ids, n)
+    x = x or {}
     find = finder.rows if has_graph else finder.searched  # without a graph, other rows have no effect
-    ids = _ids_after(finder, changes.ids, n)
-    changed, removed = (
-        np.empty(0, np.int64) if hasattr(given, "__len__") and not len(given) else find(name, given)
-        for name, given in (("x", list(x)), ("remove_nodes", changes.remove_nodes))
-    )
+    changed = find("x", list(x))
+    removed = np.unique(find("remove_nodes", remove_nodes))
     both = np.intersect1d(changed, removed)
     if len(both) or len(np.unique(changed)) < len(changed):
-        raise ValueError(f"x must name rows that stay, each once, got {list(x)} and remove_nodes {finder.names(both)}")
-    edges = _edges("add_edges", changes.add_edges, ids, n), _edges("remove_edges", changes.remove_edges, ids, n)
+        names = finder.names(both)
+        raise ValueError(f"x must name rows that stay, each once, got {list(x)} and remove_nodes {names}")
+    added_edges = _edges("add_edges", add_edges, row_ids, n)
+    removed_edges = _edges("remove_edges", remove_edges, row_ids, n)
     values = features_of_nodes(x, d)
-    return _Rows(before, n, ids, edges, changed, values, added, np.unique(removed), changes.edge_weight)
+    return _Rows(before, n, row_ids, added_edges, removed_edges, changed, values, added, removed, edge_weight)
 
 
 def _edges(name: str, given: Any, ids: Array | None, n: int) -> Ints:
     """Return edges of users' ids as edges of rows, (2, m)."""
     edges = as_edges(name, given)
-    return find_rows(name, edges.ravel(), n, ids).reshape(2, -1) if edges.size else edges.astype(np.int64)
+    return find_rows(name, edges.ravel(), n, ids).reshape(2, -1)
 
 
 def _ids_after(finder: EvidenceFinder, new: Any, n: int) -> Array | None:
     more = n - len(finder.labels)
-    if (new is not None) != (finder.ids is not None and more > 0):
-        needed = f"given for {more} new rows" if finder.ids is not None and more else "left out, rows go by numbers"
+    needs_ids = finder.ids is not None and more > 0
+    if (new is not None) != needs_ids:
+        needed = f"given for {more} new rows" if needs_ids else "left out, rows go by numbers"
         raise ValueError(f"ids must be {needed}, got {new!r}")
-    return finder.ids if finder.ids is None or new is None else as_row_ids("ids", [*finder.ids, *new], n)
+    return as_row_ids("ids", [*finder.names(np.arange(n - more)), *new], n) if needs_ids else finder.ids
 
 
 def _attributes_after(finder: EvidenceFinder, rows: _Rows, features: Any) -> Attributes | None:
@@ -215,38 +210,54 @@ def _attributes_after(finder: EvidenceFinder, rows: _Rows, features: Any) -> Att
     return attributes
 
 
-def _vectors_after(finder: EvidenceFinder, rows: _Rows) -> tuple[Any, Floats, Ints, list[Step]]:
-    """Return graph and vectors after a change, the rows whose vectors differ, and the steps that complete it."""
+def _vectors_after(finder: EvidenceFinder, rows: _Rows) -> tuple[Source, Any, Floats, Ints]:
+    """Return the source, the graph and the vectors after a change, and the rows whose vectors differ."""
+    source = finder.source
     if rows.is_empty:
-        return finder.graph, finder.vectors, rows.changed, []
+        return source, finder.graph, finder.vectors, rows.changed
     if finder.graph is None:
         values = as_rows("x", rows.values, None, finder.metric)
         added = as_rows("add_nodes", rows.added, None, finder.metric)
         vectors = replace(rows, values=values, added=added).apply_to(finder.vectors)
-        new = np.arange(rows.before, rows.n)
         differs = (vectors[rows.changed] != finder.vectors[rows.changed]).any(axis=1)
-        return None, vectors, np.append(np.sort(rows.changed[differs]), new), []
-    columns = slice(None) if finder.source.columns is None else finder.source.columns
-    prepared = _ks_of(finder).prepare(
-        add_edges=rows.edges[0],
-        remove_edges=rows.edges[1],
+        moved = np.append(np.sort(rows.changed[differs]), np.arange(rows.before, rows.n))
+        return source, None, vectors, moved
+    if source.settings is None:
+        raise ValueError("the finder must be made by from_data, so that the settings of its KS vectors are known")
+    if source.ks is None:
+        ks = KSVectors(source.x, finder.graph, *source.settings, vectors=finder.vectors)
+    else:
+        ks = copy.deepcopy(source.ks)
+    columns = slice(None) if source.columns is None else source.columns
+    moved = ks.update(
+        add_edges=rows.added_edges,
+        remove_edges=rows.removed_edges,
         x=dict(zip(rows.changed.tolist(), rows.values[:, columns], strict=True)),
         add_nodes=rows.added[:, columns],
         remove_nodes=rows.removed,
         edge_weight=rows.weights,
     )
-    return prepared.graph, prepared.vectors.copy(), prepared.changed, [prepared.complete]
+    return replace(source, x=None, ks=ks), ks.graph, ks.vectors, moved
 
 
-def _ks_of(finder: EvidenceFinder) -> KSVectors:
-    """Return the KS vectors of a finder, made at its first update."""
-    source = finder.source
-    if source.ks is None:
-        if source.settings is None:
-            raise ValueError("the finder must be made by from_data, so that the settings of its KS vectors are known")
-        source.ks = KSVectors(source.x, finder.graph, *source.settings, vectors=finder.vectors)
-        source.x = None  # the object has a copy
-    return source.ks
+def _index_after(
+    before: EvidenceIndex, rows: _Rows, vectors: Floats, labels: Int32s, changed: Ints, *, has_moved: bool
+) -> EvidenceIndex:
+    """Return a changed copy of the index. Rows that it does not hold stay out, new ones are added."""
+    index = clone_index(before)
+    leaving = np.intersect1d(rows.removed, index.members().ids)
+    if len(leaving):
+        check_ids_stay(index)
+        index.remove_ids(leaving)
+    stored = np.intersect1d(changed, index.members().ids)
+    if has_moved:
+        index.update_vectors(stored, vectors[stored], labels[stored])
+    else:  # only classes change, so no row needs its list again
+        index.relabel(labels[stored], stored)
+    new = np.arange(rows.before, rows.n)
+    if len(new):
+        index.add_with_labels(vectors[new], labels[new], ids=new)
+    return index
 
 
 # --- data and predictions ---------------------------------------------------------------------------------------------
@@ -254,24 +265,22 @@ def _ks_of(finder: EvidenceFinder) -> KSVectors:
 
 def _predict(finder: EvidenceFinder, data: Any, n: int, predictions: Any, features: Any) -> Predictions:
     """Return the given predictions, or the output of the finder's model for the data after a change."""
-    model, names, is_table = finder.model, finder.class_names, hasattr(data, "columns")
+    names = finder.class_names
     if predictions is not None:
-        found = as_predictions(predictions, n, names, are_names=is_table)
-    elif model is None or data is None:
-        why = "the finder has no model" if model is None else "its data has values of edges or several node types"
+        found = as_predictions(predictions, n, names, are_names=hasattr(data, "columns"))
+    elif finder.model is None or data is None:
+        why = (
+            "the finder has no model" if finder.model is None else "its data has values of edges or several node types"
+        )
         raise ValueError(f"predictions must be given for all {n} rows after the change, since {why}, got None")
-    elif is_table:
-        found = predictions_of_table(model, data, names)
-    elif getattr(data, "x", None) is None:
-        found = predictions_of_rows(model, data, names, features)
     else:
-        found = predictions_of(model, data, features)
+        found = predictions_of(finder.model, data, features, class_names=names)
     if found.class_names != names:
         raise ValueError(f"predictions must be of the classes {names}, got {found.class_names}")
     return found
 
 
-def data_after(data: Any, rows: _Rows, finder: EvidenceFinder) -> Any:
+def _data_after(data: Any, rows: _Rows, finder: EvidenceFinder) -> Any:
     """Return a copy of the argument of the model after a change; None if the change of such data is unknown."""
     if isinstance(data, np.ndarray) or hasattr(data, "columns"):
         return rows.apply_to(data) if isinstance(data, np.ndarray) else data
@@ -309,14 +318,25 @@ def _like(value: Any, array: Array) -> Any:
 
 def _edges_after(edges: Ints, rows: _Rows, finder: EvidenceFinder) -> Ints:
     """Return the edges for the model. If it has all edges in both directions, so has it new ones."""
-    (added, removed), edges = rows.edges, edges.astype(np.int64)
+    edges = edges.astype(np.int64)
     keys = edges[0] * rows.n + edges[1]
     back = edges[1] * rows.n + edges[0]
+    added = rows.added_edges[0] * rows.n + rows.added_edges[1]
+    removed = rows.removed_edges[0] * rows.n + rows.removed_edges[1]
+    leaves = np.isin(keys, removed) | np.isin(edges, rows.removed).any(axis=0)
     is_directed = finder.graph is not None and finder.graph.directed
     if not is_directed:
-        removed = np.hstack([removed, removed[::-1]])
-        if bool(np.isin(back, keys).all()):
-            added = np.hstack([added, added[::-1]])
-    leaves = np.isin(keys, removed[0] * rows.n + removed[1]) | np.isin(edges, rows.removed).any(axis=0)
-    fresh = np.setdiff1d(added[0] * rows.n + added[1], keys[~leaves])
+        leaves |= np.isin(back, removed)
+        if len(added) and np.array_equal(_ascending(keys), _ascending(back)):
+            added = np.append(added, rows.added_edges[1] * rows.n + rows.added_edges[0])
+    present = keys[np.isin(keys, added) & ~leaves]
+    fresh = np.setdiff1d(added, present)
     return np.hstack([edges[:, ~leaves], np.stack(np.divmod(fresh, rows.n))])
+
+
+def _ascending(keys: Ints) -> Ints:
+    """Return the distinct keys, ascending; for many keys, sorting is faster than `np.unique`."""
+    ordered = np.sort(keys)
+    is_first = np.append(True, ordered[1:] != ordered[:-1])
+    distinct: Ints = ordered[is_first[: len(ordered)]]
+    return distinct

@@ -10,12 +10,12 @@ from typing import Any, Self, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cfe_faiss.attributes.columns import Removed, kept_columns, leave_out
+from cfe_faiss.attributes.columns import Removed, leave_out
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes, attributes_of
 from cfe_faiss.base.arrays import Array, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, as_count, as_dense, as_names
-from cfe_faiss.base.extras import extra
+from cfe_faiss.base.extras import pd
 from cfe_faiss.base.values import as_nodes, as_row_ids, row_numbers
 from cfe_faiss.data.classes import (
     check_names,
@@ -28,26 +28,25 @@ from cfe_faiss.data.classes import (
     true_classes,
 )
 from cfe_faiss.data.dialect import Reading, ReadingOptions
-from cfe_faiss.data.predict import is_model, predictions_of, predictions_of_rows
+from cfe_faiss.data.predict import is_model, predictions_of
 from cfe_faiss.data.read import as_table
 from cfe_faiss.data.roles import Roles
 from cfe_faiss.finder import inputs
-from cfe_faiss.finder.case import Case, case_of
-from cfe_faiss.finder.changes import Changes, Source, update
-from cfe_faiss.finder.inputs import EXACT_UP_TO
-from cfe_faiss.finder.results import LocalEvidence, PairEvidence, as_html
-from cfe_faiss.finder.table import split_scores, split_threshold, table_fields
+from cfe_faiss.finder.changes import Changes, Source, updated
+from cfe_faiss.finder.results import Case, LocalEvidence, PairEvidence, as_html, case_of
 from cfe_faiss.graph import Graph, as_graph
 from cfe_faiss.graph.edges import parts_for_the_model
 from cfe_faiss.graph.ks import ks_vectors
 from cfe_faiss.index.protocol import EvidenceIndex, check_index
 from cfe_faiss.pairs import global_evidence
 from cfe_faiss.rows.metric import Metric, as_metric, as_rows, measure_of, measure_pairs, threshold_of
-from cfe_faiss.search.query import Query
+from cfe_faiss.search.query import Effort, Query
 from cfe_faiss.search.tiles import slices
 
 _ROWS_AT_ONCE = 256  # rows whose pairs are searched together
 _LEAST_GAP = float(np.finfo(np.float64).tiny)
+_ATTRIBUTES = ("attributes", "feature_names", "sensitive")
+"""Values of ``data`` that hold attributes of nodes."""
 _RECALL = 0.99
 """Default recall of a search among more than ``EXACT_UP_TO`` nodes."""
 
@@ -91,7 +90,7 @@ class EvidenceFinder:
     files
         Files that :meth:`from_table` read. A report never replaces them.
     source
-        Features and settings of the KS vectors, for :meth:`update`.
+        Features and settings of the KS vectors, for :meth:`updated`.
     scores
         Score of every row, (n,) float64, in place of classes: then all labels are 0, and searches take ``min_gap``.
     weights
@@ -163,9 +162,6 @@ class EvidenceFinder:
         return f"EvidenceFinder({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
-        with extra("audit"):
-            import pandas as pd
-
         classes = range(self.class_count)
         columns: dict[str, Any] = {"class": [self.class_name(c) for c in classes]}
         columns["predicted"] = [int((self.labels == c).sum()) for c in classes]
@@ -251,6 +247,7 @@ class EvidenceFinder:
         node_type: str | None = None,
         metapath: Sequence[tuple[str, ...]] | None = None,
         loader: Any = None,
+        unknown: Collection[Any] | None = None,
         progress: bool = False,
     ) -> Self:
         """Predict, propagate and index.
@@ -263,10 +260,9 @@ class EvidenceFinder:
             ``y``, (n,) integers, the true classes; ``class_names``, the names of true and predicted classes; and
             ``node_ids``, (n,), the ids in results and arguments.
         model
-            Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), in evaluation mode and without
-            gradients; its mode is restored (see :func:`cfe_faiss.models.predict` for models with more arguments). Or a
-            fitted scikit-learn estimator; or predictions: classes, (n,), as numbers or texts, probabilities or logits,
-            (n, C). See :func:`cfe_faiss.data.predict.predictions_of`.
+            Called as ``model(x, edge_index)`` for logits (n, C) or classes (n,), see :func:`cfe_faiss.models.predict`.
+            Or a fitted scikit-learn estimator; or predictions: classes, (n,), as numbers or texts, probabilities or
+            logits, (n, C). See :func:`cfe_faiss.data.predict.predictions_of`.
         features
             The attributes of all nodes, as :func:`cfe_faiss.attributes.table.as_attributes` takes them: a DataFrame of
             pandas (its index holds the nodes) or polars, a mapping, a matrix. Default: the ``attributes``,
@@ -299,8 +295,9 @@ class EvidenceFinder:
             types that join its nodes, see :func:`cfe_faiss.metapath_graph`. ``features``, ``nodes``, true classes and
             names belong to the node type. The model sees all of ``data``, and predicts the classes of this type.
         loader
-            Batches of the graph, such as PyG's ``NeighborLoader``, to call the model with; see
-            :func:`cfe_faiss.models.predict`.
+            Batches of the graph, such as PyG's ``NeighborLoader``: see :func:`cfe_faiss.models.predict`.
+        unknown
+            As in :meth:`from_vectors`, in given predictions and in ``data.y``.
         progress
             Whether to show progress bars on standard error (never when it is not a terminal).
 
@@ -311,18 +308,24 @@ class EvidenceFinder:
         ImportError
             If ``model`` is a PyTorch model and torch is missing.
         """
-        whole, data, node_type = data, *inputs.of_type(data, node_type, metapath, edge_weight is True)
+        whole = data
+        data, node_type = inputs.of_type(data, node_type, metapath, edge_weight is True)
         inputs.check_data(data)
         n = node_count(data)
-        attributes = inputs.attributes_given(features, data, n)
-        predicted = predictions_of(model, whole, features, node_type=node_type, loader=loader, complete=False)
+        attributes = None
+        if features is not None:
+            attributes = attributes_of(features, n)
+        elif any(getattr(data, name, None) is not None for name in _ATTRIBUTES):
+            attributes = attributes_of(data, n, "data")
+        options: dict[str, Any] = {"node_type": node_type, "loader": loader, "unknown": unknown}
+        predicted = predictions_of(model, whole, features, complete=False, **options)
         check_names(predicted, data)
-        truth, class_names = inputs.truth_of(data, predicted)
+        truth, class_names = inputs.truth_of(data, predicted, unknown)
         note_classes(predicted.labels, truth, class_names)
         searched = as_nodes("nodes", nodes, n)
         graph = as_graph(data, n, edge_weight=edge_weight, directed=directed)
         names = as_names("without", without)
-        x, removed = leave_out(data, attributes, names) if names else (data.x, None)
+        x, columns, removed = leave_out(data, attributes, names) if names else (data.x, None, None)
         vectors = ks_vectors(x, graph, num_layers=num_layers, alpha=alpha, progress=progress)
         taken = ("edge_weight", "values of edge_index", "values of adj_t") if edge_weight is True else ()
         ids = getattr(data, "node_ids", None)
@@ -341,7 +344,7 @@ class EvidenceFinder:
             model if is_model(model) else None,
             whole,
             _sensitive(sensitive, attributes),
-            source=Source(x, None if removed is None else kept_columns(data, removed), (num_layers, alpha)),
+            source=Source(x, columns, (num_layers, alpha)),
         )
 
     @classmethod
@@ -375,7 +378,7 @@ class EvidenceFinder:
         model
             A fitted estimator with ``predict``, or a callable: called with ``X``. Or predictions, (n,), as numbers,
             texts or booleans, or probabilities or logits, (n, C). See
-            :func:`cfe_faiss.data.predict.predictions_of_rows`.
+            :func:`cfe_faiss.data.predict.predictions_of`.
         scores
             In place of a model: a number for each row, (n,), such as a probability, price or rating.
         features
@@ -416,15 +419,18 @@ class EvidenceFinder:
         vectors = as_rows("X", dense, None, metric)
         n = len(vectors)
         if scores is not None:
-            model, scores = _classes_for_scores(model, truth, class_names, n), inputs.as_scores(scores, n)
+            model = _classes_for_scores(model, truth, class_names, n)
+            scores = inputs.as_scores(scores, n)
         elif model is None:
             raise ValueError("model or scores must be given, got None")
-        predicted = predictions_of_rows(model, dense, class_names, features, unknown=unknown, complete=False)
+        options: dict[str, Any] = {"class_names": class_names, "unknown": unknown}
+        predicted = predictions_of(model, dense, features, complete=False, **options)
         attributes = None if features is None else attributes_of(features, n)
         searched = as_nodes("nodes", nodes, n)
-        names, is_named = predicted.class_names, class_names is not None
+        names = predicted.class_names
         if truth is not None:
-            truth, names = true_classes("truth", truth, predicted.labels, names, is_named=is_named, unknown=unknown)
+            options = {"is_named": class_names is not None, "unknown": unknown}
+            truth, names = true_classes("truth", truth, predicted.labels, names, **options)
         note_classes(predicted.labels, truth, names)
         return cls(
             vectors,
@@ -522,21 +528,22 @@ class EvidenceFinder:
           source target source_class target_sex
         0    ann    ben           no          m
         """
-        sensitive, without = as_names("sensitive", sensitive), as_names("without", without)
+        sensitive = as_names("sensitive", sensitive)
+        without = as_names("without", without)
         for name, value in (("model", model), ("scores", scores), ("class_names", class_names)):
             if threshold is not None and value is not None:
                 raise ValueError(f"{name} must be left out with threshold, got {value!r}")
         table = as_table(frame, Reading(**reading))
         if threshold is not None:
-            table, model, class_names = split_threshold(table, threshold)
+            table, model, class_names = inputs.split_threshold(table, threshold)
         elif scores is not None:
-            table, values = split_scores(table, scores)
+            table, values = inputs.split_scores(table, scores)
             model = _classes_for_scores(model, truth, class_names, len(values))
         elif model is None:
             raise ValueError("model, scores or threshold must be given, got None")
         ignored = as_names("ignore", ignore)
         roles = Roles(id, truth, sensitive, without, ignored, weights, probabilities, class_names, unknown)
-        parts = table_fields(table, model, roles, encoder, scale)
+        parts = inputs.table_fields(table, model, roles, encoder, scale)
         n = len(parts["labels"])
         if scores is not None:
             parts |= {"scores": inputs.as_scores(values, n), "class_names": None}
@@ -651,7 +658,6 @@ class EvidenceFinder:
         TypeError, ValueError
             If an argument is not as described.
         """
-        self._check_current()
         members = self.index.members()
         ids = members.ids if nodes is None else self.searched("nodes", nodes)
         query = Query(as_count("k", k), ids=None if nodes is None else ids, **self._conditions(where, min_gap))
@@ -661,8 +667,9 @@ class EvidenceFinder:
                     raise ValueError(f"{name} must be left out with where (such a search is exact), got {name}={value}")
             exact = True
         elif recall is None and nprobe is None and exact is None:
-            exact, recall = (True, None) if len(members.ids) <= EXACT_UP_TO else (False, _RECALL)
-        effort = self.index.resolve_effort(self.index.as_effort(nprobe, recall, bool(exact), memory))
+            is_small = len(members.ids) <= inputs.EXACT_UP_TO
+            exact, recall = (True, None) if is_small else (False, _RECALL)
+        effort = self.index.resolve_effort(Effort.of(nprobe, recall, bool(exact), memory))
         with self.index.holding() as snapshot:
             queries = query.bind(snapshot)
             D, I = self.index.answer_on(snapshot, queries, effort, progress)
@@ -673,7 +680,7 @@ class EvidenceFinder:
             by_class = self.index.recall_by_class(recall, k, queries=max(1, len(ids)))
         reached = 1.0 if effort.exact else effort.recall
         effort_of = reached, effort.nprobe
-        return LocalEvidence(ids, I, D, self.labels, *effort_of, replace(self), queries.missing, by_class, self.metric)
+        return LocalEvidence(ids, I, D, self.labels, *effort_of, self, queries.missing, by_class, self.metric)
 
     def top_pairs(  # noqa: PLR0913
         self,
@@ -703,7 +710,6 @@ class EvidenceFinder:
         TypeError, ValueError
             If an argument is not as described.
         """
-        self._check_current()
         if self.scores is not None:
             raise ValueError("top_pairs is for classes: with scores use widest_pairs")
         effort: dict[str, Any] = {"exact": exact, "nprobe": nprobe, "recall": recall, "memory": memory}
@@ -711,7 +717,7 @@ class EvidenceFinder:
             self.index, k, per_node=per_node, progress=progress, **effort, **self._conditions(where)
         )
         sides = pairs.source, pairs.target
-        return PairEvidence(*sides, pairs.similarity, self.labels, replace(self), pairs.missing, self.metric)
+        return PairEvidence(*sides, pairs.similarity, self.labels, self, pairs.missing, self.metric)
 
     def case(self, id: Any, k: int = 5, *, where: Constraints | None = None) -> Case:  # noqa: A002
         """Return one page about a row: the k most similar rows treated differently, what differs, what is the same.
@@ -754,69 +760,57 @@ class EvidenceFinder:
         rows = self.searched("id", [id])
         return case_of(self, int(rows[0]), as_count("k", k), where)
 
-    def update(  # noqa: PLR0913
-        self,
-        *,
-        add_edges: Any = None,
-        remove_edges: Any = None,
-        x: Mapping[Any, Any] | None = None,
-        add_nodes: Any = None,
-        remove_nodes: Any = (),
-        edge_weight: ArrayLike | None = None,
-        predictions: Any = None,
-        features: Any = None,
-        ids: Any = None,
-    ) -> Array:
-        """Change graph, vectors, predictions and index in place: all at once or, on an error, not at all.
+    def updated(
+        self, *, predictions: Any = None, features: Any = None, **changes: Unpack[Changes]
+    ) -> tuple[EvidenceFinder, Array]:
+        """Return a finder with other edges, rows or predictions, and the ids whose vector or class changed.
 
-        Without ``predictions`` the model is called for the data after the change. Results from before keep their
-        values. No other thread may use the finder meanwhile; searches of its index may run.
+        This finder stays as it is. Without ``predictions`` the model is called for the data after the change.
 
         Parameters
         ----------
-        add_edges, remove_edges, edge_weight
-            As in :meth:`cfe_faiss.KSVectors.update`, with ids of this finder.
-        x
-            New features of some rows, id to row, (d,); without a graph new vectors.
-        add_nodes
-            Features, or vectors, of new rows, (m, d). They follow the last row and are searched.
-        remove_nodes
-            Ids of rows that leave the graph and the index. Other rows keep their numbers.
         predictions
             Predictions for all rows after the change, in any form of :meth:`from_data`. ``model`` is None then.
         features
             Attributes of all rows after the change. Required if the finder has attributes and rows change or come.
-        ids
-            Ids of new rows, (m,), if the finder has ids.
+        **changes
+            ``add_edges``, ``remove_edges``, ``edge_weight``
+                As in :meth:`cfe_faiss.KSVectors.update`, with ids of this finder.
+            ``x``
+                New features of some rows, id to row, (d,); without a graph new vectors.
+            ``add_nodes``
+                Features, or vectors, of new rows, (m, d). They follow the last row and are searched.
+            ``remove_nodes``
+                Ids of rows that leave the graph and the index. Other rows keep their numbers.
+            ``ids``
+                Ids of new rows, (m,), if the finder has ids.
 
         Returns
         -------
-        ndarray
+        finder
+            The finder after the change, with a copy of the index: O(n d) time and memory. To change an index in place,
+            use :class:`cfe_faiss.KSVectors` and ``index.update_vectors``.
+        changed
             Ids of the rows whose vector or class changed, in the order of rows; new ones among them.
 
         Raises
         ------
         TypeError, ValueError
             If an argument is invalid, or predictions are required: there is no model, or its data has values of edges
-            or several node types. A table allows ``predictions``, ``features`` and ``remove_nodes`` only.
-        RuntimeError
-            If the index is read-only, or the finder is that of a result from before an update.
+            or several node types. A table allows ``predictions``, ``features`` and ``remove_nodes`` only. A sharded
+            index cannot be copied.
 
         Examples
         --------
         >>> finder = EvidenceFinder.from_vectors([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]], [0, 1, 1])
-        >>> finder.update(x={2: [0.99, 0.01]}, predictions=[0, 1, 1])
+        >>> new, changed = finder.updated(x={2: [0.99, 0.01]}, predictions=[0, 1, 1])
+        >>> changed
         array([2])
-        >>> finder.local([0], k=1).evidence
-        array([[2]])
+        >>> new.local([0], k=1).evidence, finder.local([0], k=1).evidence
+        (array([[2]]), array([[1]]))
         """
-        self._check_current()
-        changes = Changes(add_edges, remove_edges, x, add_nodes, remove_nodes, edge_weight, ids)
-        return self.names(update(self, changes, predictions, features))
-
-    def _check_current(self) -> None:
-        if self.source.labels is not None and self.source.labels is not self.labels:
-            raise RuntimeError("the finder is of a version before an update; search with the finder that was updated")
+        new, rows = updated(self, changes, predictions, features)
+        return new, new.names(rows)
 
     def widest_pairs(
         self,
@@ -848,17 +842,19 @@ class EvidenceFinder:
         TypeError, ValueError
             If an argument is not as described, or the finder has no scores.
         """
-        self._check_current()
-        k, scores, gap = as_count("k", k), self.scores, _LEAST_GAP
+        k = as_count("k", k)
+        scores = self.scores
         if scores is None:
             raise ValueError("widest_pairs is for a finder with scores: with classes use top_pairs")
-        argument, given = measure_of(self.metric), {"similarity": similarity, "distance": distance}
+        argument = measure_of(self.metric)
+        given = {"similarity": similarity, "distance": distance}
         value = given.pop(argument)
         if value is None or any(other is not None for other in given.values()):
             raise ValueError(f"{argument} must be given, and {', '.join(given)} left out, for metric {self.metric!r}")
         low = threshold_of(argument, value, self.metric)
         best: tuple[Any, Any, Any] = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
         ids = self.index.members().ids
+        gap = _LEAST_GAP
         for part in slices(len(ids), _ROWS_AT_ONCE):
             query = Query(threshold=low, ids=ids[part], **self._conditions(where, gap))
             lims, D, I = self.index.answer_range(query)
@@ -869,7 +865,7 @@ class EvidenceFinder:
             best = source[order], target[order], similarities[order]
             if len(order) == k:
                 gap = max(gap, float(gaps[order[-1]]))
-        return PairEvidence(*best, self.labels, replace(self), metric=self.metric)
+        return PairEvidence(*best, self.labels, self, metric=self.metric)
 
     def _conditions(self, where: Constraints | None, min_gap: float | None = None) -> dict[str, Any]:
         """Return constraints with numbers of classes, and what they refer to, as arguments of a search."""

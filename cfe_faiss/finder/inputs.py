@@ -1,26 +1,44 @@
-"""Checked arguments of a finder: graph, attributes, true classes, scores and index."""
+"""Checked arguments of a finder: graph, classes, scores and index; and the fields that a table gives."""
 
 import math
+import re
 import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from cfe_faiss.attributes.columns import PROXY, Proxy, Removed, are_copies, association
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.attributes.table import Attributes, attributes_of
-from cfe_faiss.base.arrays import Doubles, Floats, Int32s, Ints
+from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
+from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN, InputWarning, as_array, as_count, as_number, to_host
-from cfe_faiss.data.classes import Predictions, class_names_of, true_classes
+from cfe_faiss.base.extras import pd
+from cfe_faiss.base.values import as_row_ids
+from cfe_faiss.data.classes import Predictions, Threshold, class_names_of, note_classes, true_classes
+from cfe_faiss.data.columns import Table
+from cfe_faiss.data.encode import encode_table
+from cfe_faiss.data.predict import columns_of, is_model, predictions_of
+from cfe_faiss.data.roles import Roles, check_categories, column_names
 from cfe_faiss.graph.metapath import as_node_type, is_heterogeneous, metapath_graph
 from cfe_faiss.index.factory import check_ids_stay, factory_with_ids
 from cfe_faiss.index.protocol import EvidenceIndex
-from cfe_faiss.rows.metric import Metric, as_metric
+from cfe_faiss.rows.metric import Metric, as_metric, as_rows
 from cfe_faiss.search.query import Rules
 
-_ROUNDING, _NEARLY = 1e-3, 0.1
+_ROUNDING = 1e-3
+_NEARLY = 0.1
 EXACT_UP_TO = 100_000
 """Largest number of nodes that is searched exactly by default."""
+_FEWEST_ROWS = 20
+_MOST_SENSITIVE = 20
+_EXCEPTIONS = 0.02
+"""Rows that differ from the class of their value, relative to the rows beside the largest class, of a leak."""
+_KNOWN = 0.1
+_HARDLY_KNOWN = 0.01
+"""Shares of rows of a class for which a column is known."""
+_ID_NAME = re.compile(r"(?:^|[_\W])(?:id|ids|uuid|key|index|nr|no|number)$|(?<=[a-z])(?:Id|ID)$", re.IGNORECASE)
 
 
 def probabilities_of(predicted: Predictions) -> Doubles | None:
@@ -61,14 +79,6 @@ def of_type(data: Any, node_type: str | None, metapath: Any, weighted: bool) -> 
     return graph, start
 
 
-def attributes_given(features: Any, data: Any, n: int) -> Attributes | None:
-    """Return the attributes of all nodes, given or in ``data``; None without attributes."""
-    if features is not None:
-        return attributes_of(features, n)
-    named = any(getattr(data, name, None) is not None for name in ("attributes", "feature_names", "sensitive"))
-    return attributes_of(data, n, "data") if named else None
-
-
 def check_data(data: Any) -> None:
     """Raise ValueError unless ``data`` is a graph with features."""
     if getattr(data, "x", None) is None:
@@ -92,7 +102,9 @@ def fill_index(
     return built
 
 
-def truth_of(data: Any, predicted: Predictions) -> tuple[Int32s | None, tuple[str, ...] | None]:
+def truth_of(
+    data: Any, predicted: Predictions, unknown: Collection[Any] | None = None
+) -> tuple[Int32s | None, tuple[str, ...] | None]:
     """Return the true classes if ``data.y`` holds one for each node, and the names of all classes.
 
     Several classes of a node and targets of a regression are no true classes.
@@ -114,9 +126,9 @@ def truth_of(data: Any, predicted: Predictions) -> tuple[Int32s | None, tuple[st
         warnings.warn(text, InputWarning, stacklevel=3)
     if values.ndim != 1 or is_float:
         return None, predicted.class_names
-    is_named = class_names_of(data) is not None
+    options: dict[str, Any] = {"is_named": class_names_of(data) is not None, "unknown": unknown}
     values = y if np.ndim(y) == 1 else values
-    return true_classes("data.y", values, predicted.labels, predicted.class_names, is_named=is_named)
+    return true_classes("data.y", values, predicted.labels, predicted.class_names, **options)
 
 
 def empty_index(index: str | EvidenceIndex | None, n: int, d: int, metric: Metric | int = "cosine") -> EvidenceIndex:
@@ -158,7 +170,8 @@ def gap_conditions(
     where: Constraints | None, min_gap: float, scores: Doubles, attributes: Attributes | None
 ) -> dict[str, Any]:
     """Return the arguments of a search for rows of any class whose scores differ by at least ``min_gap``."""
-    gap, name = as_number("min_gap", min_gap, 0.0, np.inf), "score"
+    gap = as_number("min_gap", min_gap, 0.0, np.inf)
+    name = "score"
     if gap == 0:
         raise ValueError("min_gap must be above 0, got 0")
     known = {} if attributes is None else dict(attributes)
@@ -171,3 +184,316 @@ def gap_conditions(
     where = replace(where, caliper={**where.caliper, name: -gap}, max_changed=most)
     table = Attributes({**known, name: scores}, np.arange(len(scores)))
     return {"where": where, "attributes": table, "rules": Rules(neighbors="any")}
+
+
+# --- a table ----------------------------------------------------------------------------------------------------------
+
+
+def table_fields(
+    given: Table, model: Any, roles: Roles, encoder: Any, scale: Mapping[str, float] | None
+) -> dict[str, Any]:
+    """Return fields of a finder, made from a table; see :meth:`cfe_faiss.EvidenceFinder.from_table` for errors."""
+    index = pd.RangeIndex(len(given)) if given.index is None else given.index
+    values_of_rows = {"model": model, "id": roles.id, "truth": roles.truth, "probabilities": roles.probabilities}
+    for argument, values in values_of_rows.items():
+        is_indexed = isinstance(values, pd.Series | pd.DataFrame) and not values.index.equals(index)
+        if is_indexed and values.index.isin(index).any():  # rows are in another order than in the table
+            raise ValueError(f"{argument} must have the pandas index of frame: sort the rows alike, or pass arrays")
+    known = roles.attributes(given, model)
+    classes = [name for name in (roles.truth, model) if isinstance(name, str)]
+    others = [*classes, *column_names(roles.probabilities), *column_names(roles.weights)]
+    table = given.frame(dict.fromkeys(name for name in (*known, *others) if name in given.cells), classes)
+    ids = None
+    with given.problems.collect():
+        ids = _row_ids(given, roles.id)
+    if encoder is None:
+        check_categories(given, table, [name for name in known if name in table], (*roles.sensitive, *roles.without))
+    given.problems.check()
+    if not known:
+        raise ValueError(f"frame must have columns beside id, truth and predictions, got {', '.join(given.columns)}")
+    attributes = as_attributes(table[known], "frame")
+    sensitive = roles.sensitive
+    removed = _find_removed(attributes, [*sensitive, *roles.without])
+    left_out = removed.columns if removed else ()
+    is_called = is_model(model)
+    asked = columns_of(model, [str(name) for name in given.cells]) if is_called else None
+    used = [name for name in (roles.id, roles.truth) if isinstance(name, str)] + column_names(roles.probabilities)
+    read = [name for name in asked or () if name in used]
+    if read:
+        text = f"model reads {', '.join(map(repr, read))}, which id, truth or probabilities name: fit it without"
+        warnings.warn(text, InputWarning, stacklevel=3)
+    data = table[known]
+    if is_called:  # columns as they were given, or as pandas reads them from a text file
+        names_of_model = known if asked is None else asked
+        columns = {name: given.values(name) if given.is_text else given.cells[name] for name in names_of_model}
+        data = pd.DataFrame(columns, index=given.cells.index)
+    given.problems.check()
+    predicted = _predict(model, data, table, roles)
+    labels = predicted.labels
+    names = predicted.class_names
+    truth = None
+    if roles.truth is not None:
+        options: dict[str, Any] = {"are_names": True, "is_named": roles.class_names is not None}
+        values = _column(table, roles.truth)
+        truth, names = true_classes("truth", values, labels, names, unknown=roles.unknown, **options)
+    note_classes(labels, truth, names)
+    names = names or ()
+    shares = probabilities_of(predicted)
+    compared = [name for name in known if name not in left_out]
+    encoded = encode_table(attributes.select(compared), table[compared], encoder, scale, left_out)
+    vectors = as_rows("the encoded columns of frame", encoded, None, "l2")
+    check_table(attributes, labels, truth, names, sensitive=sensitive, left_out=left_out, called=is_called)
+    if shares is not None:  # classes that are never predicted have no probability
+        shares = np.pad(shares, ((0, 0), (0, len(names) - shares.shape[1])))
+    return {
+        "vectors": vectors,
+        "labels": labels,
+        "attributes": attributes,
+        "truth": truth,
+        "class_names": names,
+        "removed": removed,
+        "ids": ids,
+        "probabilities": shares,
+        "model": model if is_called else None,
+        "data": data,
+        "sensitive": sensitive,
+        "weights": None if roles.weights is None else _as_weights(table[roles.weights]),
+        "scale": None if encoder is not None else dict(scale or {}),
+    }
+
+
+def _row_ids(table: Table, given: Any) -> Array | None:
+    """Return the ids of the rows: in a column, given ones, or the pandas index; None if there are none."""
+    if given is not None:
+        return as_row_ids("id", table.ids(given) if isinstance(given, str) else given, len(table))
+    index = table.index
+    has_ids = index is not None and type(index).__name__ != "RangeIndex" and index.is_unique
+    return as_row_ids("the index of frame", index, len(table)) if has_ids else None
+
+
+def split_scores(table: Table, name: str) -> tuple[Table, Array]:
+    """Return a table without its column of scores, and the scores."""
+    scores = table.values(table.known("scores", name))
+    return replace(table, cells=table.cells.drop(columns=[name])), scores.to_numpy()
+
+
+def split_threshold(table: Table, text: str) -> tuple[Table, Array, tuple[str, str]]:
+    """Return a table without the column of a threshold, the decisions and their names."""
+    threshold = Threshold.parse(text, table.reading)
+    decisions = threshold.classes(table)
+    return replace(table, cells=table.cells.drop(columns=[threshold.column])), decisions, threshold.names
+
+
+def _column(table: "pd.DataFrame", given: Any) -> Any:
+    values = table[given] if isinstance(given, str) else given
+    return values.reset_index(drop=True) if hasattr(values, "reset_index") else values
+
+
+def _predict(model: Any, data: "pd.DataFrame", table: "pd.DataFrame", roles: Roles) -> Predictions:
+    """Return the predicted class of every row, and probabilities if they are known."""
+    given_model = model if is_model(model) else _column(table, model)
+    options: dict[str, Any] = {"class_names": roles.class_names, "unknown": roles.unknown}
+    found = predictions_of(given_model, data, complete=False, **options)
+    if roles.probabilities is None:
+        return found
+    classes = found.class_names or ()
+    columns = column_names(roles.probabilities)
+    columns = list(classes) if set(columns) == set(classes) else columns
+    values = table[columns] if columns else roles.probabilities
+    return replace(found, scores=_as_probabilities(values, len(table), classes))
+
+
+def _find_removed(attributes: Attributes, given: Iterable[str]) -> Removed | None:
+    """Return the columns left out of the vectors, the given ones and their copies; None without names."""
+    names = tuple(dict.fromkeys(given))
+    if not names:
+        return None
+    others = [name for name in attributes if name not in names]
+    pairs = [(other, name) for name in names for other in others]
+    copies = tuple(Proxy(*pair, 1.0) for pair in pairs if are_copies(*(attributes[name] for name in pair)))
+    left_out = tuple(dict.fromkeys([*names, *(copy.column for copy in copies)]))
+    strengths = [
+        Proxy(other, name, association(attributes[name], attributes[other]))
+        for other, name in pairs
+        if other not in left_out
+    ]
+    found = sorted(strengths, key=lambda proxy: -proxy.strength)
+    return Removed(names, left_out, copies, tuple(proxy for proxy in found if proxy.strength >= PROXY))
+
+
+def _as_numbers(argument: str, values: Any) -> Doubles:
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{argument} must hold numbers: {error}") from error
+
+
+def _as_weights(values: Any) -> Doubles:
+    weights = _as_numbers("weights", values)
+    wrong = ~(np.isfinite(weights) & (weights >= 0))
+    if wrong.any():
+        raise ValueError(f"weights must be finite and at least 0, got {weights[wrong].tolist()[:5]}")
+    return weights
+
+
+def _as_probabilities(values: Any, n: int, names: tuple[str, ...]) -> Doubles:
+    array = _as_numbers("probabilities", values)
+    array = array.reshape(n, -1) if array.size % n == 0 else np.empty((0, 0))
+    if array.shape[1] == 1 and len(names) == 2:
+        array = np.column_stack([1 - array, array])
+    wrong = array.shape != (n, len(names)) or not ((array >= 0) & (array <= 1)).all()
+    if wrong or np.abs(array.sum(axis=1) - 1).max() > 1e-3:
+        raise ValueError(
+            f"probabilities must have a column for each class ({', '.join(names[:20])}), or of two classes one for "
+            f"{names[-1]!r}, in [0, 1] and with rows of sum 1, got shape {np.shape(values)}"
+        )
+    return array
+
+
+# --- warnings about probable mistakes in tables -----------------------------------------------------------------------
+
+
+def check_table(
+    attributes: Attributes,
+    labels: Int32s | None,
+    truth: Int32s | None,
+    class_names: Sequence[str],
+    *,
+    sensitive: Sequence[str] = (),
+    left_out: Sequence[str] = (),
+    called: bool = False,
+) -> None:
+    """Warn of suspicious columns and classes.
+
+    Parameters
+    ----------
+    attributes
+        All columns that are neither ids nor classes, row i of label i.
+    labels, truth
+        Predicted and true class of each row, positions in ``class_names``, -1 where unknown; or None.
+    class_names
+        Names of the classes.
+    sensitive, left_out
+        Names of sensitive attributes, and of attributes that the vectors leave out.
+    called
+        Whether a model was called: a threshold of one of its columns may then be its decision.
+
+    Warns
+    -----
+    InputWarning
+        One warning for each suspicion.
+    """
+    texts = []
+    first_of: dict[str, str] = {}
+    for name in class_names:
+        first = first_of.setdefault(" ".join(name.split()).casefold(), name)
+        if first != name:
+            texts.append(f"classes {first!r} and {name!r} differ in blanks or case only: write both in the same way")
+    compared = [attribute for name, attribute in attributes.items() if name not in left_out]
+    for name in [attribute.name for attribute in compared if _are_ids(attribute)]:
+        texts.append(f"column {name!r} has another value in every row, as ids have: name it in id (--id {name})")
+    for what, classes, by_threshold in (("truth", truth, True), ("predictions", labels, not called)):
+        for name, known in ({} if classes is None else leaks(compared, classes, by_threshold)).items():
+            how = f", as it is known for {_either(known, class_names)} only" if known else ""
+            texts.append(
+                f"column {name!r} determines the {what}{how}: if it is the outcome, made from it or known only after "
+                f"it, name it in truth, model or without (--truth, --predictions or --without {name})"
+            )
+    selective = [] if labels is None or truth is None else selective_classes(labels, truth != UNKNOWN)
+    if selective:
+        decisions = _either(selective, class_names)
+        texts.append(
+            f"the truth is known for the decision {decisions} only: audits give no accuracy and no error rates"
+        )
+    for name in sensitive:
+        values = attributes[name].values
+        if attributes[name].numbers is None and len(values) > _MOST_SENSITIVE:
+            texts.append(
+                f"sensitive attribute {name!r} has {len(values):,} values, such as {values[0]!r}: put them into at "
+                f"most {_MOST_SENSITIVE} groups first (a date into years or ages)"
+            )
+    for text in texts:
+        warnings.warn(text, InputWarning, stacklevel=4)
+
+
+def _either(labels: Iterable[int], names: Sequence[str]) -> str:
+    return " or ".join(repr(names[label]) for label in labels)
+
+
+def leaks(compared: Iterable[Attribute], classes: Int32s, by_threshold: bool) -> dict[str, list[int]]:
+    """Return the columns that determine the classes, and the classes that alone are known to each of them.
+
+    Parameters
+    ----------
+    compared
+        Columns that may be leaks.
+    classes
+        Class of each row, (n,), -1 where unknown.
+    by_threshold
+        Whether a number with many values counts that a threshold parts.
+    """
+    columns = {}
+    for attribute in compared:
+        known = selective_classes(classes, ~attribute.missing)
+        if known or _determines(attribute, classes, by_threshold):
+            columns[attribute.name] = known
+    return columns
+
+
+def selective_classes(labels: Int32s, is_known: Bools) -> list[int]:
+    """Return the classes for which something is known, if it is hardly ever known for the others; else none.
+
+    So it is where only the decision shows the truth: who repays is known of granted loans. Errors
+    cannot be counted then.
+
+    Parameters
+    ----------
+    labels
+        Class of each row, (n,), -1 where unknown.
+    is_known
+        Whether it is known for each row, (n,). A class counts as known from a tenth of its rows on, and as unknown up
+        to a hundredth.
+    """
+    if is_known.all() or len(labels) < _FEWEST_ROWS:
+        return []
+    classes = np.unique(labels[labels != UNKNOWN])
+    shares = np.array([is_known[labels == label].mean() for label in classes])
+    often = shares >= _KNOWN
+    is_selective = often.any() and not often.all() and bool((shares[~often] <= _HARDLY_KNOWN).all())
+    known: list[int] = classes[often].tolist()
+    return known if is_selective else []
+
+
+def _are_ids(attribute: Attribute) -> bool:
+    numbers = attribute.numbers
+    if len(attribute) < _FEWEST_ROWS or len(attribute.values) < len(attribute):
+        return False
+    if numbers is None:
+        return True
+    whole = bool((numbers == np.floor(numbers)).all())
+    return whole and (bool(_ID_NAME.search(attribute.name)) or float(numbers.max() - numbers.min()) == len(numbers) - 1)
+
+
+def _determines(attribute: Attribute, classes: Int32s, by_threshold: bool) -> bool:
+    """Return whether nearly every value belongs to one class: few values, or many numbers that thresholds part.
+
+    A missing value counts as a value.
+    """
+    known = classes != UNKNOWN
+    labels = classes[known]
+    codes = attribute.codes[known]
+    if len(labels) < _FEWEST_ROWS:
+        return False
+    width = int(labels.max()) + 1
+    cells = np.bincount((codes - UNKNOWN) * np.int64(width) + labels, minlength=(len(attribute.values) + 1) * width)
+    counts = cells.reshape(-1, width)  # rows of each value, the missing one first, and of each class
+    of_class = counts.sum(axis=0)
+    values = np.count_nonzero(counts.any(axis=1))
+    class_count = np.count_nonzero(of_class)
+    exceptions = len(labels) - counts.max(axis=1).sum()
+    if class_count < 2 or exceptions > _EXCEPTIONS * (len(labels) - of_class.max()):
+        return False
+    if 5 * values <= len(labels):
+        return True
+    changes = int((np.diff(labels[np.argsort(codes, kind="stable")]) != 0).sum())
+    return by_threshold and attribute.numbers is not None and changes == class_count - 1

@@ -1,28 +1,32 @@
-"""Results of a finder, evidence of nodes and pairs, as arrays and as tables."""
+"""Results of a finder: evidence of nodes and pairs, as arrays and as tables, and the page about one person."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, Any, TypeAlias
+from importlib.metadata import version
+from importlib.resources import files
+from string import Template
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfe_faiss.attributes.table import Attributes
+from cfe_faiss.attributes.constraints import Constraints
+from cfe_faiss.attributes.table import Attribute
 from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
-from cfe_faiss.base.extras import extra
-from cfe_faiss.data.classes import class_name
+from cfe_faiss.base.extras import pd
+from cfe_faiss.base.text import format_measure
 from cfe_faiss.pairs import missing_text, pairs_text
 from cfe_faiss.rows.metric import Metric, measure_of, measured
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from cfe_faiss.finder.finder import EvidenceFinder
 
-_Sides: TypeAlias = Mapping[str, Ints]
-"""Nodes of each row, (m,), by side: "source" and "target", say."""
-_Columns: TypeAlias = "dict[str, pd.api.extensions.ExtensionArray | Array]"
+_MOST_LINES = 40
+_MOST_NAMES = 60
+"""Most lines, and most names of attributes that agree, of one page."""
+_MOST_LETTERS = 32
+"""Most letters of a cell."""
 
 
 class _Measured:
@@ -103,10 +107,14 @@ class LocalEvidence(_Measured):
 
     def __repr__(self) -> str:
         nq, k = self.evidence.shape
-        how = (
-            f"nprobe={self.nprobe}" if self.recall is None else "exact" if self.recall == 1 else f"recall={self.recall}"
-        )
-        return f"LocalEvidence({nq:,} {'node' if nq == 1 else 'nodes'}, k={k}, {how}{missing_text(self.missing)})"
+        nodes = f"{nq:,} {'node' if nq == 1 else 'nodes'}"
+        return f"LocalEvidence({nodes}, k={k}, {self._effort}{missing_text(self.missing)})"
+
+    @property
+    def _effort(self) -> str:
+        if self.recall is None:
+            return f"nprobe={self.nprobe}"
+        return "exact" if self.recall == 1 else f"recall={self.recall}"
 
     def _repr_html_(self) -> str:
         return as_html(repr(self), self.to_frame())
@@ -245,60 +253,32 @@ class PairEvidence(_Measured):
 def _frame(
     columns: dict[str, Any], sides: dict[str, Ints], labels: Int32s, finder: "EvidenceFinder | None", attributes: bool
 ) -> "pd.DataFrame":
-    with extra("audit"):
-        import pandas as pd
-
-    ids = {side: nodes if finder is None else finder.names(nodes) for side, nodes in sides.items()}
-    scores = None if finder is None else finder.scores
-    values, kind = (labels, "label") if scores is None else (scores, "score")
+    ids = sides if finder is None else {side: finder.names(nodes) for side, nodes in sides.items()}
+    kind = "label"
+    values: Array = labels
+    if finder is not None and finder.scores is not None:
+        kind = "score"
+        values = finder.scores
     columns = {**ids, **columns, **{f"{side}_{kind}": values[nodes] for side, nodes in sides.items()}}
-    if attributes:
-        if finder is None or (finder.attributes is None and finder.truth is None):
-            raise ValueError("attributes=True needs a finder that knows attributes or true classes: give it features")
-        if finder.class_names is not None:
-            columns |= class_columns(sides, "class", labels, finder.class_names)
-        if finder.truth is not None:
-            columns |= class_columns(sides, "true", finder.truth, finder.class_names)
-        if finder.attributes is not None:
-            columns |= attribute_columns(sides, finder.attributes, columns)
+    if not attributes:
+        return pd.DataFrame(columns)
+    if finder is None or (finder.attributes is None and finder.truth is None):
+        raise ValueError("attributes=True needs a finder that knows attributes or true classes: give it features")
+    names = np.array([*map(finder.class_name, range(finder.class_count)), None], object)
+    if finder.class_names is not None:
+        columns |= {f"{side}_class": names[labels[nodes]] for side, nodes in sides.items()}
+    if finder.truth is not None:
+        truth: Any = names[finder.truth]
+        if finder.class_names is None:
+            truth = pd.Series(finder.truth, dtype="Int32").mask(finder.truth == UNKNOWN).array
+        columns |= {f"{side}_true": truth[nodes] for side, nodes in sides.items()}
+    if finder.attributes is not None:
+        tables = {side: finder.attributes.take(nodes).to_frame() for side, nodes in sides.items()}
+        taken = set(columns)
+        for name in finder.attributes:
+            end = " (attribute)" if any(f"{side}_{name}" in taken for side in sides) else ""
+            columns |= {f"{side}_{name}{end}": table[name].to_numpy() for side, table in tables.items()}
     return pd.DataFrame(columns)
-
-
-# --- columns and texts ------------------------------------------------------------------------------------------------
-
-
-def class_columns(sides: _Sides, suffix: str, classes: Int32s, names: tuple[str, ...] | None) -> "_Columns":
-    """Return a column of classes for each side, "source_true" for the suffix "true".
-
-    ``classes`` has the class of every node, (n,). Columns hold names, or numbers if ``names`` is None. An unknown class
-    (-1) is None, or missing.
-    """
-    with extra("audit"):
-        import pandas as pd
-
-    columns: _Columns = {}
-    for side, nodes in sides.items():
-        found = classes[nodes]
-        if names is None:
-            columns[f"{side}_{suffix}"] = pd.Series(found, dtype="Int32").mask(found == UNKNOWN).array
-        else:
-            texts = [None if label == UNKNOWN else class_name(names, label) for label in found.tolist()]
-            columns[f"{side}_{suffix}"] = np.array([*texts, None], object)[:-1]
-    return columns
-
-
-def attribute_columns(sides: _Sides, attributes: Attributes, taken: "_Columns") -> "_Columns":
-    """Return two columns for each attribute, "source_Age" and "target_Age".
-
-    A name that is ``taken`` becomes "source_label (attribute)".
-    """
-    frames = {side: attributes.take(nodes).to_frame() for side, nodes in sides.items()}
-    columns: _Columns = {}
-    for name in attributes:
-        is_taken = any(f"{side}_{name}" in taken for side in sides)
-        for side, frame in frames.items():
-            columns[f"{side}_{name}{' (attribute)' if is_taken else ''}"] = frame[name].to_numpy()
-    return columns
 
 
 def as_html(title: str, frame: "pd.DataFrame", rows: int = 10) -> str:
@@ -310,3 +290,120 @@ def as_html(title: str, frame: "pd.DataFrame", rows: int = 10) -> str:
 def table_html(result: Any) -> str:
     """Return :func:`as_html` of a result with a ``table``."""
     return as_html(repr(result), result.table)
+
+
+# --- the page about one person ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Case:
+    """One person and the most similar people decided otherwise; made by :meth:`EvidenceFinder.case`.
+
+    ``str()`` gives the page as text, :meth:`to_html` as HTML.
+
+    Attributes
+    ----------
+    title
+        Id and decision of the person.
+    table
+        A column for the person and for each of the others, most similar first, named by their ids. Lines: decision,
+        true class and probability, if known, similarity or distance; then the attributes in which somebody differs from
+        the person, marked by "*", the largest difference first.
+    agreeing
+        Value of each attribute that is the same for all.
+    """
+
+    title: str
+    table: "pd.DataFrame"
+    agreeing: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"Case({self.title}, {self.table.shape[1] - 1} decided otherwise)"
+
+    def __str__(self) -> str:
+        return "\n\n".join([self.title, self._shown.to_string(), *self._notes]) + "\n"
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self._notes)
+        return f"<h1>{escape(self.title)}</h1>{self._shown.to_html(border=0)}{notes}"
+
+    def to_html(self) -> str:
+        """Return the page as HTML, with every text escaped; it loads nothing and runs no script."""
+        page = Template(files("cfe_faiss.finder").joinpath("case.html").read_text(encoding="utf-8"))
+        return page.substitute(version=version("cfe-faiss"), title=escape(self.title), body=self._repr_html_())
+
+    @property
+    def _shown(self) -> "pd.DataFrame":
+        return self.table.head(_MOST_LINES).rename(index=_short, columns=_short).map(_short)
+
+    @property
+    def _notes(self) -> list[str]:
+        """Sentences on what the table does not show."""
+        if self.table.shape[1] == 1:
+            return ["Nobody is decided otherwise."]
+        notes = [f"Right of {_short(self.table.columns[0])}: the most similar ones decided otherwise. * differs."]
+        if len(self.table) > _MOST_LINES:
+            notes.append(f"{len(self.table) - _MOST_LINES:,} more attributes differ less.")
+        if self.agreeing:
+            values = [f"{_short(name)} = {_short(value)}" for name, value in self.agreeing.items()]
+            others = f" and {len(values) - _MOST_NAMES:,} more" if len(values) > _MOST_NAMES else ""
+            notes.append(f"The same for all: {', '.join(values[:_MOST_NAMES])}{others}.")
+        return notes
+
+
+def case_of(finder: "EvidenceFinder", row: int, k: int, where: Constraints | None) -> Case:
+    """Return the page of one row of a finder."""
+    label = int(finder.labels[row])
+    if label == UNKNOWN:
+        raise ValueError(f"id must name a row with a predicted class, got {finder.names([row]).tolist()[0]!r} without")
+    (evidence,) = finder.local(finder.names([row]), k, where=where).evidence
+    rows = np.append([row], evidence[evidence >= 0])
+    lines = [("Decision", _class_names(finder, finder.labels[rows]))]
+    if finder.truth is not None:
+        lines.append(("True class", _class_names(finder, finder.truth[rows])))
+    if finder.probabilities is not None:
+        shares = finder.probabilities[rows, label].tolist()
+        lines.append((f"Probability of {finder.class_name(label)}", [f"{share:.3f}" for share in shares]))
+    values = finder.measure64(np.full(len(rows) - 1, row), rows[1:])
+    measure = measure_of(finder.metric)
+    lines.append((measure.capitalize(), ["", *(format_measure(measure, value) for value in values)]))
+    differing: list[tuple[float, str, list[str]]] = []
+    agreeing: dict[str, str] = {}
+    shown = {} if finder.attributes is None else finder.attributes.take(rows)
+    for name, attribute in shown.items():
+        texts = [_text(attribute.of(i)) for i in range(len(rows))]
+        differs = attribute.codes != attribute.codes[0]
+        if differs.any():
+            marked = [f"{value} *" if other else value for value, other in zip(texts, differs.tolist(), strict=True)]
+            differing.append((_distance(attribute, finder.attributes[name]), name, marked))  # type: ignore[index]
+        else:
+            agreeing[name] = texts[0]
+    lines += [(name, marked) for _, name, marked in sorted(differing, key=lambda line: -line[0])]
+    names = [_text(name) for name in finder.names(rows).tolist()]
+    table = pd.DataFrame([values for _, values in lines], [_text(name) for name, _ in lines], names)
+    return Case(f"{names[0]}: decided {finder.class_name(label)!r}", table, agreeing)
+
+
+def _distance(attribute: Attribute, whole: Attribute) -> float:
+    """Return how far the others are from the first on average: numbers in standard deviations, other values 0 or 1."""
+    away = (attribute.codes != attribute.codes[0])[1:].astype(np.float64)
+    if attribute.numbers is not None and whole.numbers is not None:
+        change = np.abs(attribute.numbers[1:].astype(np.float64) - attribute.numbers[0])
+        away = np.where(np.isnan(change), away, change / (np.nanstd(whole.numbers.astype(np.float64)) or 1))
+    return float(away.mean())
+
+
+def _class_names(finder: "EvidenceFinder", labels: Int32s) -> list[str]:
+    return ["not known" if label == UNKNOWN else _text(finder.class_name(label)) for label in labels.tolist()]
+
+
+def _text(value: Any) -> str:
+    """Return a value without characters that move the cursor of a terminal or reverse a line."""
+    if value is None:
+        return "missing"
+    text = f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 9]}…{text[-8:]}"

@@ -67,27 +67,6 @@ class _Change(NamedTuple):
     weights: Floats | None
 
 
-class PreparedUpdate(NamedTuple):
-    """Update of a :class:`KSVectors` that is computed and not yet complete.
-
-    Attributes
-    ----------
-    changed
-        Ids of the nodes whose vectors differ, as :meth:`KSVectors.update` returns them.
-    vectors
-        The KS vectors after the update, (n, d) float32, until the object is used again.
-    graph
-        The graph after the update.
-    complete
-        A function and its arguments. The call completes the update; it neither fails nor runs Python code.
-    """
-
-    changed: Ints
-    vectors: Floats
-    graph: Graph
-    complete: tuple[Any, tuple[Any, ...]]
-
-
 class KSVectors:
     """KS vectors of a graph whose edges, features and nodes change.
 
@@ -232,13 +211,6 @@ class KSVectors:
         change = self._check(state, add_edges, remove_edges, x, add_nodes, remove_nodes, edge_weight)
         self._state, changed = self._compute(state, change)
         return changed
-
-    def prepare(self, **changes: Any) -> PreparedUpdate:
-        """Compute the :meth:`update` with these arguments. Unless it is completed, the next use undoes it."""
-        state = self._settle()
-        new, changed = self._compute(state, self._check(state, **changes))
-        complete = self.__dict__.__setitem__, ("_state", new)
-        return PreparedUpdate(changed, new.vectors[: new.n], new.graph.graph(), complete)
 
     def _settle(self) -> _State:
         """Return the current state. Undo an update that was interrupted first; repeating this does no harm."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,22 +15,94 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import Change, FaissLists, Reading, ReadWriteLock, Table, Writing, call_steps, commit
-from cfe_faiss.base.arrays import Array, Floats, Int32s, Ints
+from cfe_faiss.base.arrays import Array, Bytes, Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_array, as_count
 from cfe_faiss.base.threads import num_threads
 from cfe_faiss.base.values import LabelKeys, as_ids, as_labels
+from cfe_faiss.index.parameters import as_numeric, written
 from cfe_faiss.index.searching import SearchingMixin
-from cfe_faiss.index.stock import as_numeric, written
-from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows import codecs, id_map
 from cfe_faiss.rows.faiss_functions import Step, emptying, setting, stock_bytes, stock_from
 from cfe_faiss.rows.label_keys import LabelEncoder
 from cfe_faiss.rows.metric import METRICS, Metric, as_rows, faiss_metric, lengths
 from cfe_faiss.rows.snapshot import GuardedSnapshot, Members, Snapshot, UnknownIdError, read_only
 from cfe_faiss.search.derived import Derived
+from cfe_faiss.search.query import NO_ROWS
 from cfe_faiss.search.selection import selected_rows
 
 Arrays = dict[str, Array]
+
+
+class Transaction:
+    """Changes of the rows of an index, for ``with index.changing() as transaction``. Each is one atomic commit.
+
+    Only ids are checked; the caller checks all other arguments. ``also`` are further steps of the same commit, such as
+    ``setting(owner, name, value)``. They keep the data of an owner consistent with its index: both change, or neither.
+    """
+
+    def __init__(self, index: EvidenceMixin) -> None:
+        self._index = index
+        self._lists = index._faiss_lists()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The current snapshot."""
+        return self._index.snapshot()
+
+    def new_ids(self, ids: ArrayLike | None, n: int) -> Ints:
+        """Return n new ids, checked to be distinct and not in the index; by default those after the largest id."""
+        id_map.check_unchanged(self._index.ntotal, len(self._index._table))
+        return self._index.new_ids(self._lists, ids, n)
+
+    def encode(self, labels: ArrayLike, n: int) -> tuple[Int32s, list[Step]]:
+        """Return the codes of n labels, -1 or None for unknown ones, and the steps that keep new labels."""
+        encoder = self._index.label_encoder()
+        return encoder("labels", labels, n, unknown=True), self._index._keeping(encoder)
+
+    def insert(self, X: Floats, labels: Int32s, ids: ArrayLike | None, also: Sequence[Step] = ()) -> None:
+        """Add vectors as the index stores them."""
+        new = self.new_ids(ids, len(X))
+        if not self._index.is_trained:
+            raise ValueError("the index must be trained before vectors are added: call train(x) first")
+        self._index._replace_rows(self._lists, NO_ROWS, X, labels, new, also)
+
+    def append(
+        self,
+        codes: Bytes,
+        labels: Int32s,
+        ids: ArrayLike | None,
+        lists: Int32s,
+        vectors: Floats | None = None,
+        also: Sequence[Step] = (),
+    ) -> None:
+        """Add codes to their ``lists``, (partitions, n); ``vectors`` are required if the index stores them."""
+        new = self.new_ids(ids, len(codes))
+        index: Any = self._index  # an inverted file
+        index._replace_codes(self._lists, NO_ROWS, (codes, new, lists, vectors), labels, also)
+
+    def replace(self, gone: Ints, X: Floats, labels: Int32s | None, ids: Ints, also: Sequence[Step] = ()) -> None:
+        """Remove the rows with the ids ``gone`` and add vectors as stored, (m, d), with ``ids``, in one commit.
+
+        ``ids`` are stored only if they are in ``gone``. Without labels, vector i gets the label of ``gone[i]``.
+        """
+        for distinct in (gone, ids):
+            id_map.distinct_ids(distinct, len(distinct), 0)
+        rows = self.snapshot.find(gone)
+        if labels is None:
+            labels = self.snapshot.labels[rows]
+        if not np.array_equal(ids, gone):
+            new = ids[~np.isin(ids, gone)]
+            self.new_ids(new, len(new))
+        self._index._replace_rows(self._lists, rows, X, labels, ids, also)
+
+    def remove(self, rows: Ints, also: Sequence[Step] = ()) -> None:
+        """Remove rows, (m,), in strictly ascending order."""
+        no_vectors = np.empty((0, self._index.d), np.float32)
+        self._index._replace_rows(self._lists, rows, no_vectors, np.empty(0, np.int32), NO_ROWS, also)
+
+    def relabel(self, rows: Ints, labels: Int32s, also: Sequence[Step] = ()) -> None:
+        """Replace the labels of rows, (m,), in strictly ascending order."""
+        self._index._relabel(rows, labels, also)
 
 
 class EvidenceMixin(SearchingMixin):
@@ -39,7 +112,7 @@ class EvidenceMixin(SearchingMixin):
     two on first use and cached until the next change: :class:`cfe_faiss.rows.snapshot.Snapshot`.
 
     Readers hold the read lock and get a snapshot: ``with index.holding() as snapshot``. Writers hold the write lock and
-    get a :class:`cfe_faiss.index.transaction.Transaction`: ``with index.changing() as transaction``. It prepares the
+    get a :class:`Transaction`: ``with index.changing() as transaction``. It prepares the
     new data separately and commits it by one call of the core, which no interrupt and no other thread can interleave.
     """
 
@@ -54,46 +127,45 @@ class EvidenceMixin(SearchingMixin):
 
     # Attributes of the FAISS base class.
     ntotal: int
+    is_trained: bool
+    train: Any
     sa_code_size: Any
     sa_decode: Any
 
     # --- implemented by each kind of index --------------------------------------------------------------------------
 
+    @abstractmethod
     def _new_snapshot(self) -> Snapshot:
         """Return a new snapshot of the index."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _faiss_lists(self) -> FaissLists:
         """Return FAISS's lists as an object of the core."""
-        raise NotImplementedError
 
-    def _insert(self, lists: FaissLists, X: Floats, labels: Int32s, ids: Ints, also: list[Step]) -> None:
-        """Add unit vectors with new ids (already checked); ``also`` steps are committed with them."""
-        raise NotImplementedError
-
-    def _relabel(self, rows: Ints, labels: Int32s, also: list[Step]) -> None:
-        """Replace the labels of storage rows, (m,), in strictly ascending order."""
-        raise NotImplementedError
-
+    @abstractmethod
     def _replace_rows(
-        self, lists: FaissLists, rows: Ints, X: Floats, labels: Int32s, ids: Ints, also: list[Step]
+        self, lists: FaissLists, rows: Ints, X: Floats, labels: Int32s, ids: Ints, also: Sequence[Step]
     ) -> None:
-        """Remove distinct rows, (r,), and add unit vectors with checked ids."""
-        raise NotImplementedError
+        """Remove distinct rows, (r,), and add vectors as stored with checked ids; ``also`` is part of the commit."""
 
+    @abstractmethod
+    def _relabel(self, rows: Ints, labels: Int32s, also: Sequence[Step]) -> None:
+        """Replace the labels of storage rows, (m,), in strictly ascending order."""
+
+    @abstractmethod
     def _emptying(self) -> list[Step]:
         """Return the steps that remove every vector."""
-        raise NotImplementedError
 
     def _emptying_by(self, steps: list[Step], table: Table) -> list[Step]:
         """Return the steps that remove every vector, given the steps for FAISS's part, and a new table."""
         values = {"_table": table, "_longest": 0.0, "label_keys": None}
         return [*self._forgetting(), *steps, *(setting(self, name, value) for name, value in values.items())]
 
+    @abstractmethod
     def parts(self) -> tuple[Any, dict[str, Any], Arrays]:
         """Return the index for FAISS to write, and the parameters and arrays that FAISS does not store."""
-        raise NotImplementedError
 
+    @abstractmethod
     def restore(
         self, stock: Any, parameters: dict[str, Any], arrays: Arrays, check: Callable[[], None] | None = None
     ) -> None:
@@ -101,7 +173,6 @@ class EvidenceMixin(SearchingMixin):
 
         The stock index keeps its memory; this object, made by ``__new__``, calls FAISS's constructor here.
         """
-        raise NotImplementedError
 
     # --- metric -----------------------------------------------------------------------------------------------------
 
@@ -141,14 +212,6 @@ class EvidenceMixin(SearchingMixin):
         """
         return self._lock.reading(self.snapshot)
 
-    def reading(self) -> AbstractContextManager[Snapshot]:
-        """Return a context manager that returns :meth:`storage`. It holds no lock while the block runs.
-
-        Arrays read inside are copies and stay valid after changes of the index. Reading more rows after a change raises
-        RuntimeError.
-        """
-        return nullcontext(self.storage())
-
     def snapshot(self) -> Snapshot:
         """Return the current snapshot; the caller holds the lock."""
         id_map.check_unchanged(self.ntotal, len(self._table))
@@ -170,7 +233,10 @@ class EvidenceMixin(SearchingMixin):
         return True
 
     def storage(self) -> Snapshot:
-        """Return the stored rows, read-only. They keep the index alive; use after a change raises RuntimeError."""
+        """Return the stored rows, read-only, without a lock. They keep the index alive.
+
+        Arrays that were read stay valid after changes. Reading more rows after a change raises RuntimeError.
+        """
         with self.holding() as own:
             fields = {field.name: getattr(own, field.name) for field in dataclasses.fields(own)}
             return GuardedSnapshot(**fields, unchanged=self._unchanged)
@@ -180,7 +246,7 @@ class EvidenceMixin(SearchingMixin):
         """Hold the read lock; raise RuntimeError if the rows have changed since ``snapshot``."""
         with self.holding() as now:
             if now.native is not snapshot.native:
-                raise RuntimeError("the index has changed since reading() or storage() was called; call it again")
+                raise RuntimeError("the index has changed since storage() was called; call it again")
             yield
 
     def members(self) -> Members:
@@ -356,7 +422,7 @@ class EvidenceMixin(SearchingMixin):
         TypeError, ValueError
             If ``x`` has another type. The index is then unchanged.
         """
-        x = self._without_callbacks(x, "x")
+        x = self.without_callbacks(x, "x")
         with self.changing() as transaction:
             gone = selected_rows(x, transaction.snapshot, "x")
             if len(gone):
@@ -391,8 +457,9 @@ class EvidenceMixin(SearchingMixin):
             for index in sorted(indexes, key=id):  # one global lock order prevents deadlocks
                 held.enter_context(index.changing())
             if isinstance(otherIndex, EvidenceMixin):
-                (X, ids), labels = otherIndex._contents()
-                labels = otherIndex.snapshot().decode(labels)
+                other = otherIndex.snapshot()
+                X, ids = other.copied(np.arange(other.n))
+                labels = other.decode(other.labels)
                 emptied = otherIndex._emptying()
             else:
                 X, ids = id_map.stock_contents(otherIndex)
@@ -419,12 +486,6 @@ class EvidenceMixin(SearchingMixin):
         if self.metric_type != otherIndex.metric_type or getattr(otherIndex, "metric", self.metric) != self.metric:
             other = getattr(otherIndex, "metric", None) or f"metric_type {otherIndex.metric_type}"
             raise ValueError(f"otherIndex must have metric {self.metric!r}, as this index, got {other}")
-
-    def _contents(self) -> tuple[tuple[Floats, Ints], Int32s]:
-        """Return copies of the vectors and ids, and the labels."""
-        snapshot = self.snapshot()
-        X, ids = snapshot.rows(np.arange(snapshot.n))
-        return (X.copy(), ids.copy()), snapshot.labels
 
     def _has_codec_of(self, other: Any) -> bool:
         if not isinstance(other, EvidenceMixin):

@@ -9,9 +9,7 @@ import faiss
 
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.index.flat import IndexEvidenceFlat, IndexEvidenceIDMap2
-from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
-from cfe_faiss.index.ivf_pq import IndexEvidenceIVFPQ
-from cfe_faiss.index.ivf_sq import IndexEvidenceIVFScalarQuantizer
+from cfe_faiss.index.ivf import IndexEvidenceIVF, IndexEvidenceIVFPQ, IndexEvidenceIVFScalarQuantizer
 from cfe_faiss.index.pre_transform import IndexEvidencePreTransform
 from cfe_faiss.index.protocol import EvidenceIndex
 from cfe_faiss.rows.faiss_functions import stock_factory
@@ -74,9 +72,7 @@ def index_factory(d: int, description: str, metric: Metric | int = "cosine") -> 
     >>> index_factory(64, "PCA32,L2norm,EvidenceFlat").transforms[0].d_out
     32
     """
-    if not isinstance(description, str):
-        raise TypeError(f"description must be a string, got {description!r}")
-    match = _TRANSFORMED.fullmatch(description)
+    match = _TRANSFORMED.fullmatch(description) if isinstance(description, str) else None
     if match is None:
         return evidence_factory(d, description, metric)
     transforms = match["transforms"]
@@ -109,7 +105,6 @@ def check_ids_stay(index: Any) -> None:
 
 def evidence_factory(d: int, description: str, metric: Metric | int = "cosine") -> EvidenceIndex:
     """Return a new, empty index, as :func:`index_factory` from a description without transforms."""
-    d, metric = as_count("d", d), as_metric("metric", metric)
     if not isinstance(description, str):
         raise TypeError(f"description must be a string, got {description!r}")
     for exact, cls in _EXACT.items():
@@ -128,8 +123,8 @@ def evidence_factory(d: int, description: str, metric: Metric | int = "cosine") 
     nlist = match["nlist"] if match["nlist"] == "auto" else int(match["nlist"])
     index: Any = _inverted_file(d, nlist, int(match["partitions"] or 1), head, codec, metric)
     if match["links"] is not None:
-        if metric == "l2":
-            raise ValueError(f"metric must be 'cosine' or 'ip' with a graph as quantizer, got {metric!r}")
+        if index.metric == "l2":
+            raise ValueError(f"metric must be 'cosine' or 'ip' with a graph as quantizer, got {index.metric!r}")
         links = int(match["links"] or _LINKS)
         if links < 2:  # FAISS would end the process
             raise ValueError(f"a graph in the description must have at least 2 links, got {links} in {head!r}")
@@ -138,7 +133,9 @@ def evidence_factory(d: int, description: str, metric: Metric | int = "cosine") 
     return cast(EvidenceIndex, index)
 
 
-def _inverted_file(d: int, nlist: Any, partitions: int, head: str, codec: list[str], metric: Metric) -> EvidenceIndex:
+def _inverted_file(
+    d: int, nlist: Any, partitions: int, head: str, codec: list[str], metric: Metric | int
+) -> EvidenceIndex:
     kind, rest = (codec or [""])[0], codec[1:]
     product = _PQ.fullmatch(kind)
     if product is None:
@@ -154,8 +151,6 @@ def _inverted_file(d: int, nlist: Any, partitions: int, head: str, codec: list[s
     M, nbits = int(product["M"]), int(product["nbits"] or 8)
     if nbits != 8:
         raise ValueError(f"{kind!r} in the description must have parts of 8 bits, as in 'PQ{M}', got {nbits}")
-    if M < 1 or d % M:
-        raise ValueError(f"{kind!r} in the description must have a number of bytes that divides d = {d}, got {M}")
     if len(rest) != 1 or rest[0] not in _REFINE:
         raise ValueError(
             f"description must end in ',RFlat' after {f'{head},{kind}'!r}, since codes alone give no exact similarity, "

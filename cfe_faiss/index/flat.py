@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self
 
@@ -130,33 +130,25 @@ class ExactMixin(EvidenceMixin):
         """Return the steps that add room for rows to FAISS's part."""
         return steps_of.adding(self._flat, self._row_ids, X)
 
-    def _insert(self, lists: FaissLists, X: Floats, labels: Int32s, ids: Ints, also: list[Step]) -> None:
-        no_rows, only_list = np.empty(0, np.int64), np.zeros(len(ids), np.int32)
-        change = self._table.replacement(no_rows, only_list, labels, sorted=False)
-        new = (X.view(np.uint8), ids, None, None)
-        undo = self._truncating(len(self._table))
-        self._commit(change, lists, new, self._adding(X, ids), undo, [*self._lengthening(X), *also])
-
-    def _relabel(self, rows: Ints, labels: Int32s, also: list[Step]) -> None:
+    def _relabel(self, rows: Ints, labels: Int32s, also: Sequence[Step]) -> None:
         change = self._table.relabelling(rows, labels, sorted=False)
-        self._commit(change, self._faiss_lists(), (None, None, None, None), before=[], undo=[], after=also)
+        self._commit(change, self._faiss_lists(), (None, None, None, None), before=[], undo=[], after=[*also])
 
     def _replace_rows(
-        self, lists: FaissLists, rows: Ints, X: Floats, labels: Int32s, ids: Ints, also: list[Step]
+        self, lists: FaissLists, rows: Ints, X: Floats, labels: Int32s, ids: Ints, also: Sequence[Step]
     ) -> None:
+        n = len(self._table)
         change = self._table.replacement(rows, np.zeros(len(ids), np.int32), labels, sorted=False)
-        new = (X.view(np.uint8), ids, None, None)
         before: list[Step] = []
         undo: list[Step] = []
-        after = also
+        after = [*self._lengthening(X), *also]
+        if len(ids) > len(rows):
+            before = self._adding(X[len(rows) :], ids[len(rows) :])
+            undo = self._truncating(n)
         ids_stay = len(ids) == len(rows) and np.array_equal(ids, self.snapshot().copied(rows)[1])
-        if not ids_stay:
-            n = len(self._table)
-            if len(ids) > len(rows):
-                before = self._adding(X[len(rows) :], ids[len(rows) :])
-                undo = self._truncating(n)
-            after = [*self._truncating(n + len(ids) - len(rows)), *also]
-        self._commit(change, lists, new, before, undo, after)
+        if len(rows) and not ids_stay:
+            after = [*self._truncating(n + len(ids) - len(rows)), *after]
+        self._commit(change, lists, (X.view(np.uint8), ids, None, None), before, undo, after)
 
     def _emptying(self) -> list[Step]:
         return self._emptying_by(self._truncating(0), _table_of(self.d, 0, None))
@@ -263,11 +255,11 @@ class IndexEvidenceFlat(ExactMixin, faiss.IndexFlat):  # type: ignore[misc]
         return ids + first
 
     def _replace_rows(
-        self, lists: FaissLists, rows: Ints, X: Floats, labels: Int32s, ids: Ints, also: list[Step]
+        self, lists: FaissLists, rows: Ints, X: Floats, labels: Int32s, ids: Ints, also: Sequence[Step]
     ) -> None:
-        if len(ids):
-            if not np.array_equal(ids, rows):
-                raise ValueError(f"ids must be those of the replaced vectors, got others: {_REMEDY}")
+        if len(rows) and len(ids) and not np.array_equal(ids, rows):
+            raise ValueError(f"ids must be those of the replaced vectors, got others: {_REMEDY}")
+        if len(ids) or not len(rows):
             super()._replace_rows(lists, rows, X, labels, ids, also)
             return
         table = _table_of(self.d, len(self._table) - len(rows), np.delete(self.snapshot().labels, rows))

@@ -6,7 +6,7 @@ The search methods are in :mod:`cfe_faiss.index.searching`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -24,20 +24,17 @@ from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.coarse.drift import drift
 from cfe_faiss.coarse.partitions import assign, train_partitions
 from cfe_faiss.index.base import Arrays, EvidenceMixin
+from cfe_faiss.index.parameters import as_numeric
 from cfe_faiss.index.searching import ListSearchingMixin
-from cfe_faiss.index.stock import as_numeric
 from cfe_faiss.rows import codecs
 from cfe_faiss.rows import faiss_functions as steps_of
 from cfe_faiss.rows.faiss_functions import Step, direct_map, inverted_lists, list_sizes, setting, total
 from cfe_faiss.rows.label_keys import arrays_of, table_from
 from cfe_faiss.rows.layout import codes_of, is_mapped, stock_codes
-from cfe_faiss.rows.metric import LONGEST, Metric, as_rows
+from cfe_faiss.rows.metric import LONGEST, as_rows
 from cfe_faiss.rows.snapshot import NO_REFERENCES, NO_STARTS, Snapshot, center_of, read_only
-from cfe_faiss.search import answer as answers
-from cfe_faiss.search.blocks import Element
+from cfe_faiss.search.blocks import Choice, Element
 from cfe_faiss.search.derived import Carried, Derived
-from cfe_faiss.search.element import Choice
-from cfe_faiss.search.query import Effort
 from cfe_faiss.search.recall import Calibrations, calibration_arrays, calibrations_from
 
 _NPROBE = 16
@@ -71,7 +68,6 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
     # Attributes of the FAISS base class.
     nlist: int
     code_size: int
-    is_trained: bool
     cp: Any
     quantizer: Any
     own_fields: bool
@@ -118,7 +114,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         self.nprobe = ivf.nprobe if nprobe is None else as_count("nprobe", nprobe)
         with self.changing() as transaction:
             new, steps = transaction.encode(labels, ivf.ntotal)
-            call_steps(self._training(stock_centroids(ivf, self.metric)[None]), [])
+            centroids = faiss.downcast_index(ivf.quantizer).reconstruct_n(0, ivf.nlist)
+            call_steps(self._training(as_rows("ivf.quantizer", centroids, ivf.d, self.metric)[None]), [])
             stored = stock_codes(ivf)[1]
             lists = np.repeat(np.arange(self.nlist, dtype=np.int32), list_sizes(ivf))[None]
             places = np.argsort(np.argsort(stored))
@@ -201,13 +198,10 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         TypeError, ValueError
             If an argument is invalid, or the index is empty.
         """
-        effort, k = Effort.of(recall=recall).with_defaults(self.default_effort()), as_count("k", k)
+        for queries in (1, None):
+            self._calibration(recall, k, queries)
         with self.holding() as snapshot:
-            if snapshot.n == 0:
-                raise ValueError("the index must hold vectors, got an empty one")
             self._pinned = Derived.of(snapshot).prepare()
-            for nq in (1, snapshot.n):
-                answers.calibration_for(snapshot, nq, k, effort)
         self._search_one()
 
     def prepare_again(self) -> None:
@@ -226,7 +220,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         super()._add(X, labels, ids)
         if X.size >= _DERIVED_AHEAD and 2 * len(X) >= self.ntotal and self.routing == "evidence":
             with suppress(MemoryError), self.holding() as snapshot:  # the vectors are stored
-                _ = Derived.of(snapshot).single
+                Derived.of(snapshot).searcher("other")
 
     # --- codec ------------------------------------------------------------------------------------------------------
 
@@ -391,47 +385,30 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             *self._forgetting(),
         ]
 
-    def _insert(self, faiss_lists: FaissLists, X: Floats, labels: Int32s, ids: Ints, also: list[Step]) -> None:
-        if not self.is_trained:
-            raise ValueError("the index must be trained before vectors are added: call train(x) first")
-        centroids = self._all_centroids()
-        if np.isnan(self._supplementary).any():  # NaN before training
-            raise ValueError(
-                "supplementary partitions must be trained, too: FAISS trained the first one only, from an index that "
-                "holds this one; call train(x) of this one"
-            )
-        lists = assign(X, centroids, self.metric)
-        self._append(faiss_lists, codes_of(self, X, lists[0]), X, labels, ids, lists, also)
-
-    def _append(
-        self,
-        faiss_lists: FaissLists,
-        codes: Bytes,
-        X: Floats | None,
-        labels: Int32s,
-        ids: Ints,
-        lists: Int32s,
-        also: list[Step],
-    ) -> None:
-        """Add codes to their ``lists``, (partitions, n)."""
-        change = self._table.replacement(np.empty(0, np.int64), lists[0], labels)
-        also = [*([] if X is None else self._lengthening(X)), *also]
-        self._check_lists(faiss_lists, change)
-        before, undo, after = self._mapping_more(ids)
-        after = [total(self, len(self._table) + len(ids)), *after, *also]
-        self._commit(change, faiss_lists, self._new_rows(codes, X, ids, lists), before, undo, after)
-
-    def _new_rows(self, codes: Bytes, X: Floats | None, ids: Ints, lists: Int32s) -> tuple[Any, Any, Any, Any]:
-        """Return codes, ids, supplementary lists and vectors of new rows; None for data that is not kept."""
-        references = np.ascontiguousarray(lists[1:].T) if len(lists) > 1 else None
-        return codes, ids, references, X if self._keeps_beside() else None
-
     def _replace_rows(
-        self, faiss_lists: FaissLists, rows: Ints, X: Floats, labels: Int32s, ids: Ints, also: list[Step]
+        self, faiss_lists: FaissLists, rows: Ints, X: Floats, labels: Int32s, ids: Ints, also: Sequence[Step]
     ) -> None:
         lists = np.empty((self.partitions, 0), np.int32)
         if len(X):
+            if np.isnan(self._supplementary).any():  # NaN before training
+                raise ValueError(
+                    "supplementary partitions must be trained, too: FAISS trained the first one only, from an index "
+                    "that holds this one; call train(x) of this one"
+                )
             lists = assign(X, self._all_centroids(), self.metric)
+        new = codes_of(self, X, lists[0]), ids, lists, X
+        self._replace_codes(faiss_lists, rows, new, labels, also)
+
+    def _replace_codes(
+        self,
+        faiss_lists: FaissLists,
+        rows: Ints,
+        new: tuple[Bytes, Ints, Int32s, Floats | None],
+        labels: Int32s,
+        also: Sequence[Step],
+    ) -> None:
+        """Remove rows, and add new ones: codes, ids, lists, (partitions, n), and vectors."""
+        codes, ids, lists, X = new
         change = self._table.replacement(rows, lists[0], labels)
         self._check_lists(faiss_lists, change)
         before: list[Step] = []
@@ -439,11 +416,16 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         mapping: list[Step] = []
         if self.direct_map.type != faiss.DirectMap.NoMap:
             stored = self.snapshot().ids()
-            before, undo, _ = self._mapping_more(np.setdiff1d(ids, stored))
+            before, undo = self._mapping_more(np.setdiff1d(ids, stored))
             mapping = self._mapping(lambda: np.concatenate([np.delete(stored, rows), ids]))
-        after = [total(self, len(self._table) + len(ids) - len(rows)), *mapping, *also]
-        new = self._new_rows(codes_of(self, X, lists[0]), X, ids, lists)
-        self._commit(change, faiss_lists, new, before, undo, after)
+        longest = [] if X is None else self._lengthening(X)
+        after = [total(self, len(self._table) + len(ids) - len(rows)), *mapping, *longest, *also]
+        self._commit(change, faiss_lists, self._new_rows(codes, X, ids, lists), before, undo, after)
+
+    def _new_rows(self, codes: Bytes, X: Floats | None, ids: Ints, lists: Int32s) -> tuple[Any, Any, Any, Any]:
+        """Return codes, ids, supplementary lists and vectors of new rows; None for data that is not kept."""
+        references = np.ascontiguousarray(lists[1:].T) if len(lists) > 1 else None
+        return codes, ids, references, X if self._keeps_beside() else None
 
     def _mapping(self, ids_after: Callable[[], Ints]) -> list[Step]:
         """Return the steps that rebuild FAISS's direct map, for a subset of the ids that it holds."""
@@ -455,21 +437,17 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
             raise RuntimeError("a direct map of type Array takes the ids 0 to ntotal - 1 only; set another type before")
         return [direct_map(self, faiss.DirectMap.NoMap), direct_map(self, kind)]
 
-    def _mapping_more(self, ids: Ints) -> tuple[list[Step], list[Step], list[Step]]:
-        """Return the steps that reserve space for ``ids`` in the direct map, undo this, and rebuild the map."""
-        kind, n = self.direct_map.type, len(self._table)
-        if kind == faiss.DirectMap.NoMap:
-            return [], [], []
-        anew = [direct_map(self, faiss.DirectMap.NoMap), direct_map(self, kind)]
-        places = self.direct_map
-        if kind == faiss.DirectMap.Hashtable:
-            return steps_of.mapping(places, ids.tolist()), anew, anew
+    def _mapping_more(self, ids: Ints) -> tuple[list[Step], list[Step]]:
+        """Return the steps that reserve space for ``ids`` in the direct map, and undo this."""
+        places, n = self.direct_map, len(self._table)
+        if places.type == faiss.DirectMap.Hashtable:
+            undo = [direct_map(self, faiss.DirectMap.NoMap), direct_map(self, faiss.DirectMap.Hashtable)]
+            return steps_of.mapping(places, ids.tolist()), undo
         if not np.array_equal(np.sort(ids), np.arange(n, n + len(ids))):
             raise RuntimeError(
                 f"a direct map of type Array takes no other ids than {n} and on; set another type before"
             )
-        room = [steps_of.resizing(places.array, n + more) for more in (len(ids), 0)]
-        return room[:1], room[1:], anew
+        return [steps_of.resizing(places.array, n + len(ids))], [steps_of.resizing(places.array, n)]
 
     def set_direct_map_type(self, type: int) -> None:  # noqa: A002 - as in FAISS
         """Set the type of the direct map, as ``faiss.IndexIVF.set_direct_map_type``."""
@@ -483,7 +461,7 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
         """Enable or disable the direct map, as ``faiss.IndexIVF.make_direct_map``."""
         self.set_direct_map_type(faiss.DirectMap.Array if new_maintain_direct_map else faiss.DirectMap.NoMap)
 
-    def _relabel(self, rows: Ints, labels: Int32s, also: list[Step]) -> None:
+    def _relabel(self, rows: Ints, labels: Int32s, also: Sequence[Step]) -> None:
         change, lists = self._table.relabelling(rows, labels), self._faiss_lists()
         self._check_lists(lists, change)
         after = [*self._mapping(self.snapshot().ids), *also]
@@ -575,7 +553,8 @@ class EvidenceIVFMixin(ListSearchingMixin, EvidenceMixin):
                 clusters = SecondLevel.of(self._all_centroids())
                 self._from_file = replace(self._from_file, second_level=clusters)
         if parameters.get("choice"):
-            self._pinned = Choice(*parameters["choice"].split("/"))
+            batch, single = parameters["choice"].split("/")
+            self._pinned = Choice(batch, "float" if single == "float" else "byte")  # "mixed" in older files: bytes, too
             self._calibrations = calibrations_from(arrays, self.default_effort())
 
     # --- unsupported: would lose labels -----------------------------------------------------------------------------
@@ -604,11 +583,6 @@ def as_nlist(nlist: int | str) -> int:
 def automatic_nlist(n: int) -> int:
     """Return the default number of lists for n vectors."""
     return max(1, min(n, 4 * math.isqrt(n)))
-
-
-def stock_centroids(ivf: Any, metric: Metric = "cosine") -> Floats:
-    """Return the centroids of a stock index, (nlist, d), normalised for "cosine"."""
-    return as_rows("ivf.quantizer", faiss.downcast_index(ivf.quantizer).reconstruct_n(0, ivf.nlist), ivf.d, metric)
 
 
 def sample(X: Floats, most: int, seed: int) -> Floats:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import faiss
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cfe_faiss._native import call_steps
 from cfe_faiss.base.arrays import Floats
 from cfe_faiss.base.checks import as_matrix
-from cfe_faiss.index.protocol import EvidenceIndex
-from cfe_faiss.index.stock import like, part_of, written
+from cfe_faiss.index.base import EvidenceMixin
+from cfe_faiss.index.parameters import like, part_of, written
+from cfe_faiss.index.protocol import RowOptions, SearchOptions
 from cfe_faiss.rows.faiss_functions import total
 from cfe_faiss.search.query import Ranges, Results
 
@@ -51,9 +53,9 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
     """
 
     transforms: list[Any] = []  # noqa: RUF012 - FAISS rejects attributes that the class does not define
-    evidence: Any = None
+    evidence: EvidenceMixin = None  # type: ignore[assignment]
 
-    def __init__(self, transforms: list[Any], evidence: EvidenceIndex) -> None:
+    def __init__(self, transforms: list[Any], evidence: Any) -> None:
         if not hasattr(evidence, "search_evidence"):
             raise TypeError(f"evidence must be an evidence index, got {evidence!r}")
         super().__init__(evidence)
@@ -68,8 +70,7 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
     @property
     def ntotal(self) -> int:
         """Number of stored vectors."""
-        number: int = self.evidence.ntotal
-        return number
+        return self.evidence.ntotal
 
     def train(self, x: ArrayLike) -> None:
         """Train each transform that needs it, then the evidence index, with vectors, (n, d): all of them, or none."""
@@ -109,7 +110,7 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
 
     def remove_ids(self, x: Any) -> int:
         """Remove vectors, as ``remove_ids`` of an evidence index."""
-        number: int = self.evidence.remove_ids(x)
+        number = self.evidence.remove_ids(x)
         self._count()
         return number
 
@@ -130,26 +131,23 @@ class IndexEvidencePreTransform(faiss.IndexPreTransform):  # type: ignore[misc]
 
     def _count(self) -> None:
         """Tell FAISS's code, which writes it into files, the number of vectors."""
-        set_total, arguments = total(self, self.ntotal)
-        set_total(*arguments)
+        call_steps([total(self, self.ntotal)], [])
 
     def search_evidence(
-        self, xq: ArrayLike, labels_q: ArrayLike, k: int, nprobe: int | None = None, **options: Any
+        self, xq: ArrayLike, labels_q: ArrayLike, k: int, nprobe: int | None = None, **options: Unpack[SearchOptions]
     ) -> Results:
         """Return D, I for queries, (nq, d), as ``search_evidence`` of an evidence index, with its options."""
-        found: Results = self.evidence.search_evidence(self._transform("xq", xq), labels_q, k, nprobe, **options)
-        return found
+        return self.evidence.search_evidence(self._transform("xq", xq), labels_q, k, nprobe, **options)
 
-    def range_search_evidence(self, xq: ArrayLike, labels_q: ArrayLike, threshold: float, **options: Any) -> Ranges:
+    def range_search_evidence(
+        self, xq: ArrayLike, labels_q: ArrayLike, threshold: float, **options: Unpack[RowOptions]
+    ) -> Ranges:
         """Return lims, D, I for queries, (nq, d), as ``range_search_evidence`` of an evidence index."""
-        X = self._transform("xq", xq)
-        found: Ranges = self.evidence.range_search_evidence(X, labels_q, threshold, **options)
-        return found
+        return self.evidence.range_search_evidence(self._transform("xq", xq), labels_q, threshold, **options)
 
     def search_per_label(self, xq: ArrayLike, labels_q: ArrayLike, k: int, **options: Any) -> Results:
         """Return D, I for queries, (nq, d), as ``search_per_label`` of an evidence index."""
-        found: Results = self.evidence.search_per_label(self._transform("xq", xq), labels_q, k, **options)
-        return found
+        return self.evidence.search_per_label(self._transform("xq", xq), labels_q, k, **options)
 
     # --- FAISS's searches, by the methods of the evidence index, which wait for its changes --------------------------
 
@@ -227,7 +225,7 @@ def _bytes_of(transform: Any) -> bytes:
     return bytes(faiss.vector_to_array(writer.data))
 
 
-def _from_parts(transforms: list[bytes], evidence: EvidenceIndex) -> IndexEvidencePreTransform:
+def _from_parts(transforms: list[bytes], evidence: EvidenceMixin) -> IndexEvidencePreTransform:
     parts = []
     for data in transforms:
         reader = faiss.VectorIOReader()

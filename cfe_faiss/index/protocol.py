@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, Unpack, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import Reading, Writing
-from cfe_faiss.base.arrays import Array, Bools, Floats, Ints
+from cfe_faiss.base.arrays import Array, Floats
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.base.values import as_labels
-from cfe_faiss.index.transaction import Transaction
 from cfe_faiss.rows.id_map import unknown_labels
 from cfe_faiss.rows.metric import Metric, as_rows
 from cfe_faiss.rows.snapshot import Members, Snapshot
 from cfe_faiss.search.query import Certified, Effort, Queries, Query, Ranges, Results, Rules
 
+if TYPE_CHECKING:
+    from cfe_faiss.index.base import Transaction
+
 Neighbors: TypeAlias = Literal["other", "own", "any"]
+
+
+class RowOptions(TypedDict, total=False):
+    """Options of searches that say which rows a query may find; see :meth:`EvidenceSearcher.search_evidence`."""
+
+    sel: Any
+    exclude: Any
+    exclude_labels: Any
+    within: tuple[float, float] | None
+    neighbors: Neighbors
+
+
+class SearchOptions(RowOptions, total=False):
+    """Options of searches; see :meth:`EvidenceSearcher.search_evidence`."""
+
+    recall: float | None
+    exact: bool
+    memory: int | None
+    progress: bool
 
 
 class EvidenceSearcher(Protocol):
@@ -46,22 +66,13 @@ class EvidenceSearcher(Protocol):
     def label_names(self) -> Array:
         """Known labels of the stored vectors in ascending order, (c,): int64, booleans, or objects."""
 
-    def search_evidence(  # noqa: PLR0913
+    def search_evidence(
         self,
         xq: ArrayLike,
         labels_q: ArrayLike | None,
         k: int,
         nprobe: int | None = None,
-        *,
-        recall: float | None = None,
-        exact: bool = False,
-        sel: Any = None,
-        exclude: Any = None,
-        exclude_labels: Any = None,
-        within: tuple[float, float] | None = None,
-        neighbors: Neighbors = "other",
-        memory: int | None = None,
-        progress: bool = False,
+        **options: Unpack[SearchOptions],
     ) -> Results:
         """Return the k most similar stored vectors of other classes than the queries'.
 
@@ -121,30 +132,24 @@ class EvidenceSearcher(Protocol):
         TypeError, ValueError
             If an argument is invalid.
         """
-        rules = Rules.of(exclude, exclude_labels, within, neighbors)
-        if sel is None and not exact and memory is None and (recall is None or nprobe is None):
+        rules = _rules_of("search_evidence", options)
+        sel = options.get("sel")
+        recall = options.get("recall")
+        in_order = recall is None or nprobe is None
+        if in_order and sel is None and not options.get("exact") and options.get("memory") is None:
             found = self.answer_single(xq, labels_q, k, nprobe, recall, rules)
             if found is not None:
                 return found
         X = as_rows("xq", xq, self.d, self.metric)
         query = Query(as_count("k", k), X=X, labels=_query_labels(labels_q, len(X), rules), sel=sel, rules=rules)
-        return self.answer(query, self.as_effort(nprobe, recall, exact, memory), progress)
+        return self.answer(query, _effort_of(nprobe, options), options.get("progress", False))
 
-    def search_stored(  # noqa: PLR0913
+    def search_stored(
         self,
         ids: ArrayLike | None = None,
         k: int = 10,
         nprobe: int | None = None,
-        *,
-        recall: float | None = None,
-        exact: bool = False,
-        sel: Any = None,
-        exclude: Any = None,
-        exclude_labels: Any = None,
-        within: tuple[float, float] | None = None,
-        neighbors: Neighbors = "other",
-        memory: int | None = None,
-        progress: bool = False,
+        **options: Unpack[SearchOptions],
     ) -> Results:
         """Return the evidence of stored vectors, as :meth:`search_evidence` does.
 
@@ -152,7 +157,7 @@ class EvidenceSearcher(Protocol):
         ----------
         ids
             Stored ids, (nq,); by default all of them in ascending order.
-        k, nprobe, recall, exact, sel, exclude, exclude_labels, within, neighbors, memory, progress
+        k, nprobe, **options
             As in :meth:`search_evidence`; ``sel`` restricts the evidence, not the queries. A query never finds itself.
 
         Returns
@@ -166,31 +171,22 @@ class EvidenceSearcher(Protocol):
         TypeError, ValueError
             If an argument is invalid, or an id is not in the index.
         """
-        rules = Rules.of(exclude, exclude_labels, within, neighbors)
-        query = Query(as_count("k", k), ids=ids, sel=sel, rules=rules)
-        return self.answer(query, self.as_effort(nprobe, recall, exact, memory), progress)
+        rules = _rules_of("search_stored", options)
+        query = Query(as_count("k", k), ids=ids, sel=options.get("sel"), rules=rules)
+        return self.answer(query, _effort_of(nprobe, options), options.get("progress", False))
 
-    def search_certified(  # noqa: PLR0913
+    def search_certified(
         self,
         ids: ArrayLike | None = None,
         k: int = 10,
         nprobe: int | None = None,
-        *,
-        recall: float | None = None,
-        exact: bool = False,
-        sel: Any = None,
-        exclude: Any = None,
-        exclude_labels: Any = None,
-        within: tuple[float, float] | None = None,
-        neighbors: Neighbors = "other",
-        memory: int | None = None,
-        progress: bool = False,
-    ) -> tuple[Floats, Ints, Bools]:
+        **options: Unpack[SearchOptions],
+    ) -> Certified:
         """Return the evidence of stored vectors, as :meth:`search_stored`, and a mask of provably exact rows.
 
         Parameters
         ----------
-        ids, k, nprobe, recall, exact, sel, exclude, exclude_labels, within, neighbors, memory, progress
+        ids, k, nprobe, **options
             As in :meth:`search_stored`. With one of ``exclude``, ``exclude_labels``, ``within`` and ``neighbors`` the
             search is always exact.
 
@@ -212,28 +208,25 @@ class EvidenceSearcher(Protocol):
         A vector x of a list with centroid c is bounded by angles: angle(q, x) >= angle(q, c) - angle(x, c). In
         addition to the search, this takes the time to compare every query with every centroid.
         """
-        rules = Rules.of(exclude, exclude_labels, within, neighbors)
-        query = Query(as_count("k", k), ids=ids, sel=sel, rules=rules)
-        return self.answer_certified(query, self.as_effort(nprobe, recall, exact, memory), progress)
+        rules = _rules_of("search_certified", options)
+        query = Query(as_count("k", k), ids=ids, sel=options.get("sel"), rules=rules)
+        return self.answer_certified(query, _effort_of(nprobe, options), options.get("progress", False))
 
-    def range_search_evidence(  # noqa: PLR0913
+    def range_search_evidence(
         self,
         xq: ArrayLike,
         labels_q: ArrayLike | None,
         threshold: float,
-        *,
-        sel: Any = None,
-        exclude: Any = None,
-        exclude_labels: Any = None,
-        within: tuple[float, float] | None = None,
-        neighbors: Neighbors = "other",
+        **options: Unpack[RowOptions],
     ) -> Ranges:
         """Return all evidence with similarity >= ``threshold``. The search is exact and covers the whole index.
 
         Parameters
         ----------
-        xq, labels_q, sel, exclude, exclude_labels, within, neighbors
+        xq, labels_q
             As in :meth:`search_evidence`.
+        **options
+            ``sel``, ``exclude``, ``exclude_labels``, ``within`` and ``neighbors``, as in :meth:`search_evidence`.
         threshold
             Minimum similarity; for "l2", the largest squared distance. An infinite threshold returns all rows that the
             rules allow, or none.
@@ -250,12 +243,12 @@ class EvidenceSearcher(Protocol):
             If an argument is invalid.
         """
         X = as_rows("xq", xq, self.d, self.metric)
-        rules = Rules.of(exclude, exclude_labels, within, neighbors)
+        rules = _rules_of("range_search_evidence", options, RowOptions)
         number = as_number("threshold", threshold, -np.inf, np.inf)
         labels = _query_labels(labels_q, len(X), rules)
-        return self.answer_range(Query(threshold=number, X=X, labels=labels, sel=sel, rules=rules))
+        return self.answer_range(Query(threshold=number, X=X, labels=labels, sel=options.get("sel"), rules=rules))
 
-    def search_per_label(  # noqa: PLR0913
+    def search_per_label(  # noqa: PLR0913 - other options would have no effect
         self,
         xq: ArrayLike,
         labels_q: ArrayLike,
@@ -306,18 +299,12 @@ class EvidenceSearcher(Protocol):
         rules = (Rules.of(exclude, None, within, "other") or Rules())._replace(per_label=True)
         X = as_rows("xq", xq, self.d, self.metric)
         query = Query(as_count("k", k), X=X, labels=_query_labels(labels_q, len(X), rules), sel=sel, rules=rules)
-        return self.answer(query, self.as_effort(nprobe, recall, exact))
+        return self.answer(query, Effort.of(nprobe, recall, exact))
 
     def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[Any, float]:
         """Return the measured recall@k of each stored class."""
 
     # --- answers, for callers with a Query --------------------------------------------------------------------------
-
-    def as_effort(
-        self, nprobe: int | None = None, recall: float | None = None, exact: bool = False, memory: int | None = None
-    ) -> Effort:
-        """Return the effort of a search with these arguments, checked."""
-        return Effort.of(nprobe, recall, exact, memory)
 
     def answer_single(
         self, xq: Any, labels_q: Any, k: Any, nprobe: Any, recall: Any, rules: Rules | None = None
@@ -396,11 +383,8 @@ class EvidenceIndex(EvidenceSearcher, Protocol):
     def holding(self) -> Reading[Snapshot]:
         """Return a context manager that holds the read lock and returns the snapshot; no code of users runs inside."""
 
-    def reading(self) -> AbstractContextManager[Snapshot]:
-        """Return a context manager that returns :meth:`storage`; it holds no lock."""
-
     def storage(self) -> Snapshot:
-        """Return the stored rows, read-only."""
+        """Return the stored rows, read-only, without a lock."""
 
     def members(self) -> Members:
         """Return the ids in ascending order, and the row and label of each."""
@@ -453,3 +437,18 @@ def _query_labels(labels: ArrayLike | None, nq: int, rules: Rules | None) -> Arr
     if labels is None and is_any:
         return unknown_labels(nq)
     return as_labels("labels_q", labels, nq, unknown=is_any)
+
+
+def _rules_of(method: str, options: RowOptions, known: type[RowOptions] = SearchOptions) -> Rules | None:
+    """Return the rules among the options of a search; raise TypeError for an unknown option."""
+    if not options:
+        return None
+    unknown = options.keys() - known.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"{method}() got an unexpected keyword argument {min(unknown)!r}")
+    neighbors = options.get("neighbors", "other")
+    return Rules.of(options.get("exclude"), options.get("exclude_labels"), options.get("within"), neighbors)
+
+
+def _effort_of(nprobe: int | None, options: SearchOptions) -> Effort:
+    return Effort.of(nprobe, options.get("recall"), options.get("exact", False), options.get("memory"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,9 +16,8 @@ from cfe_faiss.base.arrays import Int32s, Ints
 from cfe_faiss.base.checks import as_array, as_count, as_number
 from cfe_faiss.base.threads import product
 from cfe_faiss.base.values import NOT_STORED
-from cfe_faiss.index.parameters import EvidenceParameters, Excluding
+from cfe_faiss.index.parameters import EvidenceParameters, Excluding, like, lock_method, written
 from cfe_faiss.index.protocol import EvidenceSearcher
-from cfe_faiss.index.stock import like, lock_method, written
 from cfe_faiss.rows.faiss_functions import get_nprobe, get_ntotal, pointer_to
 from cfe_faiss.rows.metric import Metric, as_rows, flipped, next_threshold, score_at
 from cfe_faiss.rows.snapshot import Snapshot
@@ -65,13 +65,13 @@ class SearchingMixin:
         """How vectors are compared: "cosine", "ip" or "l2"."""
         return self._metric
 
+    @abstractmethod
     def holding(self) -> Reading[Snapshot]:
         """Return a context manager that holds the read lock and returns the snapshot."""
-        raise NotImplementedError
 
+    @abstractmethod
     def snapshot(self) -> Snapshot:
         """Return the current snapshot; the caller holds the lock."""
-        raise NotImplementedError
 
     def default_effort(self) -> Effort:
         """Return the default effort of the index: exact search."""
@@ -83,15 +83,6 @@ class SearchingMixin:
             raise ValueError(f"nprobe is for an index with lists, got nprobe={effort.nprobe} for {self!r}")
         return effort.with_defaults(self.default_effort())
 
-    def as_effort(
-        self, nprobe: int | None = None, recall: float | None = None, exact: bool = False, memory: int | None = None
-    ) -> Effort:
-        """Return the checked effort of a search; raise ValueError for ``nprobe`` without lists."""
-        effort = Effort.of(nprobe, recall, exact, memory)
-        if nprobe is not None:
-            self.resolve_effort(effort)
-        return effort
-
     @property
     def keeps_vectors(self) -> bool:
         """Whether the index stores the vectors in float32."""
@@ -101,35 +92,34 @@ class SearchingMixin:
 
     def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
         """Return D and I, both (nq, k). Every search of the index ends here."""
-        query = self.without_callbacks(query)
+        query = self._bindable(query)
         with self.holding() as snapshot:
             return self.answer_on(snapshot, query, effort, progress)
 
-    def without_callbacks(self, query: Query) -> Query:
-        """Replace a selector that calls Python by its ids. Run outside the lock, as the selector may use the index."""
-        if not calls_python(query.sel):
-            return query
-        return replace(query, sel=self._without_callbacks(query.sel, f"{query.name}sel"))
+    def without_callbacks(self, sel: Any, name: str = "params.sel") -> Any:
+        """Return a selector, or the ids that it accepts if it calls Python, as it may then use the index.
 
-    def _without_callbacks(self, sel: Any, name: str) -> Any:
-        """Return the selector, or the ids that it accepts if it calls Python."""
+        Parameters of FAISS are returned with such a selector. Call it outside of the lock.
+        """
+        if isinstance(sel, faiss.SearchParameters):
+            selector = selector_of(sel)
+            return with_ids(sel, self.without_callbacks(selector)) if calls_python(selector) else sel
         if not calls_python(sel):
             return sel
         with self.holding() as snapshot:
             ids = snapshot.row_ids
         return accepted(sel, ids, name)
 
-    def _parameters_without_callbacks(self, params: Any) -> Any:
-        """Return FAISS's search parameters with a selector that does not call Python."""
-        if not isinstance(params, faiss.SearchParameters):
-            return params
-        sel = selector_of(params)
-        return with_ids(params, self._without_callbacks(sel, "params.sel")) if calls_python(sel) else params
+    def _bindable(self, query: Query) -> Query:
+        """Return the query with a selector that does not call Python."""
+        if not calls_python(query.sel):
+            return query
+        return replace(query, sel=self.without_callbacks(query.sel, f"{query.name}sel"))
 
     def answer_on(self, snapshot: Snapshot, query: Query | Queries, effort: Effort, progress: bool = False) -> Results:
         """Answer on a snapshot, or a query bound to one, for callers inside :meth:`holding`."""
         bound = query.bind(snapshot) if isinstance(query, Query) else query
-        D, I = answers.search(bound, self.resolve_effort(effort), _choose_title(progress))
+        D, I = answers.search(bound, self.resolve_effort(effort), "Searching" if progress else None)
         return flipped(D, snapshot.metric), I
 
     # --- evidence search --------------------------------------------------------------------------------------------
@@ -169,7 +159,7 @@ class SearchingMixin:
                 return None
             if type(labels_q) is not np.ndarray or labels_q.size != 1:
                 return None
-            nprobe = answers.look_up_nprobe(state, k, recall, labels_q.item(), complete=self.complete)
+            nprobe = Derived.of(state).nprobe_for(min(k, state.n), recall, labels_q.item(), complete=self.complete)
         elif nprobe is None:
             nprobe = get_nprobe(pointer_to(self))
         bound = None
@@ -189,7 +179,7 @@ class SearchingMixin:
 
     def answer_range(self, query: Query) -> Ranges:
         """Return lims, D and I of a query with a threshold."""
-        query = self.without_callbacks(query)
+        query = self._bindable(query)
         with self.holding() as snapshot:
             score = score_at(query.threshold or 0, snapshot.metric)
             lims, D, I = answers.search_range(query.bind(snapshot), score)
@@ -197,10 +187,10 @@ class SearchingMixin:
 
     def answer_certified(self, query: Query, effort: Effort, progress: bool = False) -> Certified:
         """Return D, I and the mask of provably exact rows."""
-        query = self.without_callbacks(query)
+        query = self._bindable(query)
         with self.holding() as snapshot:
             bound, effort = query.bind(snapshot), self.resolve_effort(effort)
-            D, I, certified = answers.search_certified(bound, effort, _choose_title(progress))
+            D, I, certified = answers.search_certified(bound, effort, "Searching" if progress else None)
             return flipped(D, snapshot.metric), I, certified
 
     def search(
@@ -229,10 +219,10 @@ class SearchingMixin:
         TypeError, ValueError
             If an argument is invalid.
         """
-        if not isinstance(params, EvidenceParameters):
-            stock_results: Results = self._of_stock("search", (x, k), params, {"D": D, "I": I, **stock})
-            return stock_results
         found: Results | None
+        if not isinstance(params, EvidenceParameters):
+            found = self._of_stock("search", (x, k), params, {"D": D, "I": I, **stock})
+            return found
         if params.plain and D is None and I is None and not stock:
             found = self.answer_single(x, params.labels, k, params.nprobe, params.recall)
             if found is not None:
@@ -260,7 +250,7 @@ class SearchingMixin:
         name = "search_and_reconstruct"
         if not isinstance(params, EvidenceParameters):
             return self._of_stock(name, (x, k), params, {"D": D, "I": I, "R": R, **stock})
-        query = self.without_callbacks(self._make_query(name, x, params, stock, k=as_count("k", k)))
+        query = self._bindable(self._make_query(name, x, params, stock, k=as_count("k", k)))
         with self.holding() as snapshot:
             found = self.answer_on(snapshot, query, params.effort)
             vectors = np.full((*found[1].shape, self.d), np.nan, np.float32)
@@ -312,7 +302,7 @@ class SearchingMixin:
         if len(x.shape) != 2 or x.shape[1] != self.d:
             raise ValueError(f"x must have shape (n, {self.d}), got {tuple(x.shape)}")
         about = x, many if name == "range_search" else as_count("k", many)
-        params = self._parameters_without_callbacks(params)
+        params = self.without_callbacks(params)
         own = getattr(self._stock, name)
         takes_parameters = getattr(self._stock, f"{name}_numpy", own)
         method = own if params is None or not isinstance(about[0], np.ndarray) else takes_parameters
@@ -380,10 +370,6 @@ def _encode_single(snapshot: Snapshot, labels: Any) -> Int32s | None:
     if code is None or labels.item() == "":
         return None
     return np.array([snapshot.absent_label if code == NOT_STORED else code], np.int32)
-
-
-def _choose_title(progress: bool) -> str | None:
-    return "Searching" if progress else None
 
 
 class ListSearchingMixin(SearchingMixin):
@@ -466,9 +452,10 @@ class ListSearchingMixin(SearchingMixin):
             labels = snapshot.decode(np.array([*found.recall], np.int32)).tolist()
         return dict(zip(labels, found.recall.values(), strict=True))
 
-    def _calibration(self, recall: float, k: int, queries: int | None) -> tuple[int, Calibration | None]:
+    def _calibration(self, recall: float | None, k: int, queries: int | None) -> tuple[int, Calibration | None]:
         """Return the total number of lists, and the calibration for a recall (None if it needs all lists)."""
-        effort, k = Effort.of(recall=recall).with_defaults(self.default_effort()), as_count("k", k)
+        effort = self.resolve_effort(Effort.of(recall=recall))
+        k = as_count("k", k)
         with self.holding() as snapshot:
             if snapshot.n == 0:
                 raise ValueError("the index must hold vectors, got an empty one")
@@ -480,7 +467,7 @@ class ListSearchingMixin(SearchingMixin):
         nprobe = getattr(params, "nprobe", self.nprobe)
         snapshot, X = self.snapshot(), np.ascontiguousarray(x, np.float32)
         centroids = snapshot.centroids[0]
-        if self.metric != "cosine" or nprobe >= len(centroids) or X.ndim != 2 or X.shape[1] != self.d:
+        if self.metric != "cosine" or nprobe >= len(centroids):
             self._check_mapped()
             return
         for start in range(0, len(X), _CHUNK):

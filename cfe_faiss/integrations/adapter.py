@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -29,14 +29,28 @@ def checked_store(store: EvidenceStore) -> EvidenceStore:
     return store
 
 
-def put(write: Callable[..., None], rows: Iterable[Row], vectors: Any, label_key: str) -> list[str]:
+def embeddings_of(kind: str, ids: Sequence[str], embeddings: Sequence[Any], d: int) -> NDArray[np.float64]:
+    """Return the embeddings of documents, (n, d), zeros for None; ValueError names a document of another length."""
+    X = np.zeros((len(ids), d))
+    for row, (id_, embedding) in enumerate(zip(ids, embeddings, strict=True)):
+        if embedding is not None:
+            if len(embedding) != d:
+                raise ValueError(f"the embedding of {kind} {id_!r} must have {d} numbers, got {len(embedding)}")
+            X[row] = embedding
+    return X
+
+
+def put(
+    write: Callable[..., None], rows: Iterable[tuple[str, Mapping[str, Any], str | None]], vectors: Any, label_key: str
+) -> list[str]:
     """Write rows, at least one, by ``EvidenceStore.add`` or ``upsert``; return their ids.
 
-    The value under ``label_key`` leaves the metadata, and becomes the predicted class.
+    The value under ``label_key`` becomes the predicted class in place of metadata.
     """
     ids, metadata, texts = zip(*rows, strict=True)
-    labels = [one.pop(label_key, None) for one in metadata]
-    write(ids, vectors, labels, metadata, texts)
+    labels = [mapping.get(label_key) for mapping in metadata]
+    others = [{key: value for key, value in mapping.items() if key != label_key} for mapping in metadata]
+    write(ids, vectors, labels, others, texts)
     return list(ids)
 
 
@@ -48,35 +62,30 @@ def rows_of(found: Hits | Rows, label_key: str) -> list[Row]:
     return list(zip(found.ids, found.metadata, found.documents, strict=True))
 
 
-def take_hits(hits: Hits, places: Sequence[int]) -> Hits:
-    """Return some of the hits, in the order of ``places``."""
-    chosen: dict[str, Any] = {}
-    for field in fields(hits):
-        column = getattr(hits, field.name)
-        is_list = isinstance(column, list)
-        chosen[field.name] = [column[i] for i in places] if is_list else None if column is None else column[[*places]]
-    return Hits(**chosen)
-
-
 def evidence(
-    store: EvidenceStore, own: Any, embedding: Any, k: int, label: Any, where: Any, *, with_vectors: bool = False
+    store: EvidenceStore, id_: Any, embedding: Any, k: int, label: Any, where: Any, *, with_vectors: bool = False
 ) -> Hits:
-    """Return the evidence of an embedding, or without one of a stored document, and without the document ``own``."""
-    xq = own if embedding is None else np.asarray(embedding, np.float32)
-    hits = store.evidence(xq, as_count("k", k) + 1, label, where, with_vectors=with_vectors)
-    return take_hits(hits, [i for i, id_ in enumerate(hits.ids) if id_ != own][:k])
+    """Return the evidence of an embedding, without the document ``id_``, or of this stored document."""
+    if embedding is None:
+        return store.evidence(id_, k, label, where, with_vectors=with_vectors)
+    excluded = [id_] if id_ in store else None
+    xq = np.asarray(embedding, np.float32)
+    return store.evidence(xq, k, label, where, exclude=excluded, with_vectors=with_vectors)
 
 
 def join_filters(*conditions: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return one filter that is the conjunction of some, of which None and {} select all rows; None for no filter."""
-    parts = [one for one in conditions if one]
+    parts = [condition for condition in conditions if condition]
     return {"$and": parts} if parts else None
 
 
 def diversify(hits: Hits, k: int, lambda_mult: float) -> Hits:
     """Return the k of some hits, found with vectors, with the largest marginal relevance."""
-    assert hits.vectors is not None
-    return take_hits(hits, marginal_relevance(hits.similarity, hits.vectors, k, lambda_mult))
+    vectors: Any = hits.vectors
+    places = marginal_relevance(hits.similarity, vectors, k, lambda_mult)
+    columns = {name: getattr(hits, name) for name in ("ids", "labels", "metadata", "documents")}
+    chosen: dict[str, Any] = {name: [column[place] for place in places] for name, column in columns.items()}
+    return replace(hits, similarity=hits.similarity[places], vectors=vectors[places], **chosen)
 
 
 def marginal_relevance(

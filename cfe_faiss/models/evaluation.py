@@ -78,50 +78,44 @@ def evaluate(model: Any, data: Any, mask: Any = None, *, features: Any = None) -
     --------
     >>> from cfe_faiss.datasets import load
     >>> data = load("patients")
-    >>> found = evaluate(data.y, data)
-    >>> found.n, found.accuracy, found.group_sizes
+    >>> evaluation = evaluate(data.y, data)
+    >>> evaluation.n, evaluation.accuracy, evaluation.group_sizes
     (142, 1.0, ())
     """
     n = len(data.y)
-    mask = _mask(data.test_mask if mask is None else mask, n)
-    truth = as_labels("data.y", data.y, n, unknown=True)
-    mask &= truth != UNKNOWN
-    if not mask.any():
+    given = as_array("mask", data.test_mask if mask is None else mask)
+    if given.shape != (n,) or not np.isin(given, (0, 1)).all():
+        raise ValueError(f"mask must be bool of shape ({n},), or 0 and 1, got {given.dtype} {given.shape}")
+    if not given.any():
+        raise ValueError(f"mask must hold at least one node, got none of {n}")
+    true = as_labels("data.y", data.y, n, unknown=True)
+    nodes = np.flatnonzero(given.astype(np.bool_) & (true != UNKNOWN))
+    if not len(nodes):
         raise ValueError("mask must hold a node with a true class, got none")
-    found = predictions_of(model, data, features)
-    check_names(found, data)
-    predicted, scores = found.labels, found.scores
-    num_classes = int(max(truth.max(), predicted.max())) + 1 if scores is None else scores.shape[1]
-    sensitive = getattr(data, "sensitive", None)
-    groups = () if sensitive is None else _groups(as_labels("data.sensitive", sensitive, n, unknown=True)[mask])
-    truth, predicted = truth[mask], predicted[mask]
+    predictions = predictions_of(model, data, features)
+    check_names(predictions, data)
+    scores = predictions.scores
+    highest = int(max(true.max(), predictions.labels.max()))
+    binary = (highest + 1 if scores is None else scores.shape[1]) <= 2
+    truth = true[nodes]
+    predicted = predictions.labels[nodes]
+    groups: tuple[Bools, ...] = ()
+    if getattr(data, "sensitive", None) is not None:
+        sensitive = as_labels("data.sensitive", data.sensitive, n, unknown=True)[nodes]
+        if sensitive.max() > 1:
+            raise ValueError(f"data.sensitive must be 0 or 1, got {sensitive.max()}")
+        groups = sensitive == 0, sensitive == 1
     positive = tuple(group & (truth == 1) for group in groups)
-    binary = num_classes <= 2
     return Evaluation(
         n=len(truth),
         accuracy=float(accuracy_score(truth, predicted)),
         f1=float(f1_score(truth, predicted, average="binary" if binary else "macro", zero_division=0)),
-        auc=math.nan if scores is None else _auc(truth, scores[mask]),
+        auc=math.nan if scores is None else _auc(truth, scores[nodes]),
         group_sizes=tuple(int(group.sum()) for group in groups),
         positive_group_sizes=tuple(int(group.sum()) for group in positive),
         parity_difference=_difference(predicted, groups) if binary else math.nan,
         opportunity_difference=_difference(predicted, positive) if binary else math.nan,
     )
-
-
-def _mask(mask: Any, n: int) -> Bools:
-    array = as_array("mask", mask)
-    if array.shape != (n,) or not np.isin(array, (0, 1)).all():
-        raise ValueError(f"mask must be bool of shape ({n},), or 0 and 1, got {array.dtype} {array.shape}")
-    if not array.any():
-        raise ValueError(f"mask must hold at least one node, got none of {n}")
-    return array.astype(np.bool_)
-
-
-def _groups(sensitive: Int32s) -> tuple[Bools, ...]:
-    if sensitive.max() > 1:
-        raise ValueError(f"data.sensitive must be 0 or 1, got {sensitive.max()}")
-    return sensitive == 0, sensitive == 1
 
 
 def _difference(predicted: Int32s, groups: tuple[Bools, ...]) -> float:

@@ -162,7 +162,9 @@ def check(model: torch.nn.Module, data: Any) -> None:
 
 def logits_of(model: torch.nn.Module, data: Any) -> torch.Tensor:
     """Return the model's logits of every node, (n, C), two for one of class 1; ValueError for another shape."""
-    logits, n, classes = call(model, data), len(data.x), int(data.y.max()) + 1
+    logits = call(model, data)
+    n = len(data.x)
+    classes = int(data.y.max()) + 1
     if isinstance(logits, torch.Tensor) and logits.shape == (n, 1):
         logits = torch.cat([torch.zeros_like(logits), logits], dim=1)
     shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
@@ -208,7 +210,8 @@ class Training:
         self, epochs: int, patience: int, seed: int, checkpoint: str | os.PathLike[str] | None, *, progress: bool
     ) -> TrainingReport:
         """Train the model in place, and leave it in evaluation mode with its best weights; see :func:`train`."""
-        model, device = self.model, self.data.x.device
+        model = self.model
+        device = self.data.x.device
         limits = {"epochs": as_count("epochs", epochs), "patience": as_count("patience", patience), "seed": seed}
         file = None if checkpoint is None else _Checkpoint(Path(checkpoint), self, self.settings | limits)
         state = _State(0, 0, math.inf, deepcopy(model.state_dict()))
@@ -267,7 +270,9 @@ class _Checkpoint:
     """Checkpoint file of a training. Create it before the first step: the initial weights identify the training."""
 
     def __init__(self, path: Path, training: Training, settings: dict[str, Any]) -> None:
-        self.path, self._is_read, self._training = path, False, training
+        self.path = path
+        self._is_read = False
+        self._training = training
         gpu = training.data.x.device
         self._gpus = [gpu] if gpu.type == "cuda" else []
         digest = hashlib.sha256()
@@ -346,10 +351,14 @@ def load(model: torch.nn.Module, path: str | os.PathLike[str]) -> None:
     """
     weights = _read(path)
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    found = {name: tuple(getattr(value, "shape", ())) for name, value in weights.items()}
-    if found != shapes:
-        name, expected = next(iter(shapes.items() - found.items()), (None, None))
-        detail = f"{name} {found.get(name)}, expected {expected}" if name else f"also {sorted(found.keys() - shapes)}"
+    given_shapes = {name: tuple(getattr(value, "shape", ())) for name, value in weights.items()}
+    if given_shapes != shapes:
+        name, expected = next(iter(shapes.items() - given_shapes.items()), (None, None))
+        detail = (
+            f"{name} {given_shapes.get(name)}, expected {expected}"
+            if name
+            else f"also {sorted(given_shapes.keys() - shapes)}"
+        )
         raise ValueError(f"{Path(path)} must hold the weights of a model of this kind, got {detail}")
     model.load_state_dict(weights)
 

@@ -37,7 +37,8 @@ def stages(settings: Settings, inputs: Mapping[str, Input]) -> list[Stage]:
             Stage("sort", parts, sort_edges),
             Stage("graph", settings.blocks, partial(merge_edges, parts=parts), ("sort",)),
         ]
-    last, reads = settings.num_layers, [stage.name for stage in graph[1:]]
+    last = settings.num_layers
+    reads = [stage.name for stage in graph[1:]]
     steps = [Stage("step-0", settings.blocks, unit)]
     for layer in range(1, last + 1):
         name = "vectors" if layer == last else f"step-{layer}"
@@ -65,20 +66,23 @@ def sort_edges(task: Task) -> None:
     With weights, a key is twice that number, plus 1 for the opposite direction of an undirected edge. Weights are a
     second array, and ascend for equal keys. Each edge of an undirected graph is written in both directions.
     """
-    settings, weighted = task.settings, is_weighted(task)
+    settings = task.settings
+    weighted = is_weighted(task)
     start = task.block * _block_size(weighted)
     stop = min(task.inputs["edges"].array().shape[1], start + _block_size(weighted))
-    size, count = (1 if settings.directed else 2) * (stop - start), 0
-    keys, weights = np.empty(size, np.int64), np.empty(size if weighted else 0, np.float32)
+    size = (1 if settings.directed else 2) * (stop - start)
+    count = 0
+    keys = np.empty(size, np.int64)
+    weights = np.empty(size if weighted else 0, np.float32)
     for (source, target), of_edges in _read_edges(task, start, stop):
         ends = [(source, target)] if settings.directed else [(source, target), (target, source)]
-        for outgoing, (one, other) in enumerate(ends):
-            here = slice(count, count + len(one))
-            keys[here] = other * settings.n + one
+        for outgoing, (source_ids, target_ids) in enumerate(ends):
+            here = slice(count, count + len(source_ids))
+            keys[here] = target_ids * settings.n + source_ids
             if of_edges is not None:
                 keys[here] += keys[here] + outgoing
                 weights[here] = of_edges
-            count += len(one)
+            count += len(source_ids)
     if weighted:
         order = np.lexsort((weights[:count], keys[:count]))
         task.write(keys=keys[order], weights=weights[order])
@@ -93,25 +97,29 @@ def is_weighted(task: Task) -> bool:
 
 def _read_edges(task: Task, start: int, stop: int) -> Iterator[tuple[Keys, Weights | None]]:
     """Yield edges ``start`` to ``stop - 1``, (2, m), and their weights in parts, without self-loops."""
-    n, edges, weights = task.settings.n, task.inputs["edges"].array(), None
+    n = task.settings.n
+    edges = task.inputs["edges"].array()
+    weights = None
     of_all = task.inputs["edge_weight"].array() if is_weighted(task) else None
     for first in range(start, stop, _EDGES_AT_ONCE):
-        some = slice(first, min(first + _EDGES_AT_ONCE, stop))
-        part = np.asarray(edges[:, some], np.int64)
+        part_of_edges = slice(first, min(first + _EDGES_AT_ONCE, stop))
+        part = np.asarray(edges[:, part_of_edges], np.int64)
         if part.size and not 0 <= part.min() <= part.max() < n:
             raise ValueError(f"edges must lie in 0..{n - 1}, got {part.min()} to {part.max()} in edges {first} and on")
-        kept = part[0] != part[1]
+        is_edge = part[0] != part[1]
         if of_all is not None:
-            weights = as_weights("edge_weight", np.asarray(of_all[some]), part.shape[1], first)
-            kept &= weights > 0
-            weights = weights[kept]
-        yield part[:, kept], weights
+            weights = as_weights("edge_weight", np.asarray(of_all[part_of_edges]), part.shape[1], first)
+            is_edge &= weights > 0
+            weights = weights[is_edge]
+        yield part[:, is_edge], weights
     release(edges, of_all)
 
 
-def merge_edges(task: Task, parts: int) -> Mapping[str, Any]:
+def merge_edges(task: Task, parts: int) -> None:
     """Write the neighbours of a block of nodes as CSR, ascending and each once, and their weights."""
-    n, (first, stop), weighted = task.settings.n, task.settings.rows(task.block), is_weighted(task)
+    n = task.settings.n
+    first, stop = task.settings.rows(task.block)
+    weighted = is_weighted(task)
     runs = [task.read("sort", part, "keys") for part in range(parts)]
     of_runs = [task.read("sort", part, "weights") for part in range(parts)] if weighted else []
     of_row = 2 * n if weighted else n  # keys per row
@@ -120,8 +128,10 @@ def merge_edges(task: Task, parts: int) -> Mapping[str, Any]:
     for run in runs:
         begins += np.searchsorted(run, np.arange(first, stop + 1) * of_row)
     size = int(begins[-1] - begins[0])
-    indices, weights = np.empty(size, np.int32), np.empty(size if weighted else 0, np.float32)
-    indptr, count = np.zeros(stop - first + 1, np.int64), 0
+    indices = np.empty(size, np.int32)
+    weights = np.empty(size if weighted else 0, np.float32)
+    indptr = np.zeros(stop - first + 1, np.int64)
+    count = 0
     for low, high in _row_ranges(begins, most):
         ends = [np.searchsorted(run, [(first + low) * of_row, (first + high) * of_row]) for run in runs]
         keys = _read_ranges(runs, ends)
@@ -136,7 +146,6 @@ def merge_edges(task: Task, parts: int) -> Mapping[str, Any]:
         count += len(sources)
     beside = {"weights": weights[:count]} if weighted else {}
     task.write(indptr=indptr, indices=indices[:count], **beside)
-    return {"edges": count}
 
 
 def _read_ranges(runs: Sequence[NDArray[Any]], ends: Sequence[Keys]) -> NDArray[Any]:
@@ -153,7 +162,8 @@ def _sum_repeats(keys: Keys, weights: Weights, n: int) -> tuple[Keys, Weights]:
     Weights of repeated edges are summed in ascending order. If both directions are given, the weight is their mean.
     """
     order = np.lexsort((weights, keys))
-    keys, weights = keys[order], weights[order]
+    keys = keys[order]
+    weights = weights[order]
     edges = keys >> 1
     new = _mark_new(edges)
     edges = edges[new]
@@ -186,7 +196,8 @@ def _mark_new(keys: Keys) -> NDArray[np.bool_]:
 
 def _row_ranges(begins: Keys, most: int) -> Iterator[tuple[int, int]]:
     """Yield ranges of rows in order, each of at most ``most`` keys or of one row; ``begins`` counts the keys before."""
-    low, stop = 0, len(begins) - 1
+    low = 0
+    stop = len(begins) - 1
     while low < stop:
         high = max(low + 1, int(np.searchsorted(begins, begins[low] + most, "right")) - 1)
         yield low, high
@@ -201,11 +212,11 @@ def neighbors_of(task: Task) -> tuple[NDArray[np.int64], NDArray[np.int32], Weig
         return indptr, indices, of_edges[0] if of_edges else None
     first, stop = task.settings.rows(task.block)
     indptr = np.array(task.inputs["indptr"].array()[first : stop + 1], np.int64)
-    own = slice(indptr[0], indptr[-1])
-    indices = np.ascontiguousarray(task.inputs["indices"].array()[own], np.int32)
+    entries = slice(indptr[0], indptr[-1])
+    indices = np.ascontiguousarray(task.inputs["indices"].array()[entries], np.int32)
     if not is_weighted(task):
         return indptr - indptr[0], indices, None
-    weights = np.asarray(task.inputs["edge_weight"].array()[own])
+    weights = np.asarray(task.inputs["edge_weight"].array()[entries])
     return indptr - indptr[0], indices, as_weights("edge_weight", weights, len(indices), int(indptr[0]))
 
 
@@ -229,20 +240,21 @@ def unit(task: Task) -> None:
 
 def step(task: Task, layer: int) -> None:
     """Write the next vectors of a block, and their sum so far; after the last step, the normalised sum only."""
-    settings, before = task.settings, f"step-{layer - 1}"
+    settings = task.settings
+    before = f"step-{layer - 1}"
     first, stop = settings.rows(task.block)
     lengths = _read_lengths(task, layer - 1)
-    own = np.array(task.read(before, task.block, "unit"))
+    units = np.array(task.read(before, task.block, "unit"))
     indptr, indices, weights = neighbors_of(task)
-    native = _native.BlockStep(indptr, indices, first, own, settings.n, threads.num_threads(), weights)
+    native = _native.BlockStep(indptr, indices, first, units, settings.n, threads.num_threads(), weights)
     for other, rows in enumerate(task.read_blocks(before, "unit")):
         native.gather(rows, settings.rows(other)[0], lengths)
         release(rows)
-    sums = _read_sums(task, layer - 1, own, lengths[first:stop])
-    new_lengths = np.empty(len(own), np.float32)
-    native.finish(settings.alpha, lengths[first:stop], sums, own, new_lengths)
+    sums = _read_sums(task, layer - 1, units, lengths[first:stop])
+    new_lengths = np.empty(len(units), np.float32)
+    native.finish(settings.alpha, lengths[first:stop], sums, units, new_lengths)
     if layer < settings.num_layers:
-        task.write(unit=own, lengths=new_lengths, sums=sums)
+        task.write(unit=units, lengths=new_lengths, sums=sums)
     else:
         _write_vectors(task, sums)
 
@@ -250,8 +262,8 @@ def step(task: Task, layer: int) -> None:
 def no_step(task: Task) -> None:
     """Write the vectors of a block without any step."""
     first, stop = task.settings.rows(task.block)
-    own = task.read("step-0", task.block, "unit")
-    _write_vectors(task, _read_sums(task, 0, own, _read_lengths(task, 0)[first:stop]))
+    units = task.read("step-0", task.block, "unit")
+    _write_vectors(task, _read_sums(task, 0, units, _read_lengths(task, 0)[first:stop]))
 
 
 def _read_lengths(task: Task, layer: int) -> Weights:

@@ -1,8 +1,7 @@
 """Stages from KS vectors to the shards of an evidence index, and to the evidence of every node."""
 
-import os
-from collections.abc import Iterator, Mapping
-from functools import lru_cache, partial
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,30 +12,25 @@ from cfe_faiss.base.checks import as_labels, as_unit_rows
 from cfe_faiss.base.temporary import release
 from cfe_faiss.coarse.kmeans import nearest_numbers, spherical_kmeans, training_rows
 from cfe_faiss.files.format import write_index
-from cfe_faiss.index.ivf_flat import IndexEvidenceIVF
+from cfe_faiss.index.ivf import IndexEvidenceIVF
 from cfe_faiss.scale.inputs import Settings, Task
-from cfe_faiss.scale.manifest import Manifest
-from cfe_faiss.scale.sharded import ShardedEvidenceIndex
-from cfe_faiss.scale.shards import INDEX, MANIFEST, append_rows, empty_index, owners_of, write_manifest
+from cfe_faiss.scale.sharded import INDEX, MANIFEST, ShardedEvidenceIndex, owners_of, shard_of, write_manifest
 from cfe_faiss.scale.tasks import Stage
 
 _NODES = 1 << 17  # nodes of one part of a table
 
 
-def stages(settings: Settings, manifest: Manifest) -> list[Stage]:
-    """Return the stages from KS vectors to evidence; stages of shards are known after "place"."""
-    found = [
+def stages(settings: Settings) -> list[Stage]:
+    """Return the stages from KS vectors to evidence."""
+    return [
         Stage("train", 1, train, ("vectors",)),
         Stage("assign", settings.blocks, assign, ("vectors", "train")),
         Stage("place", 1, place, ("train", "assign")),
+        Stage("shard", settings.shards, shard, ("vectors", "train", "assign", "place")),
+        Stage("join", 1, join, ("shard", "place")),
+        Stage("tune", 1, tune, ("shard", "join")),
+        Stage("evidence", settings.shards, evidence, ("shard", "join", "tune")),
     ]
-    for placed in manifest.of_stage("place"):
-        shards = placed.result["shards"]
-        found.append(Stage("shard", shards, shard, ("vectors", "train", "assign", "place")))
-        found.append(Stage("join", 1, join, ("shard", "place")))
-        for joined in manifest.of_stage("join"):
-            found.append(Stage("evidence", shards, partial(evidence, **joined.result), ("shard", "join")))
-    return found
 
 
 def train(task: Task) -> None:
@@ -54,8 +48,8 @@ def assign(task: Task) -> None:
     task.write(lists=nearest_numbers(_vectors(task, task.block), centroids))
 
 
-def place(task: Task) -> Mapping[str, Any]:
-    """Write the shard of each list."""
+def place(task: Task) -> None:
+    """Write the shard of each list; the last shards have none if fewer lists than shards hold vectors."""
     settings = task.settings
     sizes = np.zeros(settings.nlist, np.int64)
     for lists in task.read_blocks("assign", "lists"):
@@ -63,43 +57,52 @@ def place(task: Task) -> Mapping[str, Any]:
     shards = min(settings.shards, int(np.count_nonzero(sizes)))
     owners = owners_of(np.asarray(task.read("train", 0, "centroids")), sizes, shards)
     task.write(owners=owners.astype(np.int32))
-    return {"shards": shards}
 
 
-def shard(task: Task) -> Mapping[str, Any]:
+def shard(task: Task) -> None:
     """Write the index file of a shard."""
-    settings = task.settings
-    owners, lists, rows = task.read("place", 0, "owners"), [], []
-    for block, of_block in enumerate(task.read_blocks("assign", "lists")):
-        own = np.flatnonzero(owners[of_block] == task.block)
-        rows.append(own + settings.rows(block)[0])
-        lists.append(np.asarray(of_block[own]))
-    ids = np.concatenate(rows)
+    owners = task.read("place", 0, "owners")
+    parts = []
+    for block, lists in enumerate(task.read_blocks("assign", "lists")):
+        rows = np.flatnonzero(owners[lists] == task.block)
+        parts.append((rows + task.settings.rows(block)[0], lists[rows]))
+    ids, lists = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    if not len(ids):
+        return
     labels = as_labels("labels", np.asarray(task.inputs["labels"].array()[ids]), len(ids), unknown=True)
-    index = empty_index(np.array(task.read("train", 0, "centroids"))[None])
-    append_rows(index, (_vectors_of(task, ids), labels, ids), np.concatenate(lists))
+    centroids = np.array(task.read("train", 0, "centroids"))[None]
+    index = shard_of(centroids, lists, _vectors_of(task, ids), labels, ids)
     write_index(index, task.new(_shard_path(task.folder, task.block)), overwrite=True)
-    return {"vectors": len(ids)}
 
 
 def _shard_path(folder: Path, number: int) -> Path:
     return folder / INDEX / f"shard-{number:06d}.index"
 
 
-def join(task: Task) -> Mapping[str, Any]:
-    """Write the list of shards; return the nprobe for the job's recall."""
-    settings = task.settings
-    shards = int(np.asarray(task.read("place", 0, "owners")).max()) + 1
+def join(task: Task) -> None:
+    """Write the list of shards."""
+    shards = int(task.read("place", 0, "owners").max()) + 1
     path = task.new(task.folder / INDEX / MANIFEST)
     write_manifest(path.parent, [_shard_path(task.folder, number) for number in range(shards)])
-    index = ShardedEvidenceIndex.open(path.parent)
-    return {"nprobe": index.nlist if settings.recall is None else index.nprobe_for(settings.recall, settings.k)}
 
 
-def evidence(task: Task, nprobe: int) -> Mapping[str, Any]:
+def tune(task: Task) -> None:
+    """Write the nprobe for the job's recall."""
+    index = open_index(task)
+    recall = task.settings.recall
+    task.write(nprobe=np.array([index.nlist if recall is None else index.nprobe_for(recall, task.settings.k)]))
+
+
+def evidence(task: Task) -> None:
     """Write the evidence of the vectors of a shard, with the results of a search for all vectors."""
-    ids, D, I = open_index(task).search_shard(task.block, task.settings.k, nprobe, memory=task.memory // 2)
-    return {"nodes": len(ids), "rows": task.write_table(evidence_table(ids, D, I))}
+    index = open_index(task)
+    k = task.settings.k
+    if task.block < len(index.shards):
+        nprobe = int(task.read("tune", 0, "nprobe")[0])
+        results = index.search_shard(task.block, k, nprobe, memory=task.memory // 2)
+    else:
+        results = np.empty(0, np.int64), np.empty((0, k), np.float32), np.empty((0, k), np.int64)
+    task.write_table(evidence_table(*results))
 
 
 def evidence_table(
@@ -108,10 +111,14 @@ def evidence_table(
     """Yield the evidence of nodes, (n,), D and I, (n, k), in one part or more, by ascending node, without padding."""
     order = np.argsort(ids, kind="stable")
     for first in range(0, max(len(order), 1), _NODES):
-        some = order[first : first + _NODES]
-        row, rank = np.nonzero(I[some] >= 0)
-        nodes, found, similarity = ids[some][row], I[some][row, rank], D[some][row, rank]
-        yield {"node": nodes, "evidence": found, "rank": (rank + 1).astype(np.int32), "similarity": similarity}
+        part = order[first : first + _NODES]
+        row, rank = np.nonzero(I[part] >= 0)
+        yield {
+            "node": ids[part[row]],
+            "evidence": I[part[row], rank],
+            "rank": (rank + 1).astype(np.int32),
+            "similarity": D[part[row], rank],
+        }
 
 
 def _vectors(task: Task, block: int) -> NDArray[np.float32]:
@@ -140,11 +147,10 @@ def _vectors_of(task: Task, rows: NDArray[np.int64]) -> NDArray[np.float32]:
 
 def open_index(task: Task) -> ShardedEvidenceIndex:
     """Return the current index of a job, opened once for all tasks of a worker."""
-    folder = task.folder / INDEX
-    files = sorted((file.name, file.stat()) for file in os.scandir(folder))
-    return _open(folder, tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in files))
+    status = (task.folder / INDEX / MANIFEST).stat()
+    return _open(task.folder / INDEX, status.st_ino, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=1)
-def _open(folder: Path, _: tuple[Any, ...]) -> ShardedEvidenceIndex:
+def _open(folder: Path, *_: int) -> ShardedEvidenceIndex:
     return ShardedEvidenceIndex.open(folder)

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from cfe_faiss.base.checks import as_array
 from cfe_faiss.base.extras import extra
 from cfe_faiss.data.read import open_parquet
+from cfe_faiss.files.forms import BOOLEAN, LARGEST, NATURAL, integer, number, optional, text
 from cfe_faiss.files.new_file import new_file
-from cfe_faiss.files.records import LARGEST, Record, integer, number, one_of, optional, text
-from cfe_faiss.scale.manifest import DONE, SPECIFICATION, digest_of, path_of_stage, size_fault
+from cfe_faiss.files.records import Record
+from cfe_faiss.scale.manifest import DONE, SPECIFICATION, digest_of, path_of_stage
 
 _BLOCK = 1 << 24  # bytes in one write, about
 
@@ -59,10 +60,14 @@ class Input:
     def change(self) -> str | None:
         """Return how the file changed since the job was made, or None; a changed time alone is no change."""
         path = Path(self.path)
-        fault = size_fault(path, self.size)
-        if fault is None and path.stat().st_mtime_ns != self.modified and digest_of(path) != self.digest:
-            fault = "has another content than when the job was made"
-        return fault and f"{path} {fault}"
+        if not path.exists():
+            return f"{path} is missing"
+        status = path.stat()
+        if status.st_size != self.size:
+            return f"{path} has {status.st_size} bytes, not {self.size}"
+        if status.st_mtime_ns != self.modified and digest_of(path) != self.digest:
+            return f"{path} has another content than when the job was made"
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,18 +144,17 @@ class Task:
             with new_file(self.new(self.path(self.stage, self.block, f"{name}.npy")), overwrite=True) as file:
                 np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
 
-    def write_table(self, parts: Iterator[Mapping[str, NDArray[Any]]]) -> int:
-        """Write columns, in one part at least, as the Parquet file of this task; return the number of rows."""
+    def write_table(self, parts: Iterator[Mapping[str, NDArray[Any]]]) -> None:
+        """Write columns, in one part at least, as the Parquet file of this task."""
         with extra("store"):
             import pyarrow as pa
             import pyarrow.parquet as pq
         batches: Iterator[Any] = map(pa.RecordBatch.from_pydict, parts)
-        path, first, rows = self.new(self.path(self.stage, self.block, "parquet")), next(batches), 0
+        first = next(batches)
+        path = self.new(self.path(self.stage, self.block, "parquet"))
         with new_file(path, overwrite=True) as file, pq.ParquetWriter(file, first.schema) as writer:
             for batch in chain([first], batches):
                 writer.write_batch(batch)
-                rows += batch.num_rows
-        return rows
 
     def read(self, stage: str, block: int, name: str) -> NDArray[Any]:
         """Return an array that a task of any stage wrote, mapped."""
@@ -163,19 +167,18 @@ class Task:
 
 
 _VERSION = 1
-_COUNT, _NATURAL = integer(1), integer(0)
 _SETTINGS = {
-    **dict.fromkeys(("n", "d", "k", "nlist", "shards", "block_rows"), _COUNT),
+    **dict.fromkeys(("n", "d", "k", "nlist", "shards", "block_rows"), integer(1)),
     "num_layers": integer(0, 1 << 16),
     "alpha": number(0, 1),
-    "directed": one_of([False, True]),
+    "directed": BOOLEAN,
     "recall": optional(number(0, 1)),
-    "pairs": _NATURAL,
+    "pairs": NATURAL,
     "threshold": optional(number(-1, 1)),
 }
 _INPUT = {
     "path": text(r"/[^\0]*", "an absolute path"),
-    "size": _NATURAL,
+    "size": NATURAL,
     "modified": integer(-LARGEST),
     "digest": text("[0-9a-f]{32}", "a hash"),
 }
@@ -196,9 +199,8 @@ def read_specification(folder: Path) -> tuple[Settings, dict[str, Input]]:
     content = _RECORD.read(folder)
     inputs = {name: Input(**fields) for name, fields in content["inputs"].items()}
     if inputs.keys() - {"features", "labels", "edge_weight"} not in ({"edges"}, {"indptr", "indices"}):
-        found = sorted(inputs)
         raise ValueError(
-            f"{folder / SPECIFICATION} is damaged: inputs must name edges, or indptr and indices, got {found}"
+            f"{folder / SPECIFICATION} is damaged: inputs must name edges, or indptr and indices, got {sorted(inputs)}"
         )
     return Settings(**content["settings"]), inputs
 

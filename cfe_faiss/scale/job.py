@@ -24,23 +24,23 @@ from cfe_faiss.pairs import Pairs
 from cfe_faiss.scale import graph_stages, index_stages, pair_stages
 from cfe_faiss.scale.inputs import Input, Settings, Source, paths_of, read_specification, store_input, write_job
 from cfe_faiss.scale.manifest import Finished, Manifest
-from cfe_faiss.scale.sharded import ShardedEvidenceIndex
-from cfe_faiss.scale.shards import INDEX
+from cfe_faiss.scale.ray import RayExecutor
+from cfe_faiss.scale.sharded import INDEX, ShardedEvidenceIndex
 from cfe_faiss.scale.tasks import Executor, LocalExecutor, Stage, StageRun, perform, share_of
 
 if TYPE_CHECKING:
     import pyarrow.dataset
 
-SHARD_ROWS, MOST_SHARDS = 1 << 17, 1 << 8
-"""Default number of vectors in a shard, and largest default number of shards."""
+SHARD_ROWS = 1 << 17
+"""Default number of vectors in a shard."""
+MOST_SHARDS = 1 << 8
+"""Largest default number of shards."""
 _BLOCK_BYTES = 1 << 27
 _BLOCK_EDGES = 1 << 27
 _BLOCKS = 8  # smallest default number of blocks, for several workers, if each holds...
 _BLOCK_ROWS = 1 << 14  # ... this many rows
-_KEPT = {"vectors", "shard", "join", "evidence", "top", "above"}
+_KEPT = {"vectors", "shard", "join", "tune", "evidence", "top", "above"}
 """Stages whose files are results."""
-_READ_LATER = {"train", "assign", "place"}
-"""Stages whose files are read by stages that are known only when the shards are."""
 _UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 
 
@@ -63,7 +63,7 @@ class StageStatus:
     """
 
     name: str
-    blocks: int | None
+    blocks: int
     finished: int
     bytes: int
     seconds: float
@@ -263,10 +263,17 @@ class Job:
                 raise RuntimeError(f"{self.directory} holds another job now: open it again")
             self._refuse_changed_index(manifest)
             self._forget_damaged(manifest)
-            if self._next_stage(manifest) is None:
+            unfinished = [stage for stage in self._stages() if not _is_finished(stage, manifest)]
+            if not unfinished:
                 return
-            with closing(self._executor(executor, number, address)) as running:
-                while (stage := self._next_stage(manifest)) is not None:
+            running: Executor
+            if executor == "local":
+                running = LocalExecutor(number or os.cpu_count() or 1)
+            else:
+                files = {source.path: source.size for source in self._inputs.values()}
+                running = RayExecutor(number, address, self.directory, files)
+            with closing(running):
+                for stage in unfinished:
                     self._run_stage(stage, manifest, running, size, progress)
                     self._remove_intermediate_files(manifest)
 
@@ -283,30 +290,17 @@ class Job:
 
             StageRun(stage.name, call, left, executor, enter, threads).run()
 
-    def _executor(self, name: str, workers: int | None, address: str | None) -> Executor:
-        if name == "local":
-            return LocalExecutor(workers or os.cpu_count() or 1)
-        from cfe_faiss.scale.ray import RayExecutor
-
-        files = {source.path: source.size for source in self._inputs.values()}
-        return RayExecutor(workers, address, self.directory, files)
-
     # --- stages -------------------------------------------------------------------------------------------------------
 
-    def _stages(self, manifest: Manifest) -> list[Stage]:
-        """Return the known stages in order. Stages after "place" depend on its result, the number of shards."""
-        found = graph_stages.stages(self._settings, self._inputs) + index_stages.stages(self._settings, manifest)
-        if found[-1].name == "evidence":
-            found += pair_stages.stages(self._settings, found[-1].blocks)
-        return found
-
-    def _next_stage(self, manifest: Manifest) -> Stage | None:
-        return next((stage for stage in self._stages(manifest) if not _is_finished(stage, manifest)), None)
+    def _stages(self) -> list[Stage]:
+        settings = self._settings
+        of_graph = graph_stages.stages(settings, self._inputs)
+        return of_graph + index_stages.stages(settings) + pair_stages.stages(settings)
 
     def _remove_intermediate_files(self, manifest: Manifest) -> None:
         """Remove files that no unfinished stage reads, except results."""
-        stages = self._stages(manifest)
-        needed = _find_needed(stages, manifest) | _READ_LATER
+        stages = self._stages()
+        needed = _find_needed(stages, manifest)
         for stage in stages:
             if stage.name not in needed and _is_finished(stage, manifest):
                 for path in manifest.files(stage.name):
@@ -325,7 +319,7 @@ class Job:
 
     def _forget_damaged(self, manifest: Manifest) -> None:
         """Forget finished tasks with damaged files, if the files are needed, and damaged tasks that these read from."""
-        stages = self._stages(manifest)
+        stages = self._stages()
         needed = _find_needed(stages, manifest)
         for stage in reversed(stages):  # a stage reads from earlier ones only
             wrong = manifest.find_damaged(stage.name) if stage.name in needed else []
@@ -334,9 +328,9 @@ class Job:
                 needed |= set(stage.reads)
 
     def status(self) -> list[StageStatus]:
-        """Return the progress of each known stage, in order."""
+        """Return the progress of each stage, in order."""
         manifest = Manifest(self.directory)
-        return [_status(stage, manifest) for stage in self._stages(manifest)]
+        return [_status(stage, manifest) for stage in self._stages()]
 
     # --- results ------------------------------------------------------------------------------------------------------
 
@@ -406,7 +400,7 @@ class Job:
 
     def _files(self, name: str) -> list[Path]:
         manifest = Manifest(self.directory)
-        stage = next((stage for stage in self._stages(manifest) if stage.name == name), None)
+        stage = next((stage for stage in self._stages() if stage.name == name), None)
         if stage is None or not _is_finished(stage, manifest):
             raise RuntimeError(f"the job in {self.directory} has not finished the stage {name!r}: run() continues it")
         return manifest.files(name)
@@ -474,7 +468,8 @@ def _check_shapes(inputs: Mapping[str, Input]) -> tuple[int, int]:
         require(fits, "edges must be integers of shape (2, E)", edges)
         count = edges.shape[1]
     else:
-        indptr, indices = arrays["indptr"], arrays["indices"]
+        indptr = arrays["indptr"]
+        indices = arrays["indices"]
         fits = indptr.shape == (n + 1,) and indices.ndim == 1 and {indptr.dtype.kind, indices.dtype.kind} <= {*"iu"}
         require(fits, f"edges must be indptr, ({n + 1},), and indices, (E,), both integers", indptr, indices)
         count = len(indices)
@@ -488,8 +483,8 @@ def _check_shapes(inputs: Mapping[str, Input]) -> tuple[int, int]:
 def _automatic_rows(inputs: Mapping[str, Input], n: int, d: int) -> int:
     """Return the default number of rows in a block, which bounds both its vectors and its edges."""
     edges = inputs["edges" if "edges" in inputs else "indices"].array().size
-    few = max(-(-n // _BLOCKS), _BLOCK_ROWS)
-    return max(1, min(few, _BLOCK_BYTES // (4 * d), _BLOCK_EDGES * n // max(1, edges)))
+    block_rows = max(-(-n // _BLOCKS), _BLOCK_ROWS)
+    return max(1, min(block_rows, _BLOCK_BYTES // (4 * d), _BLOCK_EDGES * n // max(1, edges)))
 
 
 def _open_or_create(
@@ -501,16 +496,16 @@ def _open_or_create(
     """
     if not Manifest.exists(folder):
         write_job(folder, settings, inputs)
-    own_settings, own_inputs = read_specification(folder)
-    for name, value in asdict(own_settings).items():
+    job_settings, job_inputs = read_specification(folder)
+    for name, value in asdict(job_settings).items():
         if name not in automatic and getattr(settings, name) != value:
             raise ValueError(f"{folder} holds a job with {name}={value!r}, got {getattr(settings, name)!r}")
-    if own_inputs.keys() != inputs.keys():
-        raise ValueError(f"{folder} holds a job with the inputs {sorted(own_inputs)}, got {sorted(inputs)}")
-    for name, source in own_inputs.items():
+    if job_inputs.keys() != inputs.keys():
+        raise ValueError(f"{folder} holds a job with the inputs {sorted(job_inputs)}, got {sorted(inputs)}")
+    for name, source in job_inputs.items():
         if source.digest != inputs[name].digest:
             raise ValueError(f"{folder} holds a job whose {name} have another content")
-    return own_settings, own_inputs
+    return job_settings, job_inputs
 
 
 def _is_finished(stage: Stage, manifest: Manifest) -> bool:
@@ -523,16 +518,15 @@ def _find_needed(stages: list[Stage], manifest: Manifest) -> set[str]:
 
 
 def _status(stage: Stage, manifest: Manifest) -> StageStatus:
-    own = manifest.of_stage(stage.name)
-    seconds = sum(finished.seconds for finished in own)
-    size = sum(path.stat().st_size for path in manifest.files(stage.name) if path.exists())
+    tasks = manifest.of_stage(stage.name)
+    seconds = sum(task.seconds for task in tasks)
     return StageStatus(
-        stage.name,
-        stage.blocks,
-        len(own),
-        size,
-        seconds,
-        sum(finished.cpu_seconds for finished in own),
-        max((finished.peak_bytes for finished in own), default=0),
-        seconds / len(own) * (stage.blocks - len(own)) if own else None,
+        name=stage.name,
+        blocks=stage.blocks,
+        finished=len(tasks),
+        bytes=sum(path.stat().st_size for path in manifest.files(stage.name) if path.exists()),
+        seconds=seconds,
+        cpu_seconds=sum(task.cpu_seconds for task in tasks),
+        peak_bytes=max((task.peak_bytes for task in tasks), default=0),
+        seconds_left=seconds / len(tasks) * (stage.blocks - len(tasks)) if tasks else None,
     )

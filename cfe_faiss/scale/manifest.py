@@ -11,31 +11,31 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
+from cfe_faiss.files.forms import ANY_MAPPING, CHECKSUM, NATURAL, check, number, text
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import is_ours, path_within
-from cfe_faiss.files.records import ANY_MAPPING, CHECKSUM, check, integer, number, text
 from cfe_faiss.files.regular import checksum, lock, open_regular
 
 SPECIFICATION = "job.json"
-DONE, _LOCK = "done.jsonl", ".lock"
-_FOLDERS = re.compile(r"sort|graph|step-\d+|vectors|train|assign|place|index|evidence|groups|sketch|pairs|top|above")
-_NATURAL = integer(0)
-_RESULT = {f"{name}?": _NATURAL for name in ("edges", "vectors", "nodes", "rows", "pairs")}
-_RESULTS = {"place": {"shards": integer(1)}, "join": {"nprobe": integer(1)}}
+DONE = "done.jsonl"
+_LOCK = ".lock"
+_FOLDERS = re.compile(
+    r"sort|graph|step-\d+|vectors|train|assign|place|index|tune|evidence|groups|sketch|pairs|top|above"
+)
 _LINE = {
     "stage": text(r"[a-z]+(-\d+)?", "the name of a stage"),
-    "block": _NATURAL,
-    "files": [{"path": text(".+", "a path"), "size": _NATURAL, "crc32": CHECKSUM}],
-    "result": ANY_MAPPING,
+    "block": NATURAL,
+    "files": [{"path": text(".+", "a path"), "size": NATURAL, "crc32": CHECKSUM}],
+    "result?": ANY_MAPPING,  # of earlier versions
     "seconds": number(0),
     "cpu_seconds": number(0),
-    "peak_bytes": _NATURAL,
+    "peak_bytes": NATURAL,
 }
-"""Form of a line of ``done.jsonl``; of the numbers of a task, by stage and otherwise."""
+"""Form of a line of ``done.jsonl``."""
 Key = tuple[str, int]
 """Stage and block of a task."""
 
@@ -51,15 +51,13 @@ class WrittenFile:
     @classmethod
     def of(cls, folder: Path, path: Path) -> "WrittenFile":
         """Return the record of a file in the folder."""
-        return cls(str(path.relative_to(folder)), path.stat().st_size, checksum_of(path))
+        with open_regular(path) as file:
+            return cls(str(path.relative_to(folder)), os.fstat(file.fileno()).st_size, checksum(file))
 
-    def fault(self, folder: Path) -> str | None:
-        """Return how the file differs from the one written, or None; reads it."""
+    def is_intact(self, folder: Path) -> bool:
+        """Return whether the file is as it was written; reads it."""
         path = folder / self.path
-        fault = size_fault(path, self.size)
-        if fault is None and checksum_of(path) != self.crc32:
-            return "has another checksum than when it was written"
-        return fault
+        return path.is_file() and WrittenFile.of(folder, path) == self
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +70,6 @@ class Finished:
         Stage and block of the task.
     files
         Files the task wrote.
-    result
-        Numbers that later stages read.
     seconds, cpu_seconds
         Elapsed time, and processor time of all threads.
     peak_bytes
@@ -83,7 +79,6 @@ class Finished:
     stage: str
     block: int
     files: tuple[WrittenFile, ...]
-    result: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     peak_bytes: int = 0
@@ -94,31 +89,17 @@ class Finished:
         try:
             entry = json.loads(line)
             check(entry, _LINE)
-            check(entry["result"], _RESULTS.get(entry["stage"], _RESULT), "result")
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{source} is damaged: {error}. Remove the line, and its task is done again") from error
         files = tuple(WrittenFile(**file) for file in entry.pop("files"))
         for file in files:
             path_of_stage(folder, file.path, source)
+        entry.pop("result", None)
         return cls(**entry, files=files)
 
     def line(self) -> bytes:
         """Return the line for ``done.jsonl``."""
         return json.dumps(asdict(self), separators=(",", ":")).encode() + b"\n"
-
-
-def size_fault(path: Path, size: int) -> str | None:
-    """Return why a path cannot be the file of this many bytes, or None."""
-    if not path.exists():
-        return "is missing"
-    actual = path.stat().st_size
-    return None if actual == size else f"has {actual} bytes, not {size}"
-
-
-def checksum_of(path: Path) -> int:
-    """Return the CRC-32 of a regular file."""
-    with open_regular(path) as file:
-        return checksum(file)
 
 
 def digest_of(path: Path) -> str:
@@ -140,7 +121,13 @@ class Manifest:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.finished: dict[Key, Finished] = {}
-        content = _done_lines(folder)
+        path = path_within(folder, DONE, f"the job in {folder}")
+        content = b""
+        if path.exists():
+            with open_regular(path) as file:
+                content = file.read()
+        # The writer of the last line may have ended before the line was complete.
+        self.is_torn = content[-1:] not in (b"", b"\n")
         for place, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), 1):
             finished = Finished.parse(folder, line, f"line {place} of {folder / DONE}")
             self.finished[finished.stage, finished.block] = finished
@@ -155,8 +142,8 @@ class Manifest:
         """Raise ValueError if a new job in a folder would replace inputs or files of others."""
         if cls.exists(folder) or not folder.is_dir():
             return
-        taken = [path for path in folder.iterdir() if re.fullmatch(rf"{SPECIFICATION}|{DONE}", path.name)]
-        taken += [path for path in folder.iterdir() if _FOLDERS.fullmatch(path.name)]
+        names = rf"{SPECIFICATION}|{DONE}|{_FOLDERS.pattern}"
+        taken = [path for path in folder.iterdir() if re.fullmatch(names, path.name)]
         for path in inputs:
             if {path, *path.parents} & set(taken):
                 raise ValueError(f"{path} is an input, and the job would write to this place: choose another folder")
@@ -177,8 +164,8 @@ class Manifest:
 
     def forget(self, tasks: Iterable[Key]) -> None:
         """Drop finished tasks whose files are lost or damaged."""
-        gone = set(tasks)
-        self.finished = {key: finished for key, finished in self.finished.items() if key not in gone}
+        for task in tasks:
+            del self.finished[task]
         with new_file(self.folder / DONE, overwrite=True) as file:
             file.writelines(finished.line() for finished in self.finished.values())
 
@@ -190,7 +177,7 @@ class Manifest:
     def find_damaged(self, stage: str) -> list[Key]:
         """Return the finished tasks of a stage that have lost or damaged files; reads all files."""
         tasks = self.of_stage(stage)
-        return [(stage, task.block) for task in tasks if any(file.fault(self.folder) for file in task.files)]
+        return [(stage, task.block) for task in tasks if not all(file.is_intact(self.folder) for file in task.files)]
 
     def files(self, stage: str) -> list[Path]:
         """Return the files of a stage in order of its blocks."""
@@ -212,8 +199,8 @@ class Manifest:
             except OSError:
                 pass  # some file systems have no locks
             manifest = cls(folder)
-            if _done_lines(folder)[-1:] not in (b"", b"\n"):
-                manifest.forget(())  # drops the last line: its writer ended before the line was complete
+            if manifest.is_torn:
+                manifest.forget(())  # drops the last line
             yield manifest
 
 
@@ -223,11 +210,3 @@ def path_of_stage(folder: Path, name: object, source: str) -> Path:
     if not _FOLDERS.fullmatch(path.relative_to(folder).parts[0]):
         raise ValueError(f"{source} must name a file of a stage, got {name!r}")
     return path
-
-
-def _done_lines(folder: Path) -> bytes:
-    path = path_within(folder, DONE, f"the job in {folder}")
-    if not path.exists():
-        return b""
-    with open_regular(path) as file:
-        return file.read()

@@ -7,12 +7,11 @@ lower bound for the similarity of every result.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +23,7 @@ from cfe_faiss.rows.metric import PADDING
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.scale.index_stages import open_index
 from cfe_faiss.scale.inputs import Settings, Task
-from cfe_faiss.scale.sharded import ShardedEvidenceIndex
-from cfe_faiss.scale.shards import owners_of
+from cfe_faiss.scale.sharded import owners_of
 from cfe_faiss.scale.tasks import Stage
 from cfe_faiss.search.exact import (
     NOTHING,
@@ -45,32 +43,36 @@ GROUP_ROWS = 1 << 17
 _SAMPLE = 1 << 16  # smallest number of rows from which directions are computed, if there are as many
 _PAIR_BYTES = 200  # per pair, while pairs are sorted and written
 _PAIRS = 1 << 20  # largest number of pairs in one write
-_EVIDENCE, _PAIR = ("node", "evidence", "similarity"), ("source", "target", "similarity")
+_EVIDENCE = ("node", "evidence", "similarity")
+_PAIR = ("source", "target", "similarity")
 _ARRAYS = tuple(field.name for field in fields(Blocks) if field.name not in ("storage", "largest"))
 
 
-def stages(settings: Settings, shards: int) -> list[Stage]:
-    """Return the stages from the evidence of this many shards to pairs."""
+def stages(settings: Settings) -> list[Stage]:
+    """Return the stages from evidence to pairs."""
     if not settings.pairs and settings.threshold is None:
         return []
-    groups, index = -(-settings.n // GROUP_ROWS), ("shard", "join")
-    evidence, reads = ("evidence",) if settings.pairs else (), ("groups", "sketch", *index)
-    found = [
-        Stage("groups", 1, partial(cut_into_groups, groups=groups, shards=shards), (*index, *evidence)),
+    groups = -(-settings.n // GROUP_ROWS)
+    index = ("shard", "join")
+    evidence = ("evidence",) if settings.pairs else ()
+    reads = ("groups", "sketch", *index)
+    pair_stages = [
+        Stage("groups", 1, partial(cut_into_groups, groups=groups), (*index, *evidence)),
         Stage("sketch", groups, partial(sketch, groups=groups), ("groups", *index)),
     ]
     if settings.pairs:
-        found.append(Stage("pairs", groups, partial(pairs, groups=groups), reads))
-        found.append(Stage("top", 1, partial(top, groups=groups), ("pairs",)))
+        pair_stages.append(Stage("pairs", groups, partial(pairs, groups=groups), reads))
+        pair_stages.append(Stage("top", 1, partial(top, groups=groups), ("pairs",)))
     if settings.threshold is not None:
-        found.append(Stage("above", groups, partial(above, groups=groups), reads))
-    return found
+        run = partial(above, groups=groups, threshold=settings.threshold)
+        pair_stages.append(Stage("above", groups, run, reads))
+    return pair_stages
 
 
 # --- trees ------------------------------------------------------------------------------------------------------------
 
 
-def cut_into_groups(task: Task, groups: int, shards: int) -> None:
+def cut_into_groups(task: Task, groups: int) -> None:
     """Write the lists in the order of their groups, the directions, and a lower bound for the best pairs."""
     index = open_index(task)
     storage = index.storage()
@@ -78,7 +80,7 @@ def cut_into_groups(task: Task, groups: int, shards: int) -> None:
     owners = owners_of(index.centroids()[0], sizes, min(groups, int(np.count_nonzero(sizes))))
     rows = np.arange(0, storage.n, max(1, storage.n // _SAMPLE))
     directions = directions_of(storage, rows[storage.labels[rows] != UNKNOWN])
-    best = _best_in(task, "evidence", shards, _EVIDENCE)[2] if task.settings.pairs else np.empty(0)
+    best = _best_in(task, "evidence", task.settings.shards, _EVIDENCE)[2] if task.settings.pairs else np.empty(0)
     floor = best[-1] if len(best) == task.settings.pairs > 0 else -math.inf
     task.write(lists=np.argsort(owners, kind="stable"), directions=directions, floor=np.array([floor]))
 
@@ -100,7 +102,7 @@ def pairs_in(path: Path, columns: tuple[str, str, str], threshold: Threshold) ->
             yield source[chosen], target[chosen], similarity[chosen]
 
 
-def sketch(task: Task, groups: int) -> Mapping[str, Any]:
+def sketch(task: Task, groups: int) -> None:
     """Write the tree of a group."""
     index = open_index(task)
     storage = index.storage()
@@ -110,9 +112,8 @@ def sketch(task: Task, groups: int) -> Mapping[str, Any]:
     blocks = blocks_along(storage, rows, np.asarray(task.read("groups", 0, "directions"))) if len(rows) else None
     if blocks is None:
         task.write(rows=rows[:0])
-        return {"rows": 0}
+        return
     task.write(largest=np.array([blocks.largest]), **{name: getattr(blocks, name) for name in _ARRAYS})
-    return {"rows": len(blocks.rows)}
 
 
 def _rows_between(storage: Snapshot, lists: NDArray[np.int64], first: int, stop: int) -> NDArray[np.int64]:
@@ -127,64 +128,18 @@ def _rows_between(storage: Snapshot, lists: NDArray[np.int64], first: int, stop:
 # --- pairs of groups --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Join:
-    """Joins of one group with itself and its partners, one at a time; trees are mapped from their files."""
-
-    task: Task
-    index: ShardedEvidenceIndex  # owns the storage of all groups
-    own: Blocks
-    partners: list[int]
-
-    def _others(self) -> Iterator[Blocks | None]:
-        """Yield the groups to join: None for the group itself."""
-        yield None
-        for partner in self.partners:
-            others = _read(self.task, self.own.storage, partner)
-            if others is not None:
-                yield others
-                release(*(getattr(others, name) for name in _ARRAYS))
-
-    def _effort(self, others: Blocks | None) -> float:
-        """Return the approximate number of multiplications to compare all pairs."""
-        rows = len(self.own.rows)
-        return (rows / 2 if others is None else len(others.rows)) * rows * self.own.storage.d
-
-    def scans(self, others: Blocks | None, threshold: float) -> list[Scan]:
-        """Return scans for pairs at or above a threshold: joins or full comparisons, by estimated cost."""
-        if self.own.cost(threshold, others) <= self._effort(others):
-            return self.own.scans(others, threshold)
-        rows = _by_label(self.own)
-        if others is None:
-            return all_pairs(self.own.storage, rows)
-        return pairs_between(self.own.storage, rows, _by_label(others))
-
-    def best(self, k: int, floor: float) -> Found:
-        """Return the k best of all pairs at or above a similarity; -inf if no lower bound of theirs is known."""
-        best = NOTHING
-        if floor == -math.inf:
-            best, floor = find_best(self.own.neighbours(), k), float(PADDING)
-        for others in self._others():
-            least = max(floor, float(best[2][-1])) if len(best[2]) == k else floor
-            best = find_best(self.scans(others, least), k, best, floor=least)
-        return best
-
-    def above(self, threshold: float) -> Iterator[Found]:
-        """Yield all pairs at or above a threshold in parts."""
-        size = max(1, min(_PAIRS, self.task.memory // _PAIR_BYTES))
-        for others in self._others():
-            pending = [find(lambda: threshold) for find in self.scans(others, threshold)]
-            while pending:
-                found, pending = run_until_full(pending, size)
-                for part in slices(len(found[2]), size):
-                    yield found[0][part], found[1][part], found[2][part]
-
-
-def _join_of(task: Task, groups: int) -> _Join | None:
-    """Return the joins of a task; None if its group is empty."""
-    index = open_index(task)
-    own = _read(task, index.storage(), task.block)
-    return None if own is None else _Join(task, index, own, partners_of(task.block, groups))
+def _joins(task: Task, groups: int) -> Iterator[tuple[Blocks, Blocks | None]]:
+    """Yield the group of a task with None, for itself, and with each of its partners; trees are mapped from files."""
+    storage = open_index(task).storage()
+    blocks = _read(task, storage, task.block)
+    if blocks is None:
+        return
+    yield blocks, None
+    for partner in partners_of(task.block, groups):
+        others = _read(task, storage, partner)
+        if others is not None:
+            yield blocks, others
+            release(*(getattr(others, name) for name in _ARRAYS))
 
 
 def partners_of(number: int, groups: int) -> list[int]:
@@ -201,6 +156,20 @@ def _read(task: Task, storage: Snapshot, number: int) -> Blocks | None:
     return Blocks(storage, largest=float(task.read("sketch", number, "largest")[0]), **arrays)
 
 
+def _scans(blocks: Blocks, others: Blocks | None, threshold: float) -> list[Scan]:
+    """Return scans for pairs at or above a threshold: joins or full comparisons, by estimated cost.
+
+    Without ``others``, the pairs are those of the blocks themselves.
+    """
+    rows = len(blocks.rows)
+    pairs_to_compare = rows * (rows / 2 if others is None else len(others.rows))
+    if blocks.cost(threshold, others) <= pairs_to_compare * blocks.storage.d:
+        return blocks.scans(others, threshold)
+    if others is None:
+        return all_pairs(blocks.storage, _by_label(blocks))
+    return pairs_between(blocks.storage, _by_label(blocks), _by_label(others))
+
+
 def _by_label(blocks: Blocks) -> NDArray[np.int64]:
     return blocks.rows[np.argsort(blocks.labels, kind="stable")]
 
@@ -208,25 +177,41 @@ def _by_label(blocks: Blocks) -> NDArray[np.int64]:
 # --- pairs ------------------------------------------------------------------------------------------------------------
 
 
-def pairs(task: Task, groups: int) -> Mapping[str, Any]:
+def pairs(task: Task, groups: int) -> None:
     """Write the candidates for the best pairs from the joins of a group."""
-    floor, join = float(task.read("groups", 0, "floor")[0]), _join_of(task, groups)
-    return _write(task, [] if join is None else [join.best(task.settings.pairs, floor)])
+    k = task.settings.pairs
+    floor = float(task.read("groups", 0, "floor")[0])
+    best = NOTHING
+    for blocks, others in _joins(task, groups):
+        if others is None and floor == -math.inf:  # no lower bound is known
+            best = find_best(blocks.neighbours(), k)
+            floor = float(PADDING)
+        least = max(floor, float(best[2][-1])) if len(best[2]) == k else floor
+        best = find_best(_scans(blocks, others, least), k, best, floor=least)
+    _write(task, [best])
 
 
-def top(task: Task, groups: int) -> Mapping[str, Any]:
+def top(task: Task, groups: int) -> None:
     """Write the most similar pairs of all nodes, exactly."""
-    return _write(task, [_best_in(task, "pairs", groups, _PAIR)])
+    _write(task, [_best_in(task, "pairs", groups, _PAIR)])
 
 
-def above(task: Task, groups: int) -> Mapping[str, Any]:
+def above(task: Task, groups: int, threshold: float) -> None:
     """Write all pairs at or above the threshold from the joins of a group."""
-    join, threshold = _join_of(task, groups), task.settings.threshold
-    if join is None or threshold is None:
-        return _write(task, [])
-    return _write(task, join.above(float(np.float32(threshold))))
+    _write(task, _pairs_above(task, groups, float(np.float32(threshold))))
 
 
-def _write(task: Task, found: Iterable[Found]) -> Mapping[str, Any]:
-    parts = chain([NOTHING], found)  # an empty part tells the types if there is no other
-    return {"pairs": task.write_table(dict(zip(_PAIR, part, strict=True)) for part in parts)}
+def _pairs_above(task: Task, groups: int, threshold: float) -> Iterator[Found]:
+    """Yield all pairs of the joins of a group in parts."""
+    size = max(1, min(_PAIRS, task.memory // _PAIR_BYTES))
+    for blocks, others in _joins(task, groups):
+        pending = [find(lambda: threshold) for find in _scans(blocks, others, threshold)]
+        while pending:
+            best, pending = run_until_full(pending, size)
+            for part in slices(len(best[2]), size):
+                yield best[0][part], best[1][part], best[2][part]
+
+
+def _write(task: Task, pairs_found: Iterable[Found]) -> None:
+    parts = chain([NOTHING], pairs_found)  # an empty part tells the types if there is no other
+    task.write_table(dict(zip(_PAIR, part, strict=True)) for part in parts)

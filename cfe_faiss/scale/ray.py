@@ -1,34 +1,41 @@
-"""Connection to a Ray cluster, checks of its nodes, and tasks on a cluster whose machines share a file system."""
+"""Ray: tasks on a cluster whose machines share a file system, the connection to it, checks of nodes, and replicas."""
 
 import logging
 import os
 import socket
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
-from functools import partial
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from uuid import uuid4
 
 import faiss
+from numpy.typing import NDArray
 
 import cfe_faiss
+from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.base.extras import extra
+from cfe_faiss.index.protocol import EvidenceSearcher
+from cfe_faiss.rows.metric import Metric
 from cfe_faiss.scale.manifest import Finished
+from cfe_faiss.scale.sharded import ShardedEvidenceIndex
 from cfe_faiss.scale.tasks import Call, WorkerDiedError
+from cfe_faiss.search.query import Certified, Effort, Query, Ranges, Results
 
 _WIDE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _LOOPBACK = ("127.0.0.1:", "[::1]:")
 _CONNECT = 10.0  # seconds for a connection to the head of a cluster
 _ANSWER = 120.0  # seconds for a node to start a worker and to check a folder
-_CHECKS = 3  # further checks of a node whose worker dies
-_NODES = 1.0  # seconds between two queries of the nodes
+_THREADS = 1 << 12  # that wait for tasks; they start when there are tasks
+_CHECKS = 4  # checks of a node whose workers die
+
 
 Nodes = list[dict[str, Any]]
 """Nodes, as Ray describes them."""
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class RayExecutor:
@@ -59,15 +66,16 @@ class RayExecutor:
         files: Mapping[str, int] | None = None,
     ) -> None:
         self._ray, self._is_own = connect(address, max(workers or 1, os.cpu_count() or 1))
-        self._limit, self._folder, self._files = workers, folder, dict(files or {})
-        self._machines: list[int] = []
-        self._known_until = 0.0
+        self._limit = workers
+        self._folder = folder
+        self._files = dict(files or {})
         self._checked: set[str] = set()
-        # The stage retries tasks of dead workers, since it knows what is finished.
-        self._perform = self._ray.remote(max_retries=0, num_returns="streaming")(_perform)
-        self._running: dict[Future[Finished], Any] = {}
+        # The stage retries tasks of dead workers: Ray would retry without end where memory is short.
+        self._perform = self._ray.remote(max_retries=0)(_perform)
+        self._threads = ThreadPoolExecutor(_THREADS)
+        self._running: set[Any] = set()
         try:
-            self._check(_nodes_of(self._ray))
+            _ = self.machines
         except BaseException:
             self.close()
             raise
@@ -75,12 +83,13 @@ class RayExecutor:
     @property
     def machines(self) -> list[int]:
         """Number of cores of each living node; new nodes are checked first."""
-        if time.monotonic() > self._known_until:
-            nodes = _nodes_of(self._ray)
-            self._check(nodes)
-            self._machines = [cores for node in nodes if (cores := int(node["Resources"].get("CPU", 0)))] or [1]
-            self._known_until = time.monotonic() + _NODES
-        return self._machines
+        nodes = _living_nodes(self._ray)
+        new = [node for node in nodes if node["NodeID"] not in self._checked]
+        if new and self._folder is not None:
+            check_nodes(self._ray, new, self._folder, self._files)
+        self._checked |= {node["NodeID"] for node in new}
+        cores = [int(node["Resources"].get("CPU", 0)) for node in nodes]
+        return [number for number in cores if number] or [1]
 
     @property
     def workers(self) -> int:
@@ -89,46 +98,34 @@ class RayExecutor:
         return cores if self._limit is None else min(self._limit, cores)
 
     def submit(self, call: Call, block: int, threads: int) -> "Future[Finished]":
-        """Start ``call(block)`` on a node with enough free cores; the future is running as soon as the task is."""
-        generator = self._perform.options(num_cpus=min(threads, max(self.machines))).remote(call, block)
-        outer: Future[Finished] = Future()
-        self._running[outer] = generator
-        threading.Thread(target=self._follow, args=(generator, outer), daemon=True).start()
-        return outer
+        """Start ``call(block)`` on a node as soon as enough of its cores are free."""
+        reference = self._perform.options(num_cpus=min(threads, max(self.machines))).remote(call, block)
+        self._running.add(reference)
+        return self._threads.submit(self._result, reference)
 
     def close(self) -> None:
         """Cancel running tasks, and end the cluster if this executor started it."""
-        for generator in list(self._running.values()):
-            self._ray.cancel(generator, force=True)
+        for reference in list(self._running):
+            self._ray.cancel(reference, force=True)
+        self._threads.shutdown(wait=False)
         if self._is_own:
             self._ray.shutdown()
 
-    def _check(self, nodes: Nodes) -> None:
-        new = [node for node in nodes if node["NodeID"] not in self._checked]
-        if new and self._folder is not None:
-            check_nodes(self._ray, new, self._folder, self._files)
-            self._checked |= {node["NodeID"] for node in new}
-
-    def _follow(self, generator: Any, outer: "Future[Finished]") -> None:
+    def _result(self, reference: Any) -> Finished:
         errors = self._ray.exceptions
         try:
-            self._ray.get(next(generator))
-            outer.set_running_or_notify_cancel()
-            outer.set_result(self._ray.get(next(generator)))
+            finished: Finished = self._ray.get(reference)
         except errors.RayTaskError as error:
-            outer.set_exception(getattr(error, "cause", None) or error)
-        except (errors.RayError, StopIteration) as error:  # the worker died, its node, or for lack of memory
-            outer.set_exception(WorkerDiedError(str(error).partition("\n")[0]))
-        except BaseException as error:
-            outer.set_exception(error)
+            raise getattr(error, "cause", None) or error from None
+        except errors.RayError as error:  # the worker died, its node, or for lack of memory
+            raise WorkerDiedError(_first_line(error)) from error
         finally:
-            self._running.pop(outer, None)
+            self._running.discard(reference)
+        return finished
 
 
-def _perform(call: Call, block: int) -> Iterator[Finished | None]:
-    """Report the start of a task, then its result."""
-    yield None
-    yield call(block)
+def _perform(call: Call, block: int) -> Finished:
+    return call(block)
 
 
 # --- connection -------------------------------------------------------------------------------------------------------
@@ -184,15 +181,16 @@ def _start(ray: Any, **settings: Any) -> None:
     """
     from ray._private import ray_constants
 
-    kept, before = ray_constants.ENABLE_RAY_CLUSTER, os.environ.copy()
+    is_wide = ray_constants.ENABLE_RAY_CLUSTER
+    environment = os.environ.copy()
     ray_constants.ENABLE_RAY_CLUSTER = False
     os.environ[_WIDE] = "0"  # for the processes that Ray starts
     try:
         ray.init("local", **settings)
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = kept
+        ray_constants.ENABLE_RAY_CLUSTER = is_wide
         del os.environ[_WIDE]
-        os.environ.update(before)
+        os.environ.update(environment)
     if not ray.get_runtime_context().gcs_address.startswith(_LOOPBACK):
         ray.shutdown()
         raise RuntimeError(f"Ray {ray.__version__} leaves the loopback interface: start a cluster by `ray start`")
@@ -218,12 +216,16 @@ def _reach(address: str) -> None:
 
 def _is_same(address: str, connected: str) -> bool:
     host, _, port = address.rpartition(":")
-    own, _, own_port = connected.rpartition(":")
+    connected_host, _, connected_port = connected.rpartition(":")
     try:
-        found = socket.gethostbyname(host)
-        return port == own_port and (found.startswith("127.") or found == socket.gethostbyname(own))
+        ip = socket.gethostbyname(host)
+        return port == connected_port and (ip.startswith("127.") or ip == socket.gethostbyname(connected_host))
     except OSError:
         return False
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _reason(error: BaseException) -> str:
@@ -237,7 +239,7 @@ def _reason(error: BaseException) -> str:
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
-def _nodes_of(ray: Any) -> Nodes:
+def _living_nodes(ray: Any) -> Nodes:
     return [node for node in ray.nodes() if node["Alive"]]
 
 
@@ -260,23 +262,18 @@ def check_nodes(ray: Any, nodes: Nodes, folder: Path, files: Mapping[str, int]) 
     RuntimeError
         If a node cannot run the job; names the node and the reason.
     """
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
     mark = folder / f".nodes-{uuid4().hex}"
-    check = ray.remote(num_cpus=0, max_retries=0)(_problem)  # Ray would retry without end where memory is short
     mark.touch()
     try:
-        on_nodes = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
-        tasks = [check.options(scheduling_strategy=on_node) for on_node in on_nodes]
-        starts = [partial(task.remote, str(mark), versions(), dict(files)) for task in tasks]
-        answers = [start() for start in starts]
-        for node, start, answer in zip(nodes, starts, answers, strict=True):
-            problem = _answer(ray, start, answer)
-            if problem and node["NodeID"] in {other["NodeID"] for other in _nodes_of(ray)}:
-                name = f"{node['NodeManagerAddress']} ({node['NodeManagerHostname']}, {node['NodeID'][:8]})"
-                raise RuntimeError(f"the Ray node {name} cannot run the job: {problem}")
+        with ThreadPoolExecutor(len(nodes)) as threads:
+            problems = list(threads.map(lambda node: _problem_of(ray, node, mark, files), nodes))
     finally:
         mark.unlink()
+    living = {node["NodeID"] for node in _living_nodes(ray)}
+    for node, problem in zip(nodes, problems, strict=True):
+        if problem and node["NodeID"] in living:
+            name = f"{node['NodeManagerAddress']} ({node['NodeManagerHostname']}, {node['NodeID'][:8]})"
+            raise RuntimeError(f"the Ray node {name} cannot run the job: {problem}")
 
 
 def versions() -> dict[str, str]:
@@ -284,19 +281,29 @@ def versions() -> dict[str, str]:
     return {"cfe_faiss": cfe_faiss.__version__, "faiss": faiss.__version__}
 
 
-def _answer(ray: Any, start: Callable[[], Any], reference: Any, checks: int = _CHECKS) -> str | None:
-    """Return why a node cannot run the job, or None; a worker that dies is replaced ``checks`` times."""
-    try:
-        problem: str | None = ray.get(reference, timeout=_ANSWER)
-    except ray.exceptions.GetTimeoutError:
-        ray.cancel(reference, force=True)
-        return f"it did not answer in {_ANSWER:.0f} s"
-    except ray.exceptions.RayTaskError as error:
-        return _reason(error)
-    except ray.exceptions.RayError as error:  # its worker was killed
-        if isinstance(error, ray.exceptions.WorkerCrashedError) and checks > 0:
-            return _answer(ray, start, start(), checks - 1)
-        return str(error).partition("\n")[0]
+def _problem_of(ray: Any, node: dict[str, Any], mark: Path, files: Mapping[str, int]) -> str | None:
+    """Return why a node cannot run the job, or None; a worker that dies is replaced."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    on_node = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+    check = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=on_node)(_problem)
+    errors = ray.exceptions
+    problem = None
+    for _ in range(_CHECKS):
+        reference = check.remote(str(mark), versions(), dict(files))
+        try:
+            problem = ray.get(reference, timeout=_ANSWER)
+        except errors.GetTimeoutError:
+            ray.cancel(reference, force=True)
+            problem = f"it did not answer in {_ANSWER:.0f} s"
+        except errors.RayTaskError as error:
+            problem = _reason(error)
+        except errors.WorkerCrashedError as error:
+            problem = _first_line(error)
+            continue
+        except errors.RayError as error:
+            problem = _first_line(error)
+        break
     return problem
 
 
@@ -316,3 +323,142 @@ def _problem(mark: str, expected: dict[str, str], files: dict[str, int]) -> str 
             return None
     except OSError as error:
         return f"it cannot write into {place.parent}: {error.strerror}"
+
+
+# --- replicas ---------------------------------------------------------------------------------------------------------
+
+
+class ServedEvidenceIndex(EvidenceSearcher):
+    """A sharded index in several warm processes (*replicas*) of a Ray cluster.
+
+    Calls go to the replicas in turn. If a replica exceeds the deadline, the call goes to the next one. Ray restarts a
+    replica that dies, and repeats its calls. Each replica maps the whole index, so results equal a search of the index.
+
+    Parameters
+    ----------
+    path
+        Folder of the shards, which the replicas must see.
+    replicas
+        Number of processes.
+    deadline
+        Seconds per attempt.
+    attempts
+        Number of attempts before the call fails.
+    address
+        Address of the cluster; None for the one that this process is connected to, or else a new one on this machine.
+
+    Notes
+    -----
+    Anybody who reaches a port of a Ray cluster can run code on its machines. A new cluster listens on the loopback
+    interface only. A cluster that was started otherwise listens on every interface by default.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        replicas: int = 1,
+        deadline: float = 60.0,
+        attempts: int = 3,
+        address: str | None = None,
+    ) -> None:
+        number = as_count("replicas", replicas)
+        self._deadline = as_number("deadline", deadline, 1e-3, 1e6)
+        self._attempts = as_count("attempts", attempts)
+        index = ShardedEvidenceIndex.open(path)  # raises the errors of the files here
+        self.d = index.d
+        self._metric = index.metric
+        self._ray, self._is_own = connect(address)
+        actor: Any = self._ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(_Replica)
+        self._replicas: list[Any] = [actor.remote(str(Path(path).resolve())) for _ in range(number)]
+        self._turns = cycle(self._replicas)
+
+    @property
+    def metric(self) -> Metric:
+        """How vectors are compared, as of the sharded index."""
+        return self._metric
+
+    def answer(self, query: Query, effort: Effort, progress: bool = False) -> Results:
+        """Return the results of ``ShardedEvidenceIndex.answer``; TimeoutError if no process answers in time."""
+        _refuse(query, progress)
+        return self._ask(ShardedEvidenceIndex.answer, query, effort)
+
+    def answer_range(self, query: Query) -> Ranges:
+        """Return the results of ``ShardedEvidenceIndex.answer_range``."""
+        _refuse(query)
+        return self._ask(ShardedEvidenceIndex.answer_range, query)
+
+    def answer_certified(self, query: Query, effort: Effort, progress: bool = False) -> Certified:
+        """Return the results of ``ShardedEvidenceIndex.answer_certified``."""
+        _refuse(query, progress)
+        return self._ask(ShardedEvidenceIndex.answer_certified, query, effort)
+
+    def recall_by_class(self, recall: float, k: int = 10, *, queries: int | None = None) -> dict[Any, float]:
+        """Return the results of ``ShardedEvidenceIndex.recall_by_class``."""
+        return self._ask(ShardedEvidenceIndex.recall_by_class, recall, k, queries=queries)
+
+    @property
+    def label_names(self) -> NDArray[Any]:
+        """Known labels of the stored vectors, as of the sharded index."""
+        return self._ask(_label_names)
+
+    def processes(self) -> list[int]:
+        """Return the process id of each replica on its machine."""
+        return [self._ray.get(replica.process.remote(), timeout=self._deadline) for replica in self._replicas]
+
+    def close(self) -> None:
+        """End the replicas, and the cluster if this object started it."""
+        for replica in self._replicas:
+            self._ray.kill(replica)
+        self._replicas = []
+        if self._is_own:
+            self._ray.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ask(self, method: Callable[Concatenate[ShardedEvidenceIndex, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if not self._replicas:
+            raise RuntimeError("the index was closed")
+        errors = self._ray.exceptions
+        last: Exception | None = None
+        for _ in range(self._attempts):
+            reference = next(self._turns).ask.remote(method, args, kwargs)
+            try:
+                answer: T = self._ray.get(reference, timeout=self._deadline)
+            except errors.RayTaskError as error:
+                raise getattr(error, "cause", None) or error from None
+            except errors.GetTimeoutError as error:
+                self._ray.cancel(reference)
+                last = error
+            else:
+                return answer
+        name = method.__name__.strip("_")
+        raise TimeoutError(f"no replica answered {name} in {self._attempts} times {self._deadline:g} s") from last
+
+
+def _refuse(query: Query, progress: bool = False) -> None:
+    if progress:
+        raise ValueError("progress must be False: the replicas of a served index report none, got True")
+    if isinstance(query.sel, faiss.IDSelector):
+        raise TypeError(f"sel must be ids or a mask: FAISS's selectors stay in their process, got {query.sel!r}")
+
+
+def _label_names(index: ShardedEvidenceIndex) -> NDArray[Any]:
+    return index.label_names
+
+
+class _Replica:
+    """Process of a replica."""
+
+    def __init__(self, path: str) -> None:
+        self._index = ShardedEvidenceIndex.open(path)
+
+    def process(self) -> int:
+        return os.getpid()
+
+    def ask(self, method: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+        return method(self._index, *args, **kwargs)

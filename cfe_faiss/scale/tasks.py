@@ -15,13 +15,13 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from cfe_faiss.base.threads import use_threads
 from cfe_faiss.scale.inputs import Task
@@ -33,9 +33,8 @@ _STRAGGLES = 5.0  # a task that takes this many times the median of its stage ge
 _AT_LEAST = 30.0  # ... but not before this many seconds
 _GIVEN_UP = 50.0  # after this many times that, the job fails
 _LONGEST = 7 * 86400.0  # seconds for a task while no other task of the stage is finished
-_QUEUED = 600.0  # seconds that a task waits for a free worker
 
-Run = Callable[[Task], Mapping[str, Any] | None]
+Run = Callable[[Task], None]
 Call = Callable[[int], Finished]
 
 
@@ -50,7 +49,7 @@ class Stage:
     blocks
         Number of tasks.
     run
-        Runs one task, and may return numbers for later stages.
+        Runs one task.
     reads
         Stages whose files the tasks read.
     """
@@ -83,7 +82,7 @@ class Executor(Protocol):
     def submit(self, call: Call, block: int, threads: int) -> "Future[Finished]":
         """Start ``call(block)``, which uses this many threads.
 
-        The future is running as soon as the task is. It raises :class:`WorkerDiedError` if the worker ends early.
+        The future raises :class:`WorkerDiedError` if the worker ends early.
         """
 
     def close(self) -> None:
@@ -95,7 +94,8 @@ def share_of(executor: Executor, tasks: int) -> tuple[int, int]:
 
     A task has as many threads as possible while all tasks, or all workers, run at once.
     """
-    machines, at_once = executor.machines, min(tasks, executor.workers)
+    machines = executor.machines
+    at_once = min(tasks, executor.workers)
     counts = range(max(machines), 1, -1)
     threads = next((number for number in counts if sum(cores // number for cores in machines) >= at_once), 1)
     on_one = max(max(machines) // threads, -(-at_once // len(machines)))
@@ -108,8 +108,7 @@ def share_of(executor: Executor, tasks: int) -> tuple[int, int]:
 @dataclass(slots=True)
 class _Attempt:
     block: int
-    submitted: float = field(default_factory=time.monotonic)
-    begun: float | None = None
+    start: float = field(default_factory=time.monotonic)
 
 
 @dataclass(slots=True)
@@ -131,12 +130,19 @@ class StageRun:
 
     def run(self) -> None:
         """Run all tasks; JobError if one raised an error, which is the cause, or if its worker died four times."""
-        while self.pending or not self.seconds.keys() >= {attempt.block for attempt in self.running.values()}:
-            while self.pending and len(self.running) < self.executor.workers:
+        while self.pending or self._unfinished():
+            while self.pending and self._has_idle_worker():
                 self._start(self.pending.pop(0))
             for future in wait(self.running, timeout=_POLL, return_when=FIRST_COMPLETED).done:
                 self._collect(future)
             self._check_times()
+
+    def _unfinished(self) -> list[_Attempt]:
+        """Return the running attempts of unfinished blocks."""
+        return [attempt for attempt in self.running.values() if attempt.block not in self.seconds]
+
+    def _has_idle_worker(self) -> bool:
+        return len(self.running) < self.executor.workers
 
     def _start(self, block: int) -> None:
         self.running[self.executor.submit(self.call, block, self.threads)] = _Attempt(block)
@@ -150,49 +156,37 @@ class StageRun:
             self.deaths[block] += 1
             if self.deaths[block] >= _ATTEMPTS:
                 raise self._error(block, f"its worker died {_ATTEMPTS} times: {error}") from error
-            if block not in self.seconds and block not in {attempt.block for attempt in self.running.values()}:
+            if block not in {*self.seconds, *(attempt.block for attempt in self.running.values())}:
                 self.pending.insert(0, block)
         except Exception as error:
-            self._collect_rest()
+            with suppress(TimeoutError):  # a resumed job need not repeat the running tasks
+                for other in as_completed(self.running, timeout=_AT_LEAST):
+                    if other.exception() is None:
+                        self._enter_once(other.result())
             raise self._error(block, f"{type(error).__name__}: {error}") from error
         else:
-            self._keep(block, finished)
+            self._enter_once(finished)
 
-    def _collect_rest(self) -> None:
-        """Wait for the running tasks after an error, so that a resumed job need not repeat them."""
-        deadline = time.monotonic() + _AT_LEAST
-        while self.running and time.monotonic() < deadline:
-            for future in wait(self.running, timeout=_POLL, return_when=FIRST_COMPLETED).done:
-                block = self.running.pop(future).block
-                if future.exception() is None:
-                    self._keep(block, future.result())
-
-    def _keep(self, block: int, finished: Finished) -> None:
-        if block not in self.seconds:  # else a second attempt was faster
-            self.seconds[block] = finished.seconds
+    def _enter_once(self, finished: Finished) -> None:
+        if finished.block not in self.seconds:  # else a second attempt was faster
+            self.seconds[finished.block] = finished.seconds
             self.enter(finished)
 
     def _check_times(self) -> None:
         """Start stragglers once more on idle workers, and raise JobError for tasks that hang."""
-        now, patience = time.monotonic(), float("inf")
+        now = time.monotonic()
+        patience = float("inf")
         if self.seconds:
             patience = max(_AT_LEAST, _STRAGGLES * statistics.median(self.seconds.values()))
         limit = min(_LONGEST, _GIVEN_UP * patience)
-        running = [(future, attempt) for future, attempt in self.running.items() if attempt.block not in self.seconds]
-        copies = Counter(attempt.block for _, attempt in running)
-        for future, attempt in running:
-            if attempt.begun is None and future.running():
-                attempt.begun = now
-            if attempt.begun is None:
-                if now - attempt.submitted > _QUEUED:
-                    raise self._error(attempt.block, f"no worker was free for {_QUEUED:.0f} s")
-            elif now - attempt.begun > limit:
+        unfinished = self._unfinished()
+        copies = Counter(attempt.block for attempt in unfinished)
+        for attempt in unfinished:
+            seconds = now - attempt.start
+            if seconds > limit:
                 raise self._error(attempt.block, f"nothing came back for {limit:.0f} s")
-            elif now - attempt.begun > patience and copies[attempt.block] == 1 and self._has_idle_worker():
+            if seconds > patience and copies[attempt.block] == 1 and not self.pending and self._has_idle_worker():
                 self._start(attempt.block)
-
-    def _has_idle_worker(self) -> bool:
-        return not self.pending and len(self.running) < self.executor.workers
 
     def _error(self, block: int, reason: str) -> JobError:
         return JobError(f"stage {self.name}, block {block}: {reason}")
@@ -239,9 +233,11 @@ class LocalExecutor:
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.machines = [os.cpu_count() or 1]
-        self._threads, self._of_thread = ThreadPoolExecutor(workers), threading.local()
+        self._threads = ThreadPoolExecutor(workers)
+        self._of_thread = threading.local()
         self._workers: list[_Worker] = []
-        self._lock, self._closed = threading.Lock(), False
+        self._lock = threading.Lock()
+        self._closed = False
 
     def submit(self, call: Call, block: int, threads: int) -> "Future[Finished]":
         """Start ``call(block)`` in an idle process, or in a new one."""
@@ -306,13 +302,16 @@ def serve(descriptor: str, parent: str) -> None:
 def perform(folder: str, stage: str, run: Run, memory: int, threads: int, block: int) -> Finished:
     """Run one task in a worker process; return its record for the manifest."""
     use_threads(threads)
-    task, start, cpu_start = Task.of(Path(folder), memory, stage, block), time.monotonic(), time.process_time()
+    task = Task.of(Path(folder), memory, stage, block)
+    start = time.monotonic()
+    cpu_start = time.process_time()
     with suppress(OSError):  # restarts the system's measurement of the peak memory, where it can be restarted
         Path("/proc/self/clear_refs").write_text("5")
-    result = dict(run(task) or {})
+    run(task)
     files = tuple(WrittenFile.of(task.folder, path) for path in task.written)
-    seconds, cpu_seconds = time.monotonic() - start, time.process_time() - cpu_start
-    return Finished(stage, block, files, result, seconds, cpu_seconds, _peak())
+    seconds = time.monotonic() - start
+    cpu_seconds = time.process_time() - cpu_start
+    return Finished(stage, block, files, seconds, cpu_seconds, _peak())
 
 
 def _peak() -> int:

@@ -1,24 +1,24 @@
-"""Choice of the search engine. No other module chooses one.
+"""Choice of the search engine, in :func:`plan_search`. No other module chooses one.
 
 The choice depends on sizes and never on timings, because engines may return different results: a group of queries
 probes other lists than its queries would on their own. So every machine gives the same results.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from cfe_faiss import _native
-from cfe_faiss.base.arrays import Array, Bools
+from cfe_faiss.base.arrays import Array, Bools, Floats, Ints
 from cfe_faiss.base.checks import as_count
+from cfe_faiss.base.values import order_of
 from cfe_faiss.coarse.class_centroids import large_classes
-from cfe_faiss.rows.metric import make_results
+from cfe_faiss.rows.metric import PADDING, make_results
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.search import exact, greedy, grouped, recall, single
+from cfe_faiss.search import exact, greedy, lists, recall
 from cfe_faiss.search.certify import certify
 from cfe_faiss.search.derived import Derived
-from cfe_faiss.search.exact import pad_results
-from cfe_faiss.search.per_label import search_per_label
 from cfe_faiss.search.query import Calibration, Certified, Effort, Plan, Queries, Ranges, Results, Rules
 
 _QUERIES_PER_LIST = 4
@@ -30,7 +30,9 @@ _LEAST_SHARE = 0.4
 # 3,000 x 27 an exact search takes 1.5 times as long with VNNI.
 _LEAST_DIMENSIONS = 128
 _SCANNED = 1.08  # rows of an exact search that take as long as a row of the lists
-_OVERHEAD, _OVERHEAD_PER_DIMENSION = 400, 0.8  # grouping and rotating a query, in rows of an exact search
+# Grouping and rotating a query, in rows of an exact search.
+_OVERHEAD = 400
+_OVERHEAD_PER_DIMENSION = 0.8
 _PASSES = 8  # passes of one query over all rows take about as long as building their blocks
 
 
@@ -41,28 +43,50 @@ def search(queries: Queries, effort: Effort, progress: str | None = None, *, nq:
     ``nq`` is the size of that set. It selects the engine, so that a part is searched as the whole set would be.
     """
     if queries.rules is not None and queries.rules.per_label:
-        return search_per_label(queries, effort, search)
+        return _search_per_label(queries, effort)
     if queries.snapshot.n == 0:  # an empty index may be untrained
-        return pad_results(*make_results(len(queries), 0), queries.k)
-    if queries.conditions is not None and queries.conditions.uses is not None:
-        return _search_greedily(queries, progress)
+        return make_results(len(queries), queries.k)
+    if queries.uses is not None:
+        if queries.rules is not None:
+            raise ValueError("params.where must not limit how often evidence is used together with rules")
+        return greedy.search(queries, progress)
     parts = _plan_parts(queries, effort, nq)
     found = [_run(part, plan, progress) for _, part, plan in parts]
     D, I = (_merge(parts, list(column)) for column in zip(*found, strict=True))
     return D, I
 
 
-def _search_greedily(queries: Queries, progress: str | None) -> Results:
-    if queries.rules is not None:
-        raise ValueError("params.where must not limit how often evidence is used together with rules")
-    return pad_results(*greedy.search(queries, progress), queries.k)
+def _search_per_label(queries: Queries, effort: Effort) -> Results:
+    """Return the k best D, I of each other class than the query's, (nq, classes, k)."""
+    snapshot, nq, k = queries.snapshot, len(queries), queries.k
+    labels = snapshot.class_counts[0]
+    flat_D, flat_I = make_results(nq, len(labels) * k)
+    D = flat_D.reshape(nq, len(labels), k)
+    I = flat_I.reshape(nq, len(labels), k)
+    rules = (queries.rules or Rules())._replace(neighbors="own", per_label=False)
+    for place, label in enumerate(labels.tolist()):
+        chosen = np.flatnonzero(queries.labels != label)
+        of_class = replace(queries, labels=np.full(nq, label, np.int32), rules=rules).subset(chosen)
+        D[chosen, place], I[chosen, place] = search(of_class, effort)
+    order = order_of(snapshot.decode(labels))  # codes need not be in the order of the labels
+    return D.take(order, axis=1), I.take(order, axis=1)
 
 
 def _run(queries: Queries, plan: Plan, progress: str | None) -> Results:
+    """Return the D, I of the engine of the plan, (nq, k)."""
     if plan.engine == "exact":
-        return pad_results(*exact.search(queries, progress), queries.k)
-    search_lists = grouped.search if plan.engine == "groups" else single.search
-    return pad_results(*search_lists(queries, plan, progress), queries.k)
+        D, I = exact.search(queries, progress)
+    else:
+        D, I = lists.search(queries, plan, progress)
+    return pad_results(D, I, queries.k)
+
+
+def pad_results(D: Floats, I: Ints, k: int) -> Results:
+    """Return D, I widened to k columns with FAISS's padding."""
+    if D.shape[1] == k:
+        return D, I
+    widths = (0, 0), (0, k - D.shape[1])
+    return np.pad(D, widths, constant_values=PADDING), np.pad(I, widths, constant_values=-1)
 
 
 def search_certified(queries: Queries, effort: Effort, progress: str | None = None) -> Certified:
@@ -70,7 +94,8 @@ def search_certified(queries: Queries, effort: Effort, progress: str | None = No
     if queries.snapshot.n == 0 or queries.rules is not None:  # an exact search skips no lists
         every = effort._replace(nprobe=None, recall=None, exact=True)
         return *search(queries, every, progress), np.ones(len(queries), bool)
-    parts, found = _plan_parts(queries, effort), []
+    parts = _plan_parts(queries, effort)
+    found = []
     for _, part, plan in parts:
         D, I = _run(part, plan, progress)
         found.append((D, I, certify(part, plan, D, I)))
@@ -80,7 +105,7 @@ def search_certified(queries: Queries, effort: Effort, progress: str | None = No
 
 def search_range(queries: Queries, threshold: float) -> Ranges:
     """Return lims, D, I: the results of query q at or above the threshold are at lims[q]:lims[q + 1]."""
-    if queries.conditions is not None and queries.conditions.uses is not None:
+    if queries.uses is not None:
         raise ValueError("params.where must not limit how often evidence is used in a range search")
     return exact.search_range(queries, threshold)
 
@@ -101,7 +126,7 @@ def _plan_parts(queries: Queries, effort: Effort, nq: int | None = None) -> list
         return [(slice(None), queries, plan)]
     probes = plan.calibration.look_up(queries.labels)
     if plan.engine == "groups":  # a group probes the maximum nprobe of its queries
-        groups = grouped.groups_of(queries)
+        groups = lists.groups_of(queries)
         largest = np.maximum.reduceat(probes[groups.order], groups.starts[:-1]) if len(groups) else probes[:0]
         probes[groups.order] = np.repeat(largest, np.diff(groups.starts))
     return [(chosen, part, plan._replace(nprobe=nprobe)) for chosen, part, nprobe in _split(queries, probes)]
@@ -133,12 +158,19 @@ def _merge(parts: list[_Part], values: list[Array]) -> Array:
 def plan_search(queries: Queries, effort: Effort, nq: int | None = None) -> Plan:
     """Return the plan of a search of the k best results per query. The index must not be empty.
 
+    1. A search that may skip no list is exact: see :func:`_may_skip_lists`.
+    2. All rows whose lists hold most rows are searched exactly, as each pair is multiplied once.
+    3. Queries that fill groups and blocks are searched in groups.
+    4. Other queries are searched in lists one by one.
+
     ``nq`` is the size of the set of queries that these are part of. Queries for their own class have classes that are
     all large, or all small.
     """
-    snapshot, nq = queries.snapshot, len(queries) if nq is None else nq
+    snapshot = queries.snapshot
+    every_list = Plan("exact", snapshot.lists, effort)
     if not _may_skip_lists(queries, effort):
-        return Plan("exact", snapshot.lists, effort)
+        return every_list
+    nq = len(queries) if nq is None else nq
     k, effort = _calibrated_for(queries, effort)
     calibration = calibration_for(snapshot, nq, k, effort, queries.allowed, stored=queries.stored, rules=queries.rules)
     nprobe = snapshot.lists
@@ -146,18 +178,11 @@ def plan_search(queries: Queries, effort: Effort, nq: int | None = None) -> Plan
         nprobe = calibration.most
     elif effort.recall is None and not effort.exact:
         nprobe = as_count("nprobe", effort.nprobe)  # FAISS code may have set the index's nprobe without a check
-    varies = calibration is not None and calibration.least < snapshot.lists
-    return choose_engine(queries, nq, Plan("lists", nprobe, effort, calibration if varies else None))
-
-
-def choose_engine(queries: Queries, nq: int, plan: Plan) -> Plan:
-    """Return the plan with its engine, given one for "lists"; without lists to skip, it is "exact".
-
-    All rows whose lists hold most rows are searched exactly, as each pair is multiplied once. Other queries are
-    searched in groups if they fill groups and blocks, or else in the lists of each query.
-    """
+    if calibration is not None and calibration.least >= snapshot.lists:
+        calibration = None
+    plan = Plan("lists", nprobe, effort, calibration)
     if queries.all_rows and _pays_exactly(queries, plan):
-        return Plan("exact", queries.snapshot.lists, plan.effort)
+        return every_list._replace(effort=effort)
     return plan._replace(engine="groups") if _fills_groups(queries, nq, plan) else plan
 
 
@@ -241,16 +266,6 @@ def _in_groups(snapshot: Snapshot, nq: int, effort: Effort, stored: bool, rules:
     """
     some_rows = rules is not None and rules.neighbors == "any" and nq < snapshot.n
     return stored and not some_rows and is_batched(snapshot, nq, snapshot.lists // 2, effort)
-
-
-def look_up_nprobe(snapshot: Snapshot, k: int, recall: float, label: int, *, complete: bool) -> int | None:
-    """Return the number of lists that a single query must probe for a recall@k; None if not calibrated yet.
-
-    The key equals ``Derived.calibration_key``, without an ``Effort``: building one takes a tenth of a query's time.
-    """
-    key = (min(k, snapshot.n), recall, False, complete, "evidence", None)
-    found = Derived.of(snapshot).calibrations.get(key)
-    return None if found is None else found.nprobe.get(label, found.other)
 
 
 def is_batched(snapshot: Snapshot, nq: int, nprobe: int, effort: Effort) -> bool:

@@ -1,10 +1,17 @@
-"""Dimension-major copies of the vectors in blocks of 16 rows, for SIMD comparison."""
+"""Dimension-major copies of the vectors in blocks of 16 rows, for SIMD comparison, as floats or as bytes.
+
+A byte is a quarter of a float, and VNNI multiplies 4 bytes at a time. But byte blocks give bounds, and rows whose bound
+does not decide are scored again from the vectors. With few dimensions the products of groups are cheap, and floats are
+faster. A single query is bound by memory, and bytes are faster. ``benchmarks/block_elements.py`` measured both on
+several data sets at each instruction set and fitted the rule. The element type does not change results.
+"""
 
 import math
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from cfe_faiss import _native
 from cfe_faiss._native import Blocks
 from cfe_faiss.base.arrays import Bools, Floats, Ints
 from cfe_faiss.base.checks import UNKNOWN
@@ -21,6 +28,41 @@ _PREFIX = 64  # dimensions compared first; with the norm of the others they boun
 _WORTH_ROTATING = 1 << 16  # rows; below it, rotating the queries costs more than it saves
 _SAMPLE = 1 << 14  # rows sampled for the principal directions
 _LONGEST_TAIL = 0.5  # maximum share of the squared norms after the prefix
+_BATCH_FROM = {"avx2": 48, "avx512": 32, "neon": 48}  # neon is not measured: as avx2
+"""Dimension from which on byte blocks are faster for batched search, by instruction set."""
+_MOST_BYTES = 1 << 24  # bytes in a row; products of longer rows overflow 32 bits
+_MOST_OF_ANY_LENGTH = 1 << 13  # bytes in a row of any length; their error bounds hold for fewer dimensions
+
+
+class Choice(NamedTuple):
+    """Element types that searches use. They affect the time of a search and never its results.
+
+    Attributes
+    ----------
+    batch
+        Element type of the blocks for batched search.
+    single
+        "byte" if single queries read byte blocks; "float" if they read the stored vectors.
+    """
+
+    batch: Element
+    single: Element
+
+
+def choose(snapshot: Snapshot, pinned: Choice | None, *, keeps_blocks: bool) -> Choice:
+    """Return the element types for a snapshot: ``pinned`` or by the rule, as far as they are possible."""
+    longest = _MOST_BYTES if snapshot.metric == "cosine" else _MOST_OF_ANY_LENGTH
+    if not _native.has_bytes() or snapshot.d >= longest:
+        return Choice("float", "float")
+    batch, single = pinned or by_dimension(snapshot.d, _native.level())
+    if bytes_of_all(snapshot, "float") > MEMORY:
+        batch = "byte"
+    return Choice(batch, single if keeps_blocks else "float")
+
+
+def by_dimension(d: int, level: str) -> Choice:
+    """Return the faster element types for vectors of d dimensions at an instruction set with byte products."""
+    return Choice("byte" if d >= _BATCH_FROM[level] else "float", "byte")
 
 
 def bytes_of_block(d: int, element: Element) -> int:

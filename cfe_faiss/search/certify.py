@@ -22,8 +22,8 @@ from cfe_faiss.rows import codecs
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
 from cfe_faiss.search import grouping
 from cfe_faiss.search.derived import Derived
+from cfe_faiss.search.lists import rank_lists
 from cfe_faiss.search.query import Plan, Queries
-from cfe_faiss.search.single import rank_lists
 from cfe_faiss.search.tiles import slices
 
 _ROWS = 1 << 12

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints, Permitted
 from cfe_faiss.attributes.table import Attribute, Attributes, as_attributes
 from cfe_faiss.base.arrays import Array, Bools, Doubles, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.values import as_labels
 from cfe_faiss.graph import Graph, as_graph
+from cfe_faiss.rows.snapshot import Snapshot
 
 Limits = tuple[float, float]
 """Smallest and largest permitted distance of two numbers."""
@@ -26,33 +27,23 @@ class Side:
 
     Attributes
     ----------
-    groups
-        Equal for nodes that agree in all attributes of ``exact``, (n,) int32.
-    differing
-        Codes of the attributes of ``antiexact``, (a, n) int32.
-    numbers
-        Values of the attributes that have calipers, (c, n) float64.
-    codes
-        Codes of all attributes if ``max_changed`` is given, (m, n) integers; each missing value has a distinct code.
+    values
+        Values that are compared, (n, columns) float64: a number that is equal for nodes that agree in all attributes of
+        ``exact``, if there are some; codes of the attributes of ``antiexact``; values of the attributes that have
+        calipers; if ``max_changed`` is given, codes of all attributes, where each missing value has a distinct code.
     evidence
         Whether a node may be the evidence of a pair, (n,) bool.
     nodes
         Node numbers in the graph, (n,) int64.
     """
 
-    groups: Int32s
-    differing: Int32s
-    numbers: Doubles
-    codes: NDArray[np.integer[Any]]
+    values: Doubles
     evidence: Bools
     nodes: Ints
 
     def __getitem__(self, rows: Any) -> Self:
-        """Select nodes; ``(slice(None), None)`` gives all nodes as a column."""
-        each = rows if isinstance(rows, tuple) else (rows,)
-        further = (slice(None), *each)
-        values = self.differing[further], self.numbers[further], self.codes[further]
-        return type(self)(self.groups[each], *values, self.evidence[each], self.nodes[each])
+        """Select nodes."""
+        return type(self)(self.values[rows], self.evidence[rows], self.nodes[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,11 +112,11 @@ class Conditions:
     usable
         Rows that may be in a pair, (n,) bool: rows without a missing value.
     limits
-        Limits for each row of ``Side.numbers``.
+        Smallest and largest permitted distance of the values in the leading columns of ``Side.values``, (m, 2) float64.
     grouped
-        Whether ``Side.groups`` must agree.
+        Whether the first column stands for the attributes of ``exact``.
     max_changed
-        Maximum number of ``Side.codes`` that may differ; None for no limit.
+        Maximum number of the other columns that may differ; None for no limit.
     surroundings
         Nodes that are too near to each other in the graph; None without such a constraint.
     uses
@@ -136,7 +127,7 @@ class Conditions:
 
     rows: Side
     usable: Bools
-    limits: tuple[Limits, ...]
+    limits: Doubles
     grouped: bool
     max_changed: int | None
     surroundings: Surroundings | None
@@ -153,23 +144,11 @@ class Conditions:
         """Whether the conditions depend on which node of a pair is the evidence."""
         return not self.rows.evidence.all()
 
-    @property
-    def all_limits(self) -> Doubles:
-        """Limits of the leading columns of :meth:`values`, (.., 2): group, differing codes, numbers."""
-        limits = [(0.0, 0.0)] * self.grouped + [(1.0, np.inf)] * len(self.rows.differing) + list(self.limits)
-        return np.array(limits, np.float64).reshape(-1, 2)
-
-    def values(self, side: Side) -> Doubles:
-        """Return the values of a side that the core compares, (n, columns), the codes of ``max_changed`` last."""
-        columns = [*([side.groups] if self.grouped else []), *side.differing, *side.numbers, *side.codes]
-        return np.array(columns, np.float64).reshape(len(columns), len(side.groups)).T.copy()
-
     def allow(self, source: Ints, target: Ints) -> Bools:
         """Return a mask of the pairs of rows, (p,) each, that are allowed in at least one direction."""
-        rows, limits = self.rows, self.all_limits
+        rows, limits = self.rows, self.limits
         allowed: Bools = self.usable[source] & self.usable[target] & (rows.evidence[source] | rows.evidence[target])
-        values = self.values(rows)
-        apart = abs(values[source] - values[target])
+        apart = abs(rows.values[source] - rows.values[target])
         compared, codes = apart[:, : len(limits)], apart[:, len(limits) :]
         allowed &= ((limits[:, 0] <= compared) & (compared <= limits[:, 1])).all(axis=1)
         allowed &= (codes != 0).sum(axis=1) <= (self.max_changed or 0)
@@ -179,7 +158,7 @@ class Conditions:
 
 
 def make_conditions(
-    where: Constraints, ids: Ints, labels: Int32s, attributes: Any = None, graph: Any = None, queries: Any = None
+    where: Constraints, snapshot: Snapshot, attributes: Any = None, graph: Any = None, queries: Any = None
 ) -> tuple[Conditions, tuple[Side, Bools]]:
     """Return constraints as conditions on the rows of an index, and the side and the mask of usable new queries.
 
@@ -187,8 +166,8 @@ def make_conditions(
     ----------
     where
         The constraints.
-    ids, labels
-        Ids and labels of the rows, (n,) int64 and (n,) int32.
+    snapshot
+        The rows.
     attributes
         Attributes of every node, in a form that :func:`cfe_faiss.attributes.table.as_attributes` accepts.
     graph
@@ -203,8 +182,8 @@ def make_conditions(
     """
     if not isinstance(where, Constraints):
         raise TypeError(f"where must be cfe_faiss.Constraints, got {type(where).__name__}")
+    ids, n = snapshot.row_ids, snapshot.n
     table = _table(where, ids, attributes, queries)
-    n = len(ids)
     total = n if table is None else len(table.ids)
     named = {} if table is None else {name: table[name] for name in where.named()}
     limits = _limits(where, named, n)
@@ -212,27 +191,21 @@ def make_conditions(
     for name, values in where.permitted.items():
         evidence &= _mask_permitted(named[name], values)
     if where.target is not None:
-        names = [label for label in where.target if type(label) is not int]  # type: ignore[union-attr]
-        if names:
-            raise ValueError(
-                f"target must be predicted classes by number, as they have no names here, got {names[0]!r}"
-            )
-        evidence[:n] &= _mask_target(where.target, labels)
+        evidence[:n] &= _mask_target(where.target, snapshot)
     usable = np.ones(total, bool)
     for name in (*where.exact, *where.antiexact, *where.caliper, *where.std_caliper):
         usable &= ~named[name].missing
-    side = Side(
-        _groups([named[name] for name in where.exact], total),
-        _stack([named[name].codes for name in where.antiexact], total, np.int32),
-        _stack([named[name].numbers for name in limits], total, np.float64),
-        _all_codes(where, table, total),
-        evidence,
-        np.concatenate([ids, np.full(total - n, UNKNOWN)]),
-    )
+    columns: list[Any] = [_groups([named[name] for name in where.exact], total)] if where.exact else []
+    columns += [named[name].codes for name in where.antiexact]
+    columns += [named[name].numbers for name in limits]
+    columns += _all_codes(where, table, total)
+    values = np.array(columns, np.float64).reshape(len(columns), total).T.copy()
+    side = Side(values, evidence, np.concatenate([ids, np.full(total - n, UNKNOWN)]))
+    all_limits = [(0.0, 0.0)] * bool(where.exact) + [(1.0, np.inf)] * len(where.antiexact) + [*limits.values()]
     of_index = Conditions(
         rows=side[:n],
         usable=usable[:n],
-        limits=tuple(limits.values()),
+        limits=np.array(all_limits, np.float64).reshape(-1, 2),
         grouped=bool(where.exact),
         max_changed=where.max_changed,
         surroundings=_surroundings(where, ids, graph),
@@ -292,23 +265,18 @@ def _deviation(name: str, numbers: Array) -> float:
     return deviation
 
 
-def _all_codes(where: Constraints, table: Attributes | None, total: int) -> NDArray[np.integer[Any]]:
+def _all_codes(where: Constraints, table: Attributes | None, total: int) -> list[Array]:
+    """Return the codes of all attributes, (n,) each, if their number of changes is limited."""
     if where.max_changed is None or table is None:
-        return np.empty((0, total), np.int32)
+        return []
     most = len(table) - len(where.exact)
     if where.max_changed >= most:
         raise ValueError(
             f"where.max_changed must be below {most}, the number of attributes (without those of exact), or it has no "
             f"effect, got {where.max_changed}"
         )
-    codes = _stack([table[name].codes for name in table], total, np.int32)
-    if total and (codes == UNKNOWN).any():
-        return np.where(codes == UNKNOWN, -1 - np.arange(total, dtype=np.int32), codes)
-    return codes.astype(np.min_scalar_type(int(codes.max(initial=0))))  # smaller integers compare faster
-
-
-def _stack(columns: list[Any], total: int, dtype: Any) -> Array:
-    return np.array(columns, dtype=dtype).reshape(len(columns), total)
+    distinct = -1 - np.arange(total)
+    return [np.where(table[name].codes == UNKNOWN, distinct, table[name].codes) for name in table]
 
 
 def _groups(columns: list[Attribute], total: int) -> Int32s:
@@ -339,13 +307,15 @@ def _mask_permitted(column: Attribute, values: Permitted) -> Bools:
     return np.isin(column.numbers, np.array([float(value) for value in values]).astype(column.numbers.dtype))
 
 
-def _mask_target(target: Any, labels: Int32s) -> Bools:
-    known = np.unique(labels[labels != UNKNOWN])
-    for label in target:
-        if label not in known:
-            some = ", ".join(map(str, known[:20].tolist()))
-            raise ValueError(f"where.target must be predicted classes of nodes in the index ({some}), got {label}")
-    return np.isin(labels, target)
+def _mask_target(target: Any, snapshot: Snapshot) -> Bools:
+    """Return a mask of the rows of the given classes, (n,)."""
+    codes = snapshot.encode("where.target", as_labels("where.target", list(target), len(target)))
+    absent = ~np.isin(codes, snapshot.class_counts[0])
+    if absent.any():
+        known = ", ".join(map(str, snapshot.label_names[:20].tolist()))
+        wrong = target[int(np.argmax(absent))]
+        raise ValueError(f"where.target must be predicted classes of nodes in the index ({known}), got {wrong!r}")
+    return np.isin(snapshot.labels, codes)
 
 
 def _surroundings(where: Constraints, ids: Ints, graph: Any) -> Surroundings | None:

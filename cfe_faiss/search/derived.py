@@ -15,8 +15,7 @@ from cfe_faiss.coarse.class_centroids import SMALL_SHARE, Routes, large_classes
 from cfe_faiss.rows.codecs import FLAT
 from cfe_faiss.rows.snapshot import Snapshot, read_only
 from cfe_faiss.search import blocks as blocking
-from cfe_faiss.search.blocks import Element
-from cfe_faiss.search.element import MANY_LISTS, Choice, RowSource, choose
+from cfe_faiss.search.blocks import Choice, Element
 from cfe_faiss.search.grouping import Groups
 from cfe_faiss.search.query import Calibration, Effort
 
@@ -44,7 +43,8 @@ class Carried:
 
     def after(self, lists: Ints) -> Carried | None:
         """Return the data that stays valid after further lists have changed; None if too many have."""
-        not_in_blocks, changed = self.not_in_blocks.copy(), self.changed.copy()
+        not_in_blocks = self.not_in_blocks.copy()
+        changed = self.changed.copy()
         not_in_blocks[lists] = changed[lists] = True
         most = _WORTH * len(changed)
         blocks, centroids = self.blocks, self.centroids
@@ -75,7 +75,7 @@ class Derived:
     routes
         Means of lists for queries that may find their own class, or any.
     pinned
-        Element types that the index prescribes; None for those of :func:`cfe_faiss.search.element.choose`.
+        Element types that the index prescribes; None for those of :func:`cfe_faiss.search.blocks.choose`.
     """
 
     def __init__(
@@ -153,18 +153,8 @@ class Derived:
     def choice(self) -> Choice:
         """Element types of the blocks: prescribed, or by dimension and instruction set."""
         if self._choice is None:
-            self._choice = choose(self.snapshot, self.pinned, keeps_blocks=self._may_keep)
+            self._choice = blocking.choose(self.snapshot, self.pinned, keeps_blocks=self._may_keep)
         return self._choice
-
-    @property
-    def element(self) -> Element:
-        """Element type of the blocks for batched search."""
-        return self.choice.batch
-
-    @property
-    def row_source(self) -> RowSource:
-        """Rows that single queries read. Float blocks would save too little."""
-        return self.choice.single
 
     @property
     def _may_keep(self) -> bool:
@@ -175,24 +165,20 @@ class Derived:
     @property
     def blocks(self) -> Blocks | None:
         """Blocks of all lists for batched search; None if no blocks are kept."""
-        return self._all_blocks(self.element) if self._may_keep else None
+        return self._blocks_of(self.choice.batch) if self._may_keep else None
 
-    def _all_blocks(self, element: Element) -> Blocks | None:
+    def _blocks_of(self, element: Element) -> Blocks | None:
         return once(self.kept, element, lambda: self._new_blocks(element))
 
     def _new_blocks(self, element: Element) -> Blocks | None:
-        blocks, carried = blocking.all_blocks(self.snapshot, element), self.carried
+        blocks = blocking.all_blocks(self.snapshot, element)
+        carried = self.carried
         if element == "byte" or carried is None or carried.blocks is None:  # only single queries use the carried blocks
             self.carried = None
             self.searchers.clear()  # they refer to the old blocks
         return blocks
 
     # --- searchers --------------------------------------------------------------------------------------------------
-
-    @property
-    def single(self) -> Searcher | None:
-        """Searcher for queries that are ranked one by one, for rows of other classes."""
-        return self.searcher("other")
 
     def searcher(self, neighbors: str) -> Searcher | None:
         """Return the searcher for queries that are ranked one by one; None for an index with quantizer codes."""
@@ -201,31 +187,19 @@ class Derived:
         return once(self.searchers, neighbors, lambda: self._new_searcher(neighbors))
 
     def _new_searcher(self, neighbors: str) -> Searcher:
-        least_lists = min(MANY_LISTS, self.snapshot.lists) if self.row_source == "mixed" else 1
-        blocks, not_in_blocks = self._blocks_for_one()
-        return self.searcher_in(blocks, self.centroids_for(neighbors), not_in_blocks, least_lists)
+        carried = self.carried
+        centroids = self.centroids_for(neighbors)
+        if self.choice.single == "float":  # float blocks would save too little
+            return self.searcher_in(None, centroids)
+        if carried is None or carried.blocks is None:
+            return self.searcher_in(self._blocks_of("byte"), centroids)
+        return self.searcher_in(carried.blocks, centroids, carried.not_in_blocks)
 
     def searcher_in(
-        self,
-        blocks: Blocks | None,
-        centroids: ClassCentroids,
-        not_in_blocks: Bools = _EVERYTHING,
-        least_lists: int = 1,
+        self, blocks: Blocks | None, centroids: ClassCentroids, not_in_blocks: Bools = _EVERYTHING
     ) -> Searcher:
-        """Return a searcher of all lists. Lists missing from the blocks are read from the rows.
-
-        So are all lists of a query that probes fewer than ``least_lists``.
-        """
-        return Searcher(self.scan, centroids, self.snapshot.margin, blocks, not_in_blocks, least_lists)
-
-    def _blocks_for_one(self) -> tuple[Blocks | None, Bools]:
-        """Return blocks, if they speed up single queries, and a mask of the lists changed since, (nlist,)."""
-        if self.row_source == "float":
-            return None, _EVERYTHING
-        carried = self.carried
-        if carried is not None and carried.blocks is not None:
-            return carried.blocks, carried.not_in_blocks
-        return self._all_blocks("byte"), _EVERYTHING
+        """Return a searcher of all lists. Lists missing from the blocks are read from the rows."""
+        return Searcher(self.scan, centroids, self.snapshot.margin, blocks, not_in_blocks, 1)
 
     @derived
     def scan(self) -> ListScan:
@@ -234,7 +208,7 @@ class Derived:
 
     def prepare(self) -> Choice:
         """Compute all derived data now, and return the element types."""
-        _ = self.single, self.blocks, self.snapshot.members
+        _ = self.searcher("other"), self.blocks, self.snapshot.members
         return self.choice
 
     def pin(self, choice: Choice | None) -> None:
@@ -251,6 +225,14 @@ class Derived:
         """Return the key of the calibration for the k best results of single or grouped queries."""
         return k, effort.recall, batched, effort.complete, effort.routing, effort.k_factor
 
+    def nprobe_for(self, k: int, recall: float, label: int, *, complete: bool) -> int | None:
+        """Return the number of lists that a single query must probe for a recall@k; None if not calibrated yet.
+
+        The key equals :meth:`calibration_key`, without an ``Effort``: building one takes a tenth of a query's time.
+        """
+        calibration = self.calibrations.get((k, recall, False, complete, "evidence", None))
+        return None if calibration is None else calibration.nprobe.get(label, calibration.other)
+
     def with_routes(self, neighbors: str, routes: Routes) -> Snapshot:
         """Return a copy of the snapshot that ranks lists by other routes, for these classes, and shares the blocks."""
         twin, carried = self.snapshot.twin(), self.carried
@@ -265,16 +247,16 @@ class Derived:
 
     def after(self, lists: Ints) -> Carried | None:
         """Return the data to carry over after some lists have changed; None if nothing can be."""
-        nlist, before = len(self.snapshot.starts) - 1, self.carried
+        nlist = len(self.snapshot.starts) - 1
+        before = self.carried
         if self.snapshot.lists > nlist:
             return None
         unchanged = np.zeros(nlist, np.bool_)
-        blocks, not_in_blocks = self.kept.get("byte"), unchanged
-        centroids, changed = vars(self).get("centroids"), unchanged
+        state = Carried(self.kept.get("byte"), unchanged, vars(self).get("centroids"), unchanged)
         if before is not None:
-            blocks, not_in_blocks = before.blocks, before.not_in_blocks
-        if centroids is None and before is not None:
-            centroids, changed = before.centroids, before.changed
-        if self.row_source == "float":  # byte blocks serve single queries only
-            blocks = None
-        return Carried(blocks, not_in_blocks, centroids, changed).after(lists)
+            state.blocks, state.not_in_blocks = before.blocks, before.not_in_blocks
+        if before is not None and state.centroids is None:
+            state.centroids, state.changed = before.centroids, before.changed
+        if self.choice.single == "float":  # byte blocks serve single queries only
+            state.blocks = None
+        return state.after(lists)

@@ -19,7 +19,7 @@ from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import tiles
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.query import Queries, Ranges, Results
-from cfe_faiss.search.tiles import Chunk, PairTiles, Tiles, estimate_work
+from cfe_faiss.search.tiles import Chunk, Tiles, estimate_work
 
 MAX_QUERIES_IN_PLACE = 4
 """Up to this number of queries, scan the rows in place; above it, use matrix products."""
@@ -37,7 +37,9 @@ def search(queries: Queries, progress: str | None = None) -> Results:
     """Return the exact D, I of the queries."""
     if queries.conditions is None and len(queries) <= MAX_QUERIES_IN_PLACE:
         return _search_in_place(queries)
-    if queries.all_rows and _is_symmetric(queries):
+    conditions = queries.conditions
+    # A tile of rows counts for both of its sides, unless conditions are met in one direction only.
+    if queries.all_rows and (conditions is None or (queries.rules is None and not conditions.directed)):
         return _search_all_rows(queries, progress)
     return _search_tiles(queries, progress)
 
@@ -76,56 +78,30 @@ def scan_tile(x: Chunk, y: Chunk, S: Floats, D: Floats, I: Ints) -> None:
 # --- all rows with each other -----------------------------------------------------------------------------------------
 
 
-def _is_symmetric(queries: Queries) -> bool:
-    """Return whether a tile of rows counts for both of its sides."""
-    return queries.conditions is None or (queries.rules is None and not queries.conditions.directed)
-
-
-class _BestOfChunks:
-    """The k best results D, I of every row, cut into chunks. Threads update two chunks at a time."""
-
-    def __init__(self, D: Floats, I: Ints, cuts: list[slice]) -> None:
-        self._results = [(D[cut], I[cut]) for cut in cuts]
-        self._locks = [threading.Lock() for _ in cuts]
-
-    def take(self, S: Floats, i: int, x: Chunk, j: int, y: Chunk) -> None:
-        """Update the results of chunks i <= j with the products S."""
-        if i == j:
-            with self._locks[i]:
-                scan_tile(x, y, S, *self._results[i])
-            return
-        metric, margin = x.storage.native.metric, x.margin(y)
-        sides = x.X, x.labels, x.ids, y.X, y.labels, y.ids
-        with self._locks[i], self._locks[j]:
-            results = *self._results[i], *self._results[j]
-            _native.scan_tile_both(metric, S, *sides, *results, margin, x.filter, y.filter)
-
-
 def _search_all_rows(queries: Queries, progress: str | None) -> Results:
     """Return the exact D, I of all stored vectors: each unordered pair is multiplied once."""
     storage, width = queries.snapshot, min(queries.k, queries.snapshot.n)
-    rows, cuts, of_chunk = tiles.of_all_rows(queries)
+    rows, cuts, blocks = tiles.of_all_rows(queries)
     D, I = make_results(len(rows), width)
-    best = _BestOfChunks(D, I, cuts)
+    best = {cut.start: (threading.Lock(), D[cut], I[cut]) for cut in cuts}  # by the start of a chunk
 
-    def scan(i: int) -> None:
-        for j, (x, y, S) in of_chunk(i):
-            best.take(S, i, x, j, y)
+    def scan(of_chunk: Tiles) -> None:
+        for x, y, S in of_chunk():
+            lock, D_x, I_x = best[x.start]
+            if x.start == y.start:
+                with lock:
+                    scan_tile(x, y, S, D_x, I_x)
+                continue
+            later_lock, D_y, I_y = best[y.start]
+            metric, margin = x.storage.native.metric, x.margin(y)
+            sides = x.X, x.labels, x.ids, y.X, y.labels, y.ids
+            with lock, later_lock:
+                _native.scan_tile_both(metric, S, *sides, D_x, I_x, D_y, I_y, margin, x.filter, y.filter)
 
-    run(scan, range(len(cuts)), work=estimate_work(storage, storage.n), progress=progress)
+    run(scan, blocks, work=estimate_work(storage, storage.n), progress=progress)
     all_D, all_I = make_results(storage.n, width)
     all_D[rows], all_I[rows] = D, I
     return all_D.take(queries.rows, axis=0), all_I.take(queries.rows, axis=0)
-
-
-def pad_results(D: Floats, I: Ints, k: int) -> Results:
-    """Return D, I widened to k columns with FAISS's padding."""
-    nq, width = D.shape
-    if width == k:
-        return D, I
-    wide_D, wide_I = np.full((nq, k), PADDING, np.float32), np.full((nq, k), -1, np.int64)
-    wide_D[:, :width], wide_I[:, :width] = D, I
-    return wide_D, wide_I
 
 
 # --- pairs at or above a threshold ------------------------------------------------------------------------------------
@@ -144,27 +120,22 @@ def _collect(x: Chunk, y: Chunk, S: Floats, threshold: Threshold) -> Iterator[tu
             yield rows[:count], columns[:count], scores[:count]
 
 
-def scans_of(blocks: Iterable[Tiles]) -> list[Scan]:
-    """Return scans of the tiles of each block: ids in the first chunk, ids in the second, similarities."""
+def scans_of(blocks: Iterable[Tiles], *, once: bool = False) -> list[Scan]:
+    """Return scans of the tiles of each block: ids in the first chunk, ids in the second, similarities.
+
+    ``once``: of the two pairs of two rows within a chunk, find the first.
+    """
 
     def of_block(block: Tiles, threshold: Threshold) -> Iterator[Found]:
         for x, y, S in block():
             for rows, columns, scores in _collect(x, y, S, threshold):
-                yield x.ids[rows], y.ids[columns], scores.copy()
+                if once:
+                    first = np.flatnonzero(x.start + rows < y.start + columns)
+                    yield x.ids[rows[first]], y.ids[columns[first]], scores[first]
+                else:
+                    yield x.ids[rows], y.ids[columns], scores.copy()
 
     return [partial(of_block, block) for block in blocks]
-
-
-def scans_of_pairs(pairs: PairTiles) -> list[Scan]:
-    """Return scans of the tiles of each chunk with itself and later chunks, which find each pair once."""
-
-    def of_chunk(i: int, threshold: Threshold) -> Iterator[Found]:
-        for j, (x, y, S) in pairs.of_chunk(i):
-            for rows, columns, scores in _collect(x, y, S, threshold):
-                once = np.flatnonzero((rows < columns) | (i < j))
-                yield x.ids[rows[once]], y.ids[columns[once]], scores[once]
-
-    return [partial(of_chunk, i) for i in range(len(pairs.cuts))]
 
 
 def scans_of_queries(queries: Queries) -> list[Scan]:
@@ -177,7 +148,8 @@ def all_pairs(storage: Snapshot, rows: Ints | None = None) -> list[Scan]:
 
     ``rows`` are in ascending order of label; None for all rows of known label.
     """
-    return scans_of_pairs(tiles.pairs_by_label(storage, storage.by_label if rows is None else rows))
+    pairs = tiles.pairs_by_label(storage, storage.by_label if rows is None else rows)
+    return scans_of(pairs.blocks, once=True)
 
 
 def pairs_between(storage: Snapshot, rows: Ints, others: Ints) -> list[Scan]:

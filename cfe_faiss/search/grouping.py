@@ -136,19 +136,6 @@ def _halved(groups: Groups, task: slice, queries: Queries) -> tuple[Groups, Floa
     return Groups(order[within], starts, groups.labels[task][of_group]), X, within
 
 
-def halve(X: Floats, borders: Ints, largest: int) -> tuple[Ints, Ints, Ints]:
-    """Halve groups of rows, ``X[borders[g]:borders[g + 1]]``, until each has at most ``largest`` rows.
-
-    Returns
-    -------
-    order, starts
-        Order of the rows in which each new group is a run; first row of each run, followed by the number of rows.
-    of_group
-        Old group of each new group.
-    """
-    return _native.halve_groups(X, borders, largest)
-
-
 def arranged(X: Floats, order: Ints, groups: Ints, metric: int = 0, threads: int = 1) -> tuple[Floats, Floats]:
     """Return the rows of X in ``order``, and the mean of each group ``groups[g]:groups[g + 1]`` of them.
 

@@ -10,10 +10,10 @@ coordinates, which replaces r(x) r(y) by a smaller bound for the pairs that pass
 coarse sketches excludes whole boxes, then rows, before any multiplication.
 
 **Rounding.** All rounding errors are bounded on the safe side. Coordinates and norms are computed in float64 and
-rounded once. r(x) is computed from |x|**2 - |a|**2 plus a bound on the error of that difference (``_rounding``). Let
+rounded once. r(x) is computed from |x|**2 - |a|**2 plus a bound on the error of that difference (in ``_sketches``). Let
 u = 2**-24. Rounding the sketches to float32 changes z(x)·z(y) by at most 2 u M. Float32 sums of its w products add
 w u M (in any order), replacing r(x) r(y) adds 3 u M, and the rounding of ``similarity`` adds u M. The total is below
-(w + 16) u M, which is ``screening_error(w)`` times M. ``_gap_rounding`` bounds the error of a squared distance. The
+(w + 16) u M, which is ``screening_error(w)`` times M. ``_GAP_ROUNDING`` bounds the error of a squared distance. The
 core scores each pair that passes (``native/kernels/similarity.h``), so the result has the same bits as a comparison of
 all pairs.
 """
@@ -43,6 +43,8 @@ BYTES_PER_ROW = 280
 """Memory of the sketches of a row, its label and its number, in bytes."""
 
 
+_GAP_ROUNDING = (COARSE + 8) * 2.0**-24
+"""Bound of the error of a squared distance between coarse sketches in float32, as a share of it."""
 _DIRECTIONS = 64  # principal directions in both sketches together
 _SAMPLE = 1 << 13
 _POWER_STEPS = 6
@@ -167,7 +169,7 @@ class Blocks:
             threshold = -largest
         elif threshold <= 1:
             threshold = min(threshold, LEAST_OF_EQUAL)
-        return np.float32(threshold - margin), 2 * (largest - threshold + margin) * (1 + _gap_rounding())
+        return np.float32(threshold - margin), 2 * (largest - threshold + margin) * (1 + _GAP_ROUNDING)
 
     def _pairs_of_block(self, others: "Blocks", i: int, threshold: Threshold) -> Iterator[Found]:
         seen = np.zeros(4, np.int64)
@@ -221,20 +223,6 @@ def blocks_along(storage: Snapshot, rows: Ints, directions: Doubles) -> Blocks |
 # --- sketches ---------------------------------------------------------------------------------------------------------
 
 
-def _rounding(d: int) -> float:
-    """Bound the error of |x|**2 - |a(x)|**2 in float64, as a share of |x|**2.
-
-    The error of a sum of d products is at most d * 2**-53 (Higham, section 3.1). Directions from a QR factorisation
-    are orthonormal to a small multiple of 2**-53. The factor 8 is a safety factor.
-    """
-    return 8 * (d + _DIRECTIONS) * 2.0**-53
-
-
-def _gap_rounding() -> float:
-    """Bound the error of a squared distance between coarse sketches in float32, as a share of it."""
-    return (COARSE + 8) * 2.0**-24
-
-
 def directions_of(storage: Snapshot, rows: Ints) -> Doubles:
     """Return the leading principal directions (of the second moment) of some rows, (d, at most 64).
 
@@ -260,9 +248,14 @@ def _sketches(storage: Snapshot, rows: Ints, directions: Doubles) -> tuple[Float
     fine = np.empty((len(rows), directions.shape[1] - leading + 1), np.float32)
     norms = np.empty(len(rows))
 
+    # Bound of the error of |x|**2 - |a(x)|**2 in float64, as a share of |x|**2. The error of a sum of d products is at
+    # most d * 2**-53 (Higham, section 3.1). Directions from a QR factorisation are orthonormal to a small multiple of
+    # 2**-53. The factor 8 is a safety factor.
+    rounding = 8 * (storage.d + _DIRECTIONS) * 2.0**-53
+
     def left(squares: Doubles, coordinates: Doubles) -> Doubles:
         difference = squares - np.einsum("ij,ij->i", coordinates, coordinates)
-        root: Doubles = np.sqrt(np.maximum(difference, 0) + _rounding(storage.d) * squares)
+        root: Doubles = np.sqrt(np.maximum(difference, 0) + rounding * squares)
         return root
 
     def project(part: slice) -> None:

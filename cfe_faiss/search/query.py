@@ -60,11 +60,9 @@ class Effort(NamedTuple):
     k_factor: float | None = None
 
     @classmethod
-    def of(
-        cls, nprobe: Any = None, recall: Any = None, exact: bool = False, memory: Any = None, **further: Any
-    ) -> Effort:
+    def of(cls, nprobe: Any = None, recall: Any = None, exact: bool = False, memory: Any = None) -> Effort:
         """Check the arguments of a search. A recall of 1 means exact."""
-        if nprobe is None and recall is None and memory is None and not exact and not further:
+        if nprobe is None and recall is None and memory is None and not exact:
             return UNSET
         if (nprobe is not None) + (recall is not None) + bool(exact) > 1:
             raise ValueError(
@@ -75,23 +73,17 @@ class Effort(NamedTuple):
             nprobe = as_count("nprobe", nprobe)
         if recall is not None:
             recall = as_number("recall", recall, math.nextafter(0, 1), 1)
-            exact, recall = recall == 1, None if recall == 1 else recall
-        return cls(nprobe, recall, bool(exact), None if memory is None else as_count("memory", memory), **further)
+        if recall == 1:
+            exact, recall = True, None
+        return cls(nprobe, recall, bool(exact), None if memory is None else as_count("memory", memory))
 
     def with_defaults(self, own: Effort) -> Effort:
-        """Return this effort, with unset fields taken from the settings of an index."""
-        if self is UNSET or own.routing is None:
+        """Return the settings of an index, with the number of lists, recall and memory that this effort has."""
+        if self is UNSET or own.routing is None:  # an index without lists is exact
             return own
-        nprobe, recall, exact, memory, complete, routing, k_factor = self
-        return own._replace(
-            nprobe=own.nprobe if nprobe is None and recall is None and not exact else nprobe,
-            recall=recall,
-            exact=exact or (own.exact and nprobe is None and recall is None),
-            memory=memory,
-            complete=own.complete if complete is None else complete,
-            routing=routing or own.routing,
-            k_factor=k_factor or own.k_factor,
-        )
+        if self.nprobe is None and self.recall is None and not self.exact:
+            return own._replace(memory=self.memory)
+        return own._replace(nprobe=self.nprobe, recall=self.recall, exact=self.exact, memory=self.memory)
 
     @property
     def class_aware(self) -> bool:
@@ -357,6 +349,11 @@ class Queries:
         return replace(self, allowed=rows if self.allowed is None else rows & self.allowed)
 
     @property
+    def uses(self) -> int | None:
+        """Maximum number of times that constraints let a row be evidence; None without a limit."""
+        return None if self.conditions is None else self.conditions.uses
+
+    @property
     def missing(self) -> Mapping[str, int]:
         """Number of rows that constraints leave out for a missing value, by attribute."""
         return {} if self.conditions is None else self.conditions.missing
@@ -421,7 +418,7 @@ class Query:
             bound.rules = self.rules.bind(snapshot, len(bound), self.name, bound.rows)
             if bound.rules.neighbors == "any":  # every row is of another class than one that no row has
                 bound.labels = np.full(len(bound), snapshot.absent_label, np.int32)
-        return bound if self.where is None else self._add_conditions(bound, encoded(self.where, snapshot))
+        return bound if self.where is None else self._add_conditions(bound, self.where)
 
     def _mask_allowed(self, snapshot: Snapshot) -> Bools:
         allowed = np.ones(snapshot.n, bool)
@@ -434,37 +431,24 @@ class Query:
         return allowed
 
     def _add_conditions(self, bound: Queries, where: Constraints) -> Queries:
-        snapshot, nq, name = bound.snapshot, len(bound), f"{self.name}queries"
-        ids, labels, about = snapshot.row_ids, snapshot.labels, (self.attributes, self.graph)
-        if bound.stored:
-            conditions, _ = make_conditions(where, ids, labels, *about)
-            side, usable = conditions.rows[bound.rows], conditions.usable[bound.rows]
-            return replace(bound, conditions=conditions, side=side, usable=usable)
-        if self.queries is None and where.compares:
-            raise ValueError(f"{name} must say who the queries are for {where!r}, got None")
-        are_ids = np.ndim(self.queries) == 1 and not hasattr(self.queries, "columns")
-        table = as_attributes(self.queries, name) if where.compares and not are_ids else None
+        snapshot, name = bound.snapshot, f"{self.name}queries"
+        rows = bound.rows  # stored rows with the attributes of the queries
+        table = None
+        if not bound.stored and not where.compares:
+            rows = np.zeros(len(bound) if snapshot.n else 0, np.int64)
+        elif not bound.stored:
+            if self.queries is None:
+                raise ValueError(f"{name} must say who the queries are for {where!r}, got None")
+            if np.ndim(self.queries) == 1 and not hasattr(self.queries, "columns"):
+                rows = snapshot.find(self.queries, name=name)
+            else:
+                table = as_attributes(self.queries, name)
         if table is not None and where.needs_graph:
             raise ValueError(f"{name} must be stored ids for {where!r}, got a table")
-        conditions, (side, usable) = make_conditions(where, ids, labels, *about, table)
-        if not where.compares:
-            side, usable = conditions.rows[np.zeros(nq if snapshot.n else 0, np.int64)], np.ones(nq, bool)
-        elif table is None:
-            rows = snapshot.find(self.queries, name=name)
-            side, usable = conditions.rows[rows], conditions.usable[rows]
-        if len(usable) != nq:
-            raise ValueError(f"{name} must describe {nq} queries, one per row of x, got {len(usable)}")
+        conditions, (side, usable) = make_conditions(where, snapshot, self.attributes, self.graph, table)
+        if table is None:
+            side = conditions.rows[rows]
+            usable = conditions.usable[rows] if where.compares else np.ones(len(bound), bool)
+        if len(usable) != len(bound):
+            raise ValueError(f"{name} must describe {len(bound)} queries, one per row of x, got {len(usable)}")
         return replace(bound, conditions=conditions, side=side, usable=usable)
-
-
-def encoded(where: Constraints, snapshot: Snapshot) -> Constraints:
-    """Return the constraints with codes in place of the labels of ``target``."""
-    if where.target is None or snapshot.label_keys is None:
-        return where
-    target: Any = where.target
-    codes = snapshot.encode("where.target", as_labels("where.target", list(target), len(target)))
-    absent = ~np.isin(codes, snapshot.class_counts[0])
-    if absent.any():
-        names, wrong = snapshot.label_names.tolist()[:20], target[int(np.argmax(absent))]
-        raise ValueError(f"where.target must be labels of the index ({names}), got {wrong!r}")
-    return replace(where, target=codes.tolist())

@@ -7,7 +7,7 @@ means are computed without the sampled rows.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,10 +18,11 @@ from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.derived import derived, once
 from cfe_faiss.coarse.class_centroids import Routes, ranking_mean
 from cfe_faiss.rows.snapshot import Snapshot, lists_of
-from cfe_faiss.search import grouped, single
+from cfe_faiss.search import lists
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.grouping import small_groups
 from cfe_faiss.search.query import MEMORY, Calibration, Effort, Plan, Queries, Results, Rules
+from cfe_faiss.search.tiles import slices
 
 SAMPLE = 1000
 """Number of stored rows in the sample, which is searched exactly, without the extra rows of rare classes."""
@@ -161,16 +162,15 @@ class _Calibrator:
 
     def search(self, searches: list[Ints], nprobe: int) -> Results:
         """Return D, I of the rows of several searches, one after the other."""
-        search = grouped.search if self.batched else single.search
         plan = self.plan._replace(nprobe=nprobe)
-        parts = [search(self.queries(self.tried, rows), plan, None) for rows in searches]
+        parts = [lists.search(self.queries(self.tried, rows), plan, None) for rows in searches]
         D, I = (np.concatenate(column) for column in zip(*parts, strict=True))
         return D, I
 
     def search_exactly(self, rows: Ints) -> Results:
         """Return D, I of rows in all lists."""
-        search = grouped.search if self.plan.effort.class_aware else single.search
-        return search(self.queries(self.snapshot, rows), self.plan, None)
+        plan = self.plan._replace(engine="groups" if self.plan.effort.class_aware else "lists")
+        return lists.search(self.queries(self.snapshot, rows), plan, None)
 
     def calibrate(self) -> Calibration:
         """Return the calibration, measured for one stratum after the other."""
@@ -275,23 +275,8 @@ def _groups(snapshot: Snapshot, routes: Routes, drawn: Ints, neighbors: str = "o
     numbers: dict[int, int] = {}  # group number by first row
     searches: list[list[Ints]] = []
     clusters = []
-    for key, rows in _groups_with(snapshot, routes, drawn, neighbors):
-        if int(rows[0]) not in numbers:
-            if of_list[key] == len(searches):
-                searches.append([])
-            searches[of_list[key]].append(rows)
-            of_list[key] += 1
-        clusters.append(numbers.setdefault(int(rows[0]), len(numbers)))
-    return [np.sort(np.concatenate(groups)) for groups in searches], np.array(clusters)
-
-
-def _groups_with(
-    snapshot: Snapshot, routes: Routes, drawn: Ints, neighbors: str
-) -> Iterator[tuple[tuple[int, int], Ints]]:
-    """Yield, for each drawn row, the list and label of its group, and the rows of the group."""
-    for first in range(0, len(drawn), _DRAWN_AT_ONCE):
-        some = drawn[first : first + _DRAWN_AT_ONCE]
-        homes = lists_of(some, snapshot.starts)
+    for cut in slices(len(drawn), _DRAWN_AT_ONCE):
+        homes = lists_of(drawn[cut], snapshot.starts)
         rows = np.concatenate([np.arange(snapshot.starts[j], snapshot.starts[j + 1]) for j in np.unique(homes)])
         queries = Queries.of_rows(snapshot, rows)
         if neighbors == "any":
@@ -299,10 +284,19 @@ def _groups_with(
         groups = small_groups(queries, routes)
         rows = rows[groups.order]
         by_row = np.argsort(rows)
-        places = by_row[np.searchsorted(rows, some, sorter=by_row)]
-        numbers = np.searchsorted(groups.starts, places, side="right") - 1
-        for home, number in zip(homes.tolist(), numbers.tolist(), strict=True):
-            yield (home, int(groups.labels[number])), rows[groups.starts[number] : groups.starts[number + 1]]
+        places = by_row[np.searchsorted(rows, drawn[cut], sorter=by_row)]
+        of_drawn = np.searchsorted(groups.starts, places, side="right") - 1
+        for home, number in zip(homes.tolist(), of_drawn.tolist(), strict=True):
+            members = rows[groups.starts[number] : groups.starts[number + 1]]
+            first = int(members[0])
+            if first not in numbers:
+                key = home, int(groups.labels[number])
+                if of_list[key] == len(searches):
+                    searches.append([])
+                searches[of_list[key]].append(members)
+                of_list[key] += 1
+            clusters.append(numbers.setdefault(first, len(numbers)))
+    return [np.sort(np.concatenate(parts)) for parts in searches], np.array(clusters)
 
 
 def smallest(reaches: Callable[[int], bool], most: int) -> int:

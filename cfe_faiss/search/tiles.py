@@ -20,7 +20,7 @@ from cfe_faiss.base.arrays import Array, Bools, Doubles, Floats, Int32s, Ints
 from cfe_faiss.base.checks import UNKNOWN
 from cfe_faiss.base.threads import num_threads, product
 from cfe_faiss.rows.snapshot import Snapshot
-from cfe_faiss.search.conditions import Conditions, Side
+from cfe_faiss.search.conditions import Conditions
 from cfe_faiss.search.query import Queries
 
 CHUNK = 768
@@ -44,6 +44,8 @@ class Chunk:
         Vectors (n, d), ids (n,) and labels (n,).
     rows, columns, longest
         See :meth:`cfe_faiss.rows.snapshot.Snapshot.tile_sides`.
+    start
+        Position of the first row, or query, in the order of all chunks.
     filter, neighbors
         As queries: their rules for the core, and which classes they may find.
     nodes
@@ -57,13 +59,14 @@ class Chunk:
     rows: Floats
     columns: Floats
     longest: float
+    start: int = 0
     filter: Filter | None = None
     neighbors: str = "other"
     nodes: Ints | None = None
 
     @classmethod
     def of(cls, storage: Snapshot, vectors: tuple[Floats, Ints], labels: Int32s, *further: Any) -> "Chunk":
-        """Return the chunk of these vectors and ids; ``further``: filter, neighbors and nodes."""
+        """Return the chunk of these vectors and ids; ``further``: start, filter, neighbors and nodes."""
         X, ids = vectors
         return cls(storage, X, ids, labels, *storage.tile_sides(X), *further)
 
@@ -86,7 +89,7 @@ Tiles = Callable[[], Iterator[Tile]]
 
 
 class PairTiles(NamedTuple):
-    """Tiles of rows with each other, in which each unordered pair of rows occurs once.
+    """Tiles of rows with each other, in which each unordered pair of rows occurs once, but twice within a chunk.
 
     Attributes
     ----------
@@ -94,13 +97,13 @@ class PairTiles(NamedTuple):
         The rows, in the order of their chunks.
     cuts
         Slice of ``rows`` of each chunk.
-    of_chunk
-        Function that yields j and the tile, for the tiles of chunk i with itself and later chunks j.
+    blocks
+        Tiles of each chunk with itself and later chunks.
     """
 
     rows: Ints
     cuts: list[slice]
-    of_chunk: Callable[[int], Iterator[tuple[int, Tile]]]
+    blocks: list[Tiles]
 
 
 def slices(n: int, size: int) -> list[slice]:
@@ -165,7 +168,9 @@ def _queries_by_label(queries: Queries) -> list[tuple[Ints, Tiles]]:
     read = _reader(storage, rows, len(blocks))
 
     def tiles(block: Ints) -> Iterator[Tile]:
-        x = Chunk.of(storage, (xq[block], block), labels[block], queries.filter(block, masked=False), queries.neighbors)
+        x = Chunk.of(
+            storage, (xq[block], block), labels[block], 0, queries.filter(block, masked=False), queries.neighbors
+        )
         first, stop = 0, len(rows)
         if queries.neighbors == "own":  # the rows of the classes in a block are a run
             first = int(row_labels.searchsorted(x.labels[0]))
@@ -185,25 +190,15 @@ def pairs_by_label(storage: Snapshot, rows: Ints, queries: Queries | None = None
 
     def chunk(cut: slice) -> Chunk:
         if queries is None:
-            return Chunk.of(storage, read(cut), labels[cut])
+            return Chunk.of(storage, read(cut), labels[cut], cut.start)
         rules = queries.filter(queries.in_order[rows[cut]], masked=False)
-        return Chunk.of(storage, read(cut), labels[cut], rules, queries.neighbors)
+        return Chunk.of(storage, read(cut), labels[cut], cut.start, rules, queries.neighbors)
 
-    def of_chunk(i: int) -> Iterator[tuple[int, Tile]]:
+    def tiles(i: int) -> Iterator[Tile]:
         x = chunk(cuts[i])
-        numbers: list[int] = []
+        return _multiply(x, (y for y in map(chunk, cuts[i:]) if not x.excludes(y)))
 
-        def later() -> Iterator[Chunk]:
-            for j in range(i, len(cuts)):
-                y = chunk(cuts[j])
-                if not x.excludes(y):
-                    numbers.append(j)
-                    yield y
-
-        for tile in _multiply(x, later()):
-            yield numbers[-1], tile
-
-    return PairTiles(rows, cuts, of_chunk)
+    return PairTiles(rows, cuts, [partial(tiles, i) for i in range(len(cuts))])
 
 
 def tiles_between(storage: Snapshot, rows: Ints, others: Ints) -> list[Tiles]:
@@ -237,14 +232,14 @@ class _SortedChunks:
         self.labels = storage.labels if queries is None else queries.labels
         height = height or _height(conditions)
         chosen = np.flatnonzero(usable)
-        of_chosen = self.side[chosen]
-        keys: list[Array] = [*of_chosen.differing, self.labels[chosen]]
-        keys += [*_sorting_number(conditions, of_chosen), of_chosen.groups]
+        limits = conditions.limits
+        compared = self.side.values[:, : len(limits)]
+        columns = compared[chosen].T
+        keys: list[Array] = [*columns[limits[:, 1] == np.inf], self.labels[chosen]]
+        keys += [*_sorting_number(conditions, columns), *columns[: conditions.grouped]]
         rows = chosen[np.lexsort(keys)]  # the last key is the primary key
         self.rows = rows[np.lexsort((self.labels[rows], np.arange(len(rows)) // height))]  # the core needs this order
         self.cuts = slices(len(rows), height)
-        self._values = conditions.values(self.side)
-        compared = self._values[:, : len(conditions.all_limits)]
         ranges = np.column_stack([self.labels, compared])[self.rows].T.astype(np.float64)
         starts = [cut.start for cut in self.cuts]
         self._low = np.minimum.reduceat(ranges, starts, axis=1) if starts else ranges
@@ -256,7 +251,7 @@ class _SortedChunks:
     def chunk(self, i: int, direction: int = 0) -> Chunk:
         """Return chunk i; ``direction`` 1 or -1: as a side of pairs of which one node may be evidence is enough."""
         rows = self.rows[self.cuts[i]]
-        values, limits = self._values[rows], self.conditions.all_limits
+        values, limits = self.side.values[rows], self.conditions.limits
         if direction:  # a pair may be found unless neither node may be evidence: then e and -e are 0 apart
             values = np.column_stack([direction * self.side.evidence[rows], values])
             limits = np.vstack([(1, np.inf), limits])
@@ -264,7 +259,7 @@ class _SortedChunks:
         vectors = self.storage.rows(rows) if self.queries is None else (self.queries.fetch(rows), rows)
         chosen = slice(None) if self.queries is None else rows
         rules = asking.filter(chosen, values, limits, self.conditions.max_changed or 0, masked=False)
-        of_chunk = rules, asking.neighbors, self.side.nodes[rows]
+        of_chunk = self.cuts[i].start, rules, asking.neighbors, self.side.nodes[rows]
         return Chunk.of(self.storage, vectors, self.labels[rows], *of_chunk)
 
     def met_by(self, others: "_SortedChunks", i: int, first: int = 0) -> list[int]:
@@ -275,7 +270,7 @@ class _SortedChunks:
         across = np.maximum(high - other_low, other_high - low)  # largest distance
         neighbors = "other" if others.queries is None else others.queries.neighbors
         possible = {"other": across[0] > 0, "own": between[0] <= 0, "any": np.ones(len(low[0]), bool)}[neighbors]
-        for (least, most), near, far in zip(self.conditions.all_limits, between[1:], across[1:], strict=True):
+        for (least, most), near, far in zip(self.conditions.limits, between[1:], across[1:], strict=True):
             possible &= (near <= most) & (far >= least)
         numbers: list[int] = (np.flatnonzero(possible) + first).tolist()
         return numbers
@@ -287,10 +282,10 @@ class _SortedChunks:
         return _multiply(x, others, near)
 
 
-def _sorting_number(conditions: Conditions, side: Side) -> list[Doubles]:
+def _sorting_number(conditions: Conditions, columns: Doubles) -> list[Doubles]:
     """Return the numbers whose caliper leaves the fewest pairs, if at most ``_SELECTIVE`` of them."""
     best, share = [], _SELECTIVE
-    for (_, most), numbers in zip(conditions.limits, side.numbers, strict=True):
+    for (_, most), numbers in list(zip(conditions.limits, columns, strict=True))[conditions.grouped :]:
         if most < np.inf and len(numbers):
             ordered = np.sort(numbers)
             ends = np.searchsorted(ordered, ordered + most, side="right")
@@ -329,12 +324,11 @@ def pairs_by_conditions(storage: Snapshot, conditions: Conditions, allowed: Bool
 def _pair_tiles(chunks: _SortedChunks) -> PairTiles:
     direction = int(chunks.conditions.directed)
 
-    def of_chunk(i: int) -> Iterator[tuple[int, Tile]]:
-        later = chunks.met_by(chunks, i, i)
-        ys = (chunks.chunk(j, -direction) for j in later)
-        return zip(later, chunks.tiles(i, ys, direction), strict=True)
+    def tiles(i: int) -> Iterator[Tile]:
+        later = (chunks.chunk(j, -direction) for j in chunks.met_by(chunks, i, i))
+        return chunks.tiles(i, later, direction)
 
-    return PairTiles(chunks.rows, chunks.cuts, of_chunk)
+    return PairTiles(chunks.rows, chunks.cuts, [partial(tiles, i) for i in range(len(chunks))])
 
 
 def estimate_pairs_work(storage: Snapshot, conditions: Conditions) -> float:

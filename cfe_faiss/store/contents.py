@@ -4,25 +4,378 @@ The core replaces the table in the same call that changes the index, so neither 
 two. Callers hold the store's lock.
 """
 
-from contextlib import suppress
-from dataclasses import replace
-from typing import Any
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import IntEnum
+from itertools import filterfalse
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss._native import call_steps
+from cfe_faiss.base.checks import UNKNOWN
+from cfe_faiss.base.derived import derived
+from cfe_faiss.base.values import NOT_STORED, LabelKeys, distinct
 from cfe_faiss.index.ivf_base import automatic_nlist
-from cfe_faiss.rows.faiss_functions import setting
+from cfe_faiss.rows.faiss_functions import Step, setting
 from cfe_faiss.rows.id_map import relabelled_rows, unknown_labels
-from cfe_faiss.rows.snapshot import Snapshot, UnknownIdError
+from cfe_faiss.rows.snapshot import UnknownIdError
 from cfe_faiss.search.query import Effort, Query, Results, Rules
-from cfe_faiss.store.filters import Mask
-from cfe_faiss.store.table import Table
-from cfe_faiss.store.values import Metadata
+from cfe_faiss.store.values import Label, Metadata
 
+T = TypeVar("T", bound=np.generic)
+Mask = NDArray[np.bool_]
+
+REMOVED = -2
+"""Label of a removed row, which stays in the arrays of a table until they are compacted."""
+MISSING: Any = type("Missing", (), {"__repr__": lambda _: "no value"})()
+"""Value of a key that a row does not have."""
+ID, LABEL, DOCUMENT = "$id", "$label", "$document"
+"""Names that filters use for the columns besides metadata."""
+_ARRAYS = ("keys", "labels", "ids", "metadata", "documents")
+_MAX_COLUMNS = 16
+"""Columns kept for filters. Each takes memory, and time in every change."""
+_MAX_REMOVED = 32
+"""Removed rows that a small table may keep; a large one keeps at most as many removed rows as stored ones."""
 _TRAINING_VECTORS = 39
 """FAISS's least number of training vectors per list."""
+
+Kind = IntEnum(
+    "Kind", "NO_VALUE NULL BOOLEAN NUMBER TEXT LIST MAPPING DATETIME ZONED DATE TIME DURATION BYTES", start=0
+)
+"""Kinds of values, in the order of ``KINDS``."""
+KINDS: tuple[str, ...] = ("no value", "None", "True and False", "numbers", "texts", "lists", "mappings", "datetimes")
+KINDS += ("datetimes with a time zone", "dates", "times", "durations", "bytes")
+_KIND_OF = {type(MISSING): Kind.NO_VALUE, type(None): Kind.NULL, bool: Kind.BOOLEAN, list: Kind.LIST}
+_KIND_OF |= dict.fromkeys((int, float, Decimal), Kind.NUMBER) | {str: Kind.TEXT, dict: Kind.MAPPING}
+_KIND_OF |= {datetime: Kind.DATETIME, date: Kind.DATE, time: Kind.TIME, timedelta: Kind.DURATION, bytes: Kind.BYTES}
+_HASHABLE = frozenset(_KIND_OF) - {bool, list, dict}
+
+
+# --- columns of filters -----------------------------------------------------------------------------------------------
+
+
+def kind_of(value: Any) -> Kind:
+    """Return the kind of a value."""
+    kind = _KIND_OF[type(value)]
+    return Kind.ZONED if kind is Kind.DATETIME and value.tzinfo is not None else kind
+
+
+def key_of(value: Any) -> Any:
+    """Return a hashable key, equal for equal values only: True differs from 1, the order of a mapping is ignored."""
+    kind = type(value)
+    if kind is list:
+        return kind, tuple(map(key_of, value))
+    if kind is dict:
+        return kind, frozenset((key, key_of(item)) for key, item in value.items())
+    return (kind, value) if kind is bool else value
+
+
+def float_holds(number: float) -> bool:
+    """Return whether float64 represents a number exactly: any float, and integers up to 2**53; no decimal."""
+    return type(number) is float or (type(number) is int and -(1 << 53) <= number <= 1 << 53)
+
+
+class Values:
+    """Distinct values, numbered in the order of their first occurrence. It only grows.
+
+    Values of a failed change stay in it unused.
+
+    Attributes
+    ----------
+    values
+        The value of each number; number 0 is always ``MISSING``.
+    """
+
+    def __init__(self) -> None:
+        self.values: list[Any] = [MISSING]
+        self._codes: dict[Any, int] = {MISSING: 0}
+        self._kinds: NDArray[np.uint8] = np.zeros(1, np.uint8)
+        self._numbers: NDArray[Any] = np.full(1, math.nan)
+
+    def encode(self, values: Sequence[Any]) -> NDArray[np.int32]:
+        """Return the number of each value, (n,). A new value gets the next number."""
+        keys = values if set(map(type, values)) <= _HASHABLE else list(map(key_of, values))
+        for key, value in zip(keys, values, strict=True):
+            if key not in self._codes:
+                self.values.append(value)
+                self._codes[key] = len(self.values) - 1
+        return np.fromiter(map(self._codes.__getitem__, keys), np.int32, len(keys))
+
+    def code(self, value: Any) -> int | None:
+        """Return the number of a value, or None if the value is unknown."""
+        return self._codes.get(key_of(value))
+
+    @property
+    def kinds(self) -> NDArray[np.uint8]:
+        """Kind of each value, as a position in ``KINDS``, (m,)."""
+        new = self.values[len(self._kinds) :]
+        if new:
+            self._kinds = append(self._kinds, np.array(list(map(kind_of, new)), np.uint8))
+        return self._kinds
+
+    @property
+    def numbers(self) -> NDArray[Any]:
+        """Numbers as float64, or as objects if float64 does not represent them all; NaN for other values, (m,)."""
+        new = [value if kind_of(value) is Kind.NUMBER else math.nan for value in self.values[len(self._numbers) :]]
+        if new:
+            exact = all(map(float_holds, new))
+            self._numbers = np.concatenate([self._numbers, np.array(new, np.float64 if exact else object)])
+        return self._numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """The values of all rows under one key. Each distinct value is stored once; a column holds one number per row.
+
+    Attributes
+    ----------
+    version
+        Version of the table.
+    codes
+        Number of each row's value, (n,) int32.
+    dictionary
+        The values, which the next version of the column extends.
+    labels
+        Class number of each row, (n,) int32; ``REMOVED`` marks removed rows.
+    """
+
+    version: object
+    codes: NDArray[np.int32]
+    dictionary: Values
+    labels: NDArray[np.int32]
+
+    @derived
+    def used(self) -> Mask:
+        """Whether any row has the value, (m,)."""
+        used = np.zeros(len(self.dictionary.values), bool)
+        used[self.codes[self.labels != REMOVED]] = True
+        return used
+
+    @derived
+    def kinds(self) -> frozenset[int]:
+        """Kinds of the values in use."""
+        return frozenset(self.dictionary.kinds[: len(self.used)][self.used].tolist())
+
+
+def values_of(metadata: Sequence[Metadata], key: str) -> list[Any]:
+    """Return the value of a key in each mapping. "a.b" is b in the mapping a, unless a key has that name."""
+    if "." not in key:
+        return [mapping.get(key, MISSING) for mapping in metadata]
+    return [_value_at(mapping, key) for mapping in metadata]
+
+
+def _value_at(metadata: Metadata, key: str) -> Any:
+    if key in metadata:
+        return metadata[key]
+    value: Any = metadata
+    for part in key.split("."):
+        if type(value) is not dict or part not in value:
+            return MISSING
+        value = value[part]
+    return value
+
+
+def append(array: NDArray[T], more: NDArray[T]) -> NDArray[T]:
+    """Return ``array`` followed by ``more``, (n + m,): a view of a larger array with spare room. Amortised O(m).
+
+    Views share their memory, so append only to the newest of them. After a failed change the next one overwrites the
+    spare room, which no view shows.
+    """
+    n, m = len(array), len(more)
+    room: Any = array.base
+    shares = isinstance(room, np.ndarray) and room.dtype == array.dtype and room.strides == array.strides
+    if not shares or room.ctypes.data != array.ctypes.data or len(room) < n + m:
+        room = np.empty(n + m + (n + m) // 2 if n else m, array.dtype)
+        room[:n] = array
+    room[n : n + m] = more
+    view: NDArray[T] = room[: n + m]
+    return view
+
+
+def objects(values: Sequence[Any]) -> NDArray[np.object_]:
+    """Return a sequence as an array of objects, (n,)."""
+    return np.fromiter(values, object, len(values))
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """Names of the classes: class number c is ``names[c]``."""
+
+    names: tuple[str | int, ...] = ()
+
+    @derived
+    def _keys(self) -> LabelKeys:
+        return LabelKeys.of_names(objects(self.names))
+
+    def number(self, label: Label) -> int:
+        """Return the number of a class, -1 for None; ValueError lists the known classes if it is not one of them."""
+        number = UNKNOWN if label is None else self._keys.code_of(label)
+        if number is None or number == NOT_STORED:
+            known = ", ".join(map(repr, self.names[:20])) or "there is none yet"
+            raise ValueError(f"label must be a known class ({known}), got {label!r}")
+        return number
+
+    def numbers(self, labels: list[Label]) -> NDArray[np.int32]:
+        """Return the number of each class, -1 for None."""
+        return np.array(list(map(self.number, labels)), np.int32)
+
+    def extend(self, labels: list[Label]) -> "Classes":
+        """Return these classes followed by the new ones among ``labels``; TypeError for classes of another kind."""
+        given = objects(labels)
+        new = given[self._keys.find("labels", given) == NOT_STORED]
+        return Classes((*self.names, *new[np.sort(distinct(new)[0])])) if len(new) else self
+
+
+Change = tuple["Table", list[Step]]
+"""A new table, and the steps that write into memory shared with the old one: run them when the new one replaces it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows of a store, in the order in which they were added. A change makes a new table that shares most memory.
+
+    Removed rows stay in the arrays, marked by their label, until they outnumber the others. So a change takes time in
+    proportion to the rows that it changes.
+
+    Attributes
+    ----------
+    classes
+        Names of the classes.
+    keys
+        Id of each row in the index, (n,) int64, ascending. No key is used twice.
+    labels
+        Class number of each row, -1 for an unclassified and ``REMOVED`` for a removed one, (n,) int32.
+    ids, metadata, documents
+        Id, metadata and text of each row, (n,) objects.
+    removed
+        Number of removed rows.
+    columns
+        The columns that filters used last, by name, 16 at most, shared by the versions of a table. A filter extends the
+        column of an earlier version by the rows that were added since.
+
+    Notes
+    -----
+    The rows are Python objects and not a table of Arrow, by measurement with 100,000 rows. A search takes 100 us.
+    The ids, metadata and texts of its 10 hits take 17 us, from a table of Arrow 65 us in one chunk, and 1.3 ms in 20
+    chunks, as changes leave them. The filter ``{"lang": "de"}`` takes 20 us by the numbers of a column and 1.2 ms by
+    Arrow; a filter by three values takes 0.1 and 0.7 ms.
+    """
+
+    classes: Classes = field(default_factory=Classes)
+    keys: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    labels: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    ids: NDArray[np.object_] = field(default_factory=lambda: objects([]))
+    metadata: NDArray[np.object_] = field(default_factory=lambda: objects([]))
+    documents: NDArray[np.object_] = field(default_factory=lambda: objects([]))
+    removed: int = 0
+    columns: dict[str, Column] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, classes: Classes, keys: NDArray[np.int64], labels: NDArray[np.int32], *columns: Sequence[Any]
+    ) -> "Table":
+        """Return a table of keys, class numbers, ids, metadata and texts."""
+        ids, metadata, documents = map(objects, columns)
+        return cls(classes, keys, labels, ids, metadata, documents)
+
+    def __len__(self) -> int:
+        return len(self.keys) - self.removed
+
+    @derived
+    def version(self) -> object:
+        """Object that differs from that of every other version of the table."""
+        return object()
+
+    @derived
+    def rows(self) -> NDArray[np.int64]:
+        """Positions of the stored rows, ascending."""
+        return np.flatnonzero(self.labels != REMOVED)
+
+    def find(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row of each key, -1 for an unknown or a removed one."""
+        if not len(self.keys):
+            return np.full(len(keys), -1)
+        rows = self.keys.searchsorted(keys)
+        last = np.minimum(rows, len(self.keys) - 1)
+        rows[(self.keys[last] != keys) | (self.labels[last] == REMOVED)] = -1
+        return rows
+
+    def column(self, name: str) -> Column:
+        """Return the column of a metadata key, or of ``ID``, ``LABEL`` or ``DOCUMENT``; O(n) for a new one."""
+        # A column is popped while it is extended: another thread makes its own meanwhile.
+        column = self.columns.pop(name, None)
+        if column is None or column.version is not self.version:
+            column = self._encoded(name, column)
+        self.columns[name] = column  # the most recent one
+        for oldest in list(self.columns)[:-_MAX_COLUMNS]:  # other threads change the dict: iterate over a copy
+            self.columns.pop(oldest, None)
+        return column
+
+    def _encoded(self, name: str, earlier: Column | None) -> Column:
+        if name == LABEL:
+            dictionary = Values()
+            codes = dictionary.encode([*self.classes.names, None])[np.maximum(self.labels, UNKNOWN)]
+            return Column(self.version, codes, dictionary, self.labels)
+        if earlier is None or len(earlier.dictionary.values) > 2 * len(self) + 1024:  # a long history of values
+            earlier = Column(self.version, np.empty(0, np.int32), Values(), self.labels)
+        n = len(earlier.codes)
+        if name in (ID, DOCUMENT):
+            values = (self.ids if name == ID else self.documents)[n:].tolist()
+        else:
+            values = values_of(self.metadata[n:].tolist(), name)
+        codes = append(earlier.codes, earlier.dictionary.encode(values))
+        return Column(self.version, codes, earlier.dictionary, self.labels)
+
+    # --- changes ----------------------------------------------------------------------------------------------------
+
+    def with_rows(self, new: "Table") -> "Table":
+        """Return a table with the rows of another one at its end, whose keys are higher than all others."""
+        arrays: dict[str, Any] = {name: append(getattr(self, name), getattr(new, name)) for name in _ARRAYS}
+        return replace(self, classes=new.classes, **arrays)
+
+    def without(self, rows: NDArray[np.int64]) -> Change:
+        """Remove rows, (m,), each once."""
+        removed = self.removed + len(rows)
+        if removed > len(self.keys) - removed + _MAX_REMOVED:
+            keep = self.labels != REMOVED
+            keep[rows] = False
+            return self.only(keep), []
+        return replace(self, removed=removed), [_writing(self.labels, rows, np.full(len(rows), REMOVED, np.int32))]
+
+    def only(self, rows: NDArray[Any]) -> "Table":
+        """Return a table of some rows, as positions or as (n,) bool, that shares no memory with this one; O(n)."""
+        arrays: dict[str, Any] = {name: getattr(self, name)[rows] for name in _ARRAYS}
+        return Table(self.classes, **arrays)
+
+    def with_labels(self, rows: NDArray[np.int64], labels: NDArray[np.int32], classes: Classes) -> Change:
+        """Give rows, (m,), other classes."""
+        return replace(self, classes=classes), [_writing(self.labels, rows, labels)]
+
+    def with_metadata(self, rows: NDArray[np.int64], metadata: list[Metadata]) -> Change:
+        """Give rows, (m,), other metadata."""
+        steps = [_writing(self.metadata, rows, objects(metadata))]
+        for name, column in self.columns.items():
+            if name not in (ID, LABEL, DOCUMENT):
+                codes = column.dictionary.encode(values_of(metadata, name))
+                known = rows < len(column.codes)
+                steps.append(_writing(column.codes, rows[known], codes[known]))
+        return replace(self), steps
+
+
+def _writing(array: NDArray[Any], rows: NDArray[np.int64], values: NDArray[Any]) -> Step:
+    """Return the step ``array[rows] = values``. NumPy writes values of the array's type without taking memory."""
+    return array.__setitem__, (rows, values)
+
+
+# --- index and rows ---------------------------------------------------------------------------------------------------
 
 
 class Contents:
@@ -31,10 +384,7 @@ class Contents:
     Attributes
     ----------
     index
-        An evidence index, whose ids are the keys of the table. After an interrupted change it may also hold replaced
-        rows; the next change removes them.
-    d
-        Length of the vectors.
+        An evidence index, whose ids are the keys of the table.
     table
         The rows.
     next_key
@@ -43,24 +393,15 @@ class Contents:
 
     def __init__(self, index: Any, table: Table, next_key: int) -> None:
         self.index = index
-        self.d = int(index.d)
         self.table = table
         self.next_key = next_key
-        # Key of each id. It may hold removed ids: an id is stored if the table has its key.
+        # Key of each id. An id is stored if the table has its key.
         self._keys: dict[str, int] = dict(zip(table.ids.tolist(), table.keys.tolist(), strict=True))
-
-    def parts(self) -> tuple[Any, Table, int]:
-        """Return the index, the rows without what filters derive from them, and the next key."""
-        return self.index, replace(self.table.only(self.table.rows), columns={}), self.next_key
-
-    def at_most(self, k: int) -> int:
-        """Return k, or the number of rows if that is less, at least 1: no search returns more."""
-        return max(1, min(k, len(self.table)))
 
     def rows_of(self, ids: list[str]) -> NDArray[np.int64]:
         """Return the row of each id, -1 for an unknown one."""
         find = self._keys.get
-        return self.table.find(np.array([find(one, -1) for one in ids], np.int64))
+        return self.table.find(np.array([find(name, -1) for name in ids], np.int64))
 
     def known_rows_of(self, ids: list[str]) -> NDArray[np.int64]:
         """Return the row of each id; UnknownIdError names the first unknown one."""
@@ -69,18 +410,28 @@ class Contents:
             raise UnknownIdError(f"ids must be in the store, got {ids[int(np.argmin(rows))]!r}, which is not")
         return rows
 
+    def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the vectors of some keys, (n, d)."""
+        with self.index.holding() as snapshot:
+            members = snapshot.members
+            vectors: NDArray[np.float32]
+            vectors, ids = snapshot.copied(members.rows.take(members.ids.searchsorted(keys), mode="clip"))
+        if not np.array_equal(ids, keys):
+            raise _changed_elsewhere()
+        return vectors
+
     # --- searches: exact with a filter --------------------------------------------------------------------------------
 
     def search(self, X: NDArray[np.float32], k: int, mask: Mask | None) -> Results:
         """Return the k nearest rows of unit queries, of any class: similarities D and keys I, -1 for none."""
         query = Query(k, X=X, labels=unknown_labels(len(X)), rules=Rules("any"))
-        if mask is None and self.index.ntotal == len(self.table) and self.index.has_lists:
+        if mask is None and self.index.has_lists:
             return self._search_lists(X, query)
         return self._search_exactly(query, mask)
 
     def evidence(self, query: Query, mask: Mask | None, effort: Effort) -> Any:
         """Return the evidence of a query about unit vectors with class numbers: similarities D, keys I, -1 for none."""
-        if mask is not None or self.index.ntotal != len(self.table):
+        if mask is not None:
             return self._search_exactly(query, mask)
         if query.rules is not None:
             return self.index.answer(query, effort)
@@ -90,18 +441,14 @@ class Contents:
 
     def _search_exactly(self, query: Query, mask: Mask | None) -> Results:
         with self.index.holding() as snapshot:
-            queries = replace(query.bind(snapshot), allowed=self._allowed(snapshot, mask))
-            found: Results = self.index.answer_on(snapshot, queries, Effort(exact=True))
-        return found
-
-    def _allowed(self, snapshot: Snapshot, mask: Mask | None) -> Mask | None:
-        """Return whether a search may find each row of the snapshot, (n,); None for all rows."""
-        table = self.table
-        if snapshot.n == len(table):
-            return None if mask is None else (mask[table.rows] if table.gone else mask)[snapshot.members.places]
-        rows = table.find(snapshot.row_ids)  # an interrupted change may have left other rows in the index
-        allowed: Mask = rows >= 0
-        return allowed if mask is None else allowed & np.append(mask, False)[rows]
+            queries = query.bind(snapshot)
+            if mask is not None:
+                stored = mask[self.table.rows] if self.table.removed else mask
+                if len(stored) != snapshot.n:
+                    raise _changed_elsewhere()
+                queries.allowed = stored[snapshot.members.places]
+            results: Results = self.index.answer_on(snapshot, queries, Effort(exact=True))
+        return results
 
     def _search_lists(self, X: NDArray[np.float32], query: Query) -> Results:
         """Return the nearest rows of the index's ``nprobe`` lists, or of more lists where those hold too few rows.
@@ -116,50 +463,38 @@ class Contents:
             D[tied], I[tied] = self._search_exactly(tied_query, None)
         return D, I
 
-    def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the vectors of some keys, (n, d)."""
-        X, ids = np.empty((len(keys), self.d), np.float32), np.empty(len(keys), np.int64)
-        if not len(keys):
-            return X
-        with self.index.holding() as snapshot:
-            members = snapshot.members
-            places = members.ids.searchsorted(keys)
-            rows = members.rows.take(places, mode="clip") if len(members.rows) else places
-            snapshot.native.gather(rows, X, ids)
-        if not np.array_equal(ids, keys):
-            raise RuntimeError("the index of the store was changed by other means than the methods of the store")
-        return X
-
     # --- changes ------------------------------------------------------------------------------------------------------
 
-    def insert(self, table: Table, new: Table, X: NDArray[np.float32], old: NDArray[np.int64]) -> None:
-        """Add rows without keys in place of the rows ``old``; ``table`` is the current one with their classes."""
-        self._sweep()
+    def insert(
+        self,
+        ids: list[str],
+        X: NDArray[np.float32],
+        labels: list[Label],
+        metadata: list[Metadata],
+        documents: list[str | None],
+        old: NDArray[np.int64],
+    ) -> None:
+        """Add rows in place of the rows ``old``."""
         self._train_by(X)
         keys = np.arange(self.next_key, self.next_key + len(X))
         self.next_key += len(X)
-        gone, stored = self.table.keys[old], self.table.ids[old].tolist()
-        after, steps = table.with_rows(replace(new, keys=keys)).without(old)
-        by_id = dict(zip(new.ids, keys.tolist(), strict=True))
-        # A stored id gets its new key within the change, which takes no memory. A new id gets its key now: without a
-        # row of that key it is not stored yet.
-        steps += [(self._keys.__setitem__, (one, by_id.pop(one))) for one in stored]
-        self._keys.update(by_id)
+        classes = self.table.classes.extend(labels)
+        new = Table.of(classes, keys, classes.numbers(labels), ids, metadata, documents)
+        after, steps = self.table.with_rows(new).without(old)
+        key_of = dict(zip(ids, keys.tolist(), strict=True))
         steps.append(setting(self, "table", after))
-        index = self.index
-        with index.changing() as transaction:
-            transaction.insert(X, new.labels, keys, steps)
-        if len(gone):
-            with suppress(MemoryError):  # the next change removes them
-                index.remove_ids(gone)
-
-    def _sweep(self) -> None:
-        """Remove the rows that an interrupted change has left in the index."""
-        if self.index.ntotal != len(self.table):
-            stored = self.index.members().ids
-            self.index.remove_ids(np.setdiff1d(stored, self.table.keys[self.table.rows]))
+        with self.index.changing() as transaction:
+            if not len(old):
+                self._keys.update(key_of)  # no id is stored before the table has its key
+                transaction.insert(X, new.labels, keys, steps)
+                return
+            # Each id has an entry before the change, which then takes no memory; no row has the key -1.
+            self._keys.update(dict.fromkeys(filterfalse(self._keys.__contains__, ids), -1))
+            steps.append((self._keys.update, (key_of,)))
+            transaction.replace(self.table.keys[old], X, new.labels, keys, steps)
 
     def _train_by(self, X: NDArray[np.float32]) -> None:
+        """Train an index that needs it by the first rows added."""
         index = self.index
         if index.is_trained:
             return
@@ -173,20 +508,20 @@ class Contents:
 
     def remove(self, rows: NDArray[np.int64]) -> None:
         """Remove rows, (m,), each once."""
-        self._sweep()
-        gone, names, index = self.table.keys[rows], self.table.ids[rows].tolist(), self.index
+        keys, names = self.table.keys[rows], self.table.ids[rows].tolist()
         after, steps = self.table.without(rows)
-        with index.changing() as transaction:
-            stored = np.sort(transaction.snapshot.find(gone))
+        with self.index.changing() as transaction:
+            stored = np.sort(transaction.snapshot.find(keys))
             transaction.remove(stored, [*steps, setting(self, "table", after)])
-        for one in names:
-            self._keys.pop(one, None)
+        for name in names:
+            self._keys.pop(name, None)
 
-    def relabel(self, table: Table, rows: NDArray[np.int64], numbers: NDArray[np.int32]) -> None:
-        """Give rows, (m,), other class numbers; ``table`` is the current one with these classes."""
-        self._sweep()
-        (after, steps), index = table.with_labels(rows, numbers), self.index
-        with index.changing() as transaction:
+    def relabel(self, rows: NDArray[np.int64], labels: list[Label]) -> None:
+        """Give rows, (m,), other classes."""
+        classes = self.table.classes.extend(labels)
+        numbers = classes.numbers(labels)
+        after, steps = self.table.with_labels(rows, numbers, classes)
+        with self.index.changing() as transaction:
             changed = relabelled_rows(transaction.snapshot, numbers, self.table.keys[rows])
             transaction.relabel(*changed, [*steps, setting(self, "table", after)])
 
@@ -195,3 +530,7 @@ class Contents:
         after, steps = self.table.with_metadata(rows, metadata)
         with self.index.changing():
             call_steps([*steps, setting(self, "table", after)], [])
+
+
+def _changed_elsewhere() -> RuntimeError:
+    return RuntimeError("the index of the store was changed by other means than the methods of the store")

@@ -20,10 +20,9 @@ from cfe_faiss.index.protocol import EvidenceIndex, Neighbors
 from cfe_faiss.pairs import Pairs, evidence_pairs
 from cfe_faiss.rows.id_map import unknown_labels
 from cfe_faiss.rows.metric import Metric, as_rows, flipped, score_at
-from cfe_faiss.search.query import Query, Rules
-from cfe_faiss.store.contents import Contents
-from cfe_faiss.store.filters import Mask, mask_of
-from cfe_faiss.store.table import Table
+from cfe_faiss.search.query import Effort, Query, Rules
+from cfe_faiss.store.contents import Classes, Contents, Mask, Table
+from cfe_faiss.store.filters import mask_of
 from cfe_faiss.store.values import (
     Hits,
     Label,
@@ -33,6 +32,7 @@ from cfe_faiss.store.values import (
     check_ids,
     check_labels,
     check_metadata,
+    copy_metadata,
 )
 
 
@@ -103,7 +103,7 @@ class EvidenceStore:
             raise ValueError(f"index must be an empty evidence index of {d} dimensions, got {index!r}")
         names = as_list("class_names", class_names)
         names = check_labels("class_names", names, len(names))
-        self._set_up(Contents(index, Table().with_classes(names), 0))
+        self._set_up(Contents(index, Table(Classes().extend(names)), 0))
 
     def _set_up(self, contents: Contents) -> None:
         self._lock = ReadWriteLock()
@@ -112,7 +112,8 @@ class EvidenceStore:
 
     def __getstate__(self) -> tuple[Any, ...]:
         with self._lock.reading():
-            return self._contents.parts()
+            contents = self._contents
+            return contents.index, contents.table.only(contents.table.rows), contents.next_key
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._set_up(Contents(*state))
@@ -125,7 +126,7 @@ class EvidenceStore:
     @property
     def d(self) -> int:
         """Length of the vectors."""
-        return self._contents.d
+        return int(self._contents.index.d)
 
     @property
     def metric(self) -> Metric:
@@ -253,10 +254,7 @@ class EvidenceStore:
             if not replace and stored.any():
                 raise ValueError(f"ids must not be in the store yet, got {names[int(np.argmax(stored))]!r}, which is")
             if names:
-                table = self._contents.table.with_classes(classes)
-                numbers = table.classes.numbers(classes)
-                new = Table.of(table.classes, np.empty(0, np.int64), numbers, names, metadata, documents)
-                self._contents.insert(table, new, X, old[stored])
+                self._contents.insert(names, X, classes, metadata, documents, old[stored])
 
     def delete(self, ids: Any = None, *, where: Any = None) -> int:
         """Remove rows; return their number.
@@ -317,8 +315,7 @@ class EvidenceStore:
             rows = self._distinct_rows(ids)
             classes = check_labels("labels", labels, len(rows))
             if len(rows):
-                table = self._contents.table.with_classes(classes)
-                self._contents.relabel(table, rows, table.classes.numbers(classes))
+                self._contents.relabel(rows, classes)
 
     def update_metadata(self, ids: Any, metadata: Any) -> None:
         """Set entries of rows' metadata. Other keys, vectors, classes and texts stay unchanged.
@@ -351,7 +348,8 @@ class EvidenceStore:
             new = check_metadata(metadata, table.ids[rows].tolist())
             if len(rows):
                 old = table.metadata[rows].tolist()
-                self._contents.describe(rows, [one | more for one, more in zip(old, new, strict=True)])
+                merged = [before | changes for before, changes in zip(old, new, strict=True)]
+                self._contents.describe(rows, merged)
 
     def _distinct_rows(self, ids: Any) -> NDArray[np.int64]:
         """Return the rows of distinct ids, of all rows for None; UnknownIdError names an unknown id."""
@@ -424,13 +422,12 @@ class EvidenceStore:
         most. Without one it is the index's own search: exact for the exact index, with ``store.index.nprobe`` lists
         for others. It is exact, too, where these hold fewer than k rows, or where row k + 1 is as similar as row k.
         """
-        k, offset, (X, single) = as_count("k", k), as_count("offset", offset, 0), self._queries("xq", xq)
-        least = _least_score(threshold, self.metric)
+        page = self._page(k, offset, threshold)
+        X, single = self._queries("xq", xq)
         with self._lock.reading():
-            D, I = self._contents.search(X, self._contents.at_most(k + offset), self._mask(where))
-            I = np.where(least > flipped(D, self.metric), -1, I)
-            found = [self._hits(d[offset:], i[offset:], with_vectors) for d, i in zip(D, I, strict=True)]
-        return found[0] if single else found
+            D, I = self._contents.search(X, self._most(page), self._mask(where))
+            hits = self._hits(D, I, page, with_vectors)
+        return hits[0] if single else hits
 
     def evidence(  # noqa: PLR0913
         self,
@@ -490,74 +487,95 @@ class EvidenceStore:
         With a filter exact, for every kind of index. Without one the index's own ``search_evidence``: exact for the
         exact index, with ``store.index.nprobe`` lists for others.
         """
-        names, keys, own = _as_ids(id_or_vector), None, None
-        k, offset = as_count("k", k), as_count("offset", offset, 0)
-        effort = self._contents.index.as_effort(nprobe, recall, exact, memory)
-        least = _least_score(threshold, self.metric)
+        names = _as_ids(id_or_vector)
+        page = self._page(k, offset, threshold)
+        effort = Effort.of(nprobe, recall, exact, memory)
         if where is not None and nprobe is not None:
             raise ValueError(f"nprobe must be left out with where (such a search is exact), got nprobe={nprobe}")
-        X, single = (None, isinstance(id_or_vector, str)) if names else self._queries("id_or_vector", id_or_vector)
+        own_keys = own_classes = None
+        if names is None:
+            X, single = self._queries("id_or_vector", id_or_vector)
+        else:
+            single = isinstance(id_or_vector, str)
         with self._lock.reading():
-            if X is None:
-                table = self._contents.table
-                rows = self._contents.known_rows_of(names or [])
-                keys, own = table.keys[rows], table.labels[rows]
-                X = self._contents.vectors_of(keys)
-            labels, mask = self._labels_of(X, own, label, single, neighbors), self._mask(where)
-            excluded = None if exclude is None else self._keys_of([exclude] if single else exclude, len(X))
-            if keys is not None and (label is not None or neighbors != "other"):  # a row could find itself
-                excluded = keys[:, None] if excluded is None else np.column_stack([keys, excluded])
+            table = self._contents.table
+            if names is not None:
+                rows = self._contents.known_rows_of(names)
+                own_keys = table.keys[rows]
+                own_classes = table.labels[rows]
+                X = self._contents.vectors_of(own_keys)
+            labels = self._labels_of(len(X), own_classes, label, single, neighbors)
+            excluded = None
+            if exclude is not None:
+                values, lengths = as_lists("exclude", [exclude] if single else exclude, len(X))
+                rows = self._contents.rows_of(check_ids(list(values)))
+                keys = np.where(rows < 0, -1, table.keys[rows]) if len(rows) else rows
+                excluded = padded(keys, lengths)
+            if own_keys is not None and (label is not None or neighbors != "other"):  # a row could find itself
+                excluded = own_keys[:, None] if excluded is None else np.column_stack([own_keys, excluded])
             rules = Rules.of(excluded, None, within, neighbors)
-            query = Query(self._contents.at_most(k + offset), X=X, labels=labels, rules=rules)
-            D, I = self._contents.evidence(query, mask, effort)
-            I = np.where(least > flipped(D, self.metric), -1, I)
-            found = [self._hits(d[offset:], i[offset:], with_vectors) for d, i in zip(D, I, strict=True)]
-        return found[0] if single else found
+            query = Query(self._most(page), X=X, labels=labels, rules=rules)
+            D, I = self._contents.evidence(query, self._mask(where), effort)
+            hits = self._hits(D, I, page, with_vectors)
+        return hits[0] if single else hits
 
     def _labels_of(
-        self, X: NDArray[np.float32], own: NDArray[np.int32] | None, label: Any, single: bool, neighbors: str
+        self, n: int, own_classes: NDArray[np.int32] | None, label: Any, single: bool, neighbors: str
     ) -> NDArray[np.int32]:
-        """Return the class number of each query: that of ``label``, or else its own; unknown for any class."""
+        """Return the class number of n queries: that of ``label``, or else its own; unknown for any class."""
         if neighbors == "any":
             if label is not None:
                 raise ValueError(f"label must be left out with neighbors='any', where it has no effect, got {label!r}")
-            return unknown_labels(len(X))
-        labels = own
+            return unknown_labels(n)
+        labels = own_classes
         if labels is None or label is not None:
-            labels = self._contents.table.classes.numbers(_given_labels(label, len(X), single))
-            labels = labels if own is None else np.where(labels == UNKNOWN, own, labels)
+            labels = self._contents.table.classes.numbers(_given_labels(label, n, single))
+        if own_classes is not None:
+            labels = np.where(labels == UNKNOWN, own_classes, labels)
         if UNKNOWN in labels.tolist():
-            name = "a vector" if own is None else "an id that is not classified"
+            name = "a vector" if own_classes is None else "an id that is not classified"
             raise ValueError(f"label must be given for {name}: the predicted class that evidence differs from")
         return labels
-
-    def _keys_of(self, ids: Any, n: int) -> NDArray[np.int64]:
-        """Return the keys of n sequences of ids, (n, m); -1 for none and for ids that are not stored."""
-        values, lengths = as_lists("exclude", ids, n)
-        rows = self._contents.rows_of(check_ids(list(values)))
-        return padded(np.where(rows < 0, -1, self._contents.table.keys[rows]) if len(rows) else rows, lengths)
 
     def _queries(self, name: str, xq: Any) -> tuple[NDArray[np.float32], bool]:
         array = as_array(name, xq)
         single = array.ndim == 1
         return as_rows(name, array[None] if single else array, self.d, self.metric), single
 
-    def _hits(self, D: NDArray[np.float32], I: NDArray[np.int64], with_vectors: bool) -> Hits:
-        if len(I) and I[-1] < 0:
-            D, I = D[I >= 0], I[I >= 0]
-        ids, *columns = self._columns(self._contents.table.keys.searchsorted(I), with_vectors)
-        return Hits(ids, D, *columns)
+    def _page(self, k: Any, offset: Any, threshold: float | None) -> tuple[int, int, np.float32]:
+        """Return the number of hits and of hits to skip before them, and their least score."""
+        least = np.float32(-np.inf)
+        if threshold is not None:
+            limit = 1 if self.metric == "cosine" else np.inf
+            least = np.float32(score_at(as_number("threshold", threshold, -limit, limit), self.metric))
+        return as_count("k", k), as_count("offset", offset, 0), least
+
+    def _most(self, page: tuple[int, int, np.float32]) -> int:
+        """Return the number of rows to search for, which takes no memory for more rows than are stored."""
+        return max(1, min(page[0] + page[1], len(self)))
+
+    def _hits(
+        self, D: NDArray[np.float32], I: NDArray[np.int64], page: tuple[int, int, np.float32], with_vectors: bool
+    ) -> list[Hits]:
+        _, offset, least = page
+        I = np.where(least > flipped(D, self.metric), -1, I)
+        hits = []
+        for similarity, keys in zip(D[:, offset:], I[:, offset:], strict=True):
+            n = len(keys) if len(keys) and keys[-1] >= 0 else int((keys >= 0).sum())
+            ids, *columns = self._columns(self._contents.table.keys.searchsorted(keys[:n]), with_vectors)
+            hits.append(Hits(ids, similarity[:n], *columns))
+        return hits
 
     def _columns(self, rows: NDArray[np.int64], with_vectors: bool) -> tuple[Any, ...]:
         """Return ids, classes, metadata, documents and perhaps vectors of some rows."""
         table = self._contents.table
-        vectors = self._contents.vectors_of(table.keys[rows]) if with_vectors else None
+        names = table.classes.names
         return (
             table.ids[rows].tolist(),
-            table.classes_of(rows),
-            table.metadata_of(rows),
+            [None if number == UNKNOWN else names[number] for number in table.labels[rows].tolist()],
+            list(map(copy_metadata, table.metadata[rows])),
             table.documents[rows].tolist(),
-            vectors,
+            self._contents.vectors_of(table.keys[rows]) if with_vectors else None,
         )
 
     def pairs(self, threshold: float, *, block: int = 1 << 20) -> Iterator[Pairs]:
@@ -595,13 +613,12 @@ class EvidenceStore:
         return map(self._name_pairs, evidence_pairs(self._contents.index, threshold, block=block))
 
     def _name_pairs(self, pairs: Pairs) -> Pairs:
-        """Return pairs with ids in place of keys, without rows that an interrupted change has left in the index."""
+        """Return pairs with ids in place of keys."""
         with self._lock.reading():
             table = self._contents.table
-            source, target = table.find(pairs.source), table.find(pairs.target)
-            kept = (source >= 0) & (target >= 0)
-            ids: Any = table.ids[source[kept]], table.ids[target[kept]]
-        return replace(pairs, source=ids[0], target=ids[1], similarity=pairs.similarity[kept])
+            source: Any = table.ids[table.keys.searchsorted(pairs.source)]
+            target: Any = table.ids[table.keys.searchsorted(pairs.target)]
+        return replace(pairs, source=source, target=target)
 
     # --- reading it -------------------------------------------------------------------------------------------------
 
@@ -638,7 +655,16 @@ class EvidenceStore:
     # --- tables -----------------------------------------------------------------------------------------------------
 
     @classmethod
-    def from_arrow(cls, table: Any, *, index: EvidenceIndex | str | None = None, **columns: str) -> Self:
+    def from_arrow(
+        cls,
+        table: Any,
+        *,
+        index: EvidenceIndex | str | None = None,
+        id: str = "id",  # noqa: A002 - the name of a field
+        vector: str = "vector",
+        label: str = "label",
+        document: str = "document",
+    ) -> Self:
         """Return a store of the rows of a table.
 
         Parameters
@@ -647,11 +673,10 @@ class EvidenceStore:
             A table of pyarrow, pandas, polars, DuckDB or any other library with ``__arrow_c_stream__``.
         index
             As in :class:`EvidenceStore`.
-        **columns
-            ``id``, ``vector``, ``label``, ``document``: names of the columns with ids (texts), vectors (lists of
-            numbers), predicted classes (texts or integers) and texts, by default these names. The latter two may be
-            missing under their default names. All other columns are metadata, without nulls; the index of a pandas
-            table is left out, unless it has a name.
+        id, vector, label, document
+            Names of the columns with ids (texts), vectors (lists of numbers), predicted classes (texts or integers) and
+            texts. The latter two may be missing under their default names. All other columns are metadata, without
+            nulls; the index of a pandas table is left out, unless it has a name.
 
         Raises
         ------
@@ -660,21 +685,29 @@ class EvidenceStore:
         TypeError, ValueError
             If the table lacks these columns, or holds values that cannot be stored, such as an id that is no text.
         """
-        from cfe_faiss.store import tables
+        from cfe_faiss.store import arrow
 
-        rows = tables.rows_of(table, **columns)
-        store = cls(tables.length_of(columns.get("vector", "vector"), rows[1]), index)
+        rows = arrow.rows_of(table, id, vector, label, document)
+        store = cls(rows[1].shape[1], index)
         store.add(*rows)
         return store
 
-    def upsert_table(self, table: Any, **columns: str) -> None:
+    def upsert_table(
+        self,
+        table: Any,
+        *,
+        id: str = "id",  # noqa: A002 - the name of a field
+        vector: str = "vector",
+        label: str = "label",
+        document: str = "document",
+    ) -> None:
         """Add the rows of a table, in place of stored rows with the same ids.
 
         Parameters and errors as in :meth:`from_arrow`; nothing is changed after an error.
         """
-        from cfe_faiss.store import tables
+        from cfe_faiss.store import arrow
 
-        self.upsert(*tables.rows_of(table, **columns))
+        self.upsert(*arrow.rows_of(table, id, vector, label, document))
 
     def to_arrow(self) -> Any:
         """Return all rows as a ``pyarrow.Table``.
@@ -690,10 +723,9 @@ class EvidenceStore:
         ImportError
             If pyarrow is missing, with the ``pip install`` that installs it.
         """
-        from cfe_faiss.store import tables
+        from cfe_faiss.store import arrow
 
-        rows, names = self.get(), self.class_names
-        return tables.to_arrow(rows, names)
+        return arrow.to_arrow(self.get(), self.class_names)
 
     def to_pandas(self) -> Any:
         """Return all rows as a pandas DataFrame, with the columns of :meth:`to_arrow`."""
@@ -731,10 +763,10 @@ class EvidenceStore:
             If the directory holds other files, and ``overwrite`` is False; or if its store is mapped by an object that
             was not loaded from it.
         """
-        from cfe_faiss.store import disk
+        from cfe_faiss.store import arrow
 
         with self._lock.reading():
-            disk.write(path, self._contents, overwrite=overwrite, origins=self._origins)
+            arrow.write(path, self._contents, overwrite=overwrite, origins=self._origins)
             self._origins = (*self._origins[:1], Path(path).resolve())
 
     @classmethod
@@ -758,19 +790,12 @@ class EvidenceStore:
         ValueError
             If it is not the directory of a store, is damaged, or is of another format version.
         """
-        from cfe_faiss.store import disk
+        from cfe_faiss.store import arrow
 
         store = cls.__new__(cls)
-        store._set_up(Contents(*disk.read(path, mmap)))
+        store._set_up(Contents(*arrow.read(path, mmap)))
         store._origins = (Path(path).resolve(),)
         return store
-
-
-def _least_score(threshold: float | None, metric: Metric) -> np.float32:
-    if threshold is None:
-        return np.float32(-np.inf)
-    limit = 1 if metric == "cosine" else np.inf
-    return np.float32(score_at(as_number("threshold", threshold, -limit, limit), metric))
 
 
 def _as_ids(values: Any) -> list[str] | None:

@@ -191,12 +191,12 @@ def as_vectors(name: str, values: Any, d: int, metric: Metric) -> NDArray[np.flo
     They are a matrix, or a column of Arrow, polars or pandas.
     """
     if len(getattr(values, "shape", (0,))) == 1 and not isinstance(values, np.ndarray) and speaks_arrow(values):
-        from cfe_faiss.store.tables import matrix
+        from cfe_faiss.store.arrow import matrix
 
-        values = matrix(name, values, d)
+        values = matrix(name, values)
     elif isinstance(values, np.ndarray) and values.dtype == object and values.ndim == 1:
         values = list(values)
-    if isinstance(values, list | tuple) and not values:
+    if isinstance(values, list | tuple | np.ndarray) and not len(values) and not np.shape(values)[-1]:
         values = np.empty((0, d), np.float32)
     return as_rows(name, values, d, metric)
 
@@ -208,61 +208,47 @@ def speaks_arrow(values: Any) -> bool:
 
 def check_ids(ids: Any) -> list[str]:
     """Return ids as texts; TypeError for another type, ValueError for invalid Unicode."""
-    if isinstance(ids, str):
-        raise TypeError(f"ids must be a sequence of texts, got one text: {ids!r}")
-    found = as_list("ids", ids)
-    if _are_plain(found):
-        return found
-    for i, value in enumerate(found):
-        if not isinstance(value, str):
-            raise TypeError(f"ids must be texts, got {type(value).__name__}: {value!r} at place {i}; use str(id)")
-    return [_text(value, f"id {value!r}") for value in found]
+    listed = as_list("ids", ids)
+    return listed if _are_plain(listed) else [_text(id_, f"id {id_!r:.80}") for id_ in listed]
 
 
 def check_labels(name: str, labels: Any, n: int) -> list[Label]:
     """Return n predicted classes as texts, integers, booleans, or None (for missing values and -1)."""
     given = _one_each(name, "predicted classes, one for each row", labels, n)
-    found: list[Any] = as_values(name, given).tolist()
-    if _are_plain(found):
-        return found
-    for position, value in enumerate(found):
-        if type(value) is float:
-            raise TypeError(f"{name} must be texts, integers or booleans, got {value} at position {position}")
-        if type(value) is str:
-            _text(value, f"{name} {value!r:.80} at position {position}")
-    return [None if value == UNKNOWN else value for value in found]
+    listed: list[Any] = as_values(name, given).tolist()
+    if _are_plain(listed):
+        return listed
+    for position, label in enumerate(listed):
+        if type(label) is float:
+            raise TypeError(f"{name} must be texts, integers or booleans, got {label} at position {position}")
+        if type(label) is str:
+            _text(label, f"{name} {label!r:.80} at position {position}")
+    return [None if label == UNKNOWN else label for label in listed]
 
 
 def check_documents(documents: Any, ids: list[str]) -> list[str | None]:
     """Return n texts, or None for a row without one."""
-    found = _one_each("documents", "texts, one for each id", documents, len(ids))
-    if _are_plain(found):
-        return found
-    for text, id_ in zip(found, ids, strict=True):
-        if not (text is None or isinstance(text, str)):
-            raise TypeError(f"documents must hold texts or None, got {type(text).__name__} for {id_!r}")
-    return [
-        None if text is None else _text(text, f"the document of {id_!r}") for text, id_ in zip(found, ids, strict=True)
-    ]
+    listed = _one_each("documents", "texts, one for each id", documents, len(ids))
+    if _are_plain(listed):
+        return listed
+    pairs = zip(listed, ids, strict=True)
+    return [None if text is None else _text(text, f"the document of {id_!r}") for text, id_ in pairs]
 
 
 def check_metadata(metadata: Any, ids: list[str]) -> list[Metadata]:
     """Return copies of n mappings from keys to JSON values, dates, times, durations, decimals and bytes."""
-    if isinstance(metadata, Mapping):
-        raise TypeError("metadata must be a sequence of mappings, one for each id, got one mapping")
-    found = _one_each("metadata", "mappings, one for each id", metadata, len(ids))
-    if _are_valid(found):
-        return [one.copy() for one in found]
-    return [
-        {} if one is None else _mapping(one, (f"metadata of {id_!r}",)) for one, id_ in zip(found, ids, strict=True)
-    ]
+    listed = _one_each("metadata", "mappings, one for each id", metadata, len(ids))
+    if _are_valid(listed):
+        return [mapping.copy() for mapping in listed]
+    pairs = zip(listed, ids, strict=True)
+    return [{} if mapping is None else _mapping(mapping, (f"metadata of {id_!r}",)) for mapping, id_ in pairs]
 
 
 def _one_each(name: str, kind: str, values: Any, n: int) -> list[Any]:
-    found = [None] * n if values is None else as_list(name, values)
-    if len(found) != n:
-        raise ValueError(f"{name} must hold {n} {kind}, got {len(found)}")
-    return found
+    listed = [None] * n if values is None else as_list(name, values)
+    if len(listed) != n:
+        raise ValueError(f"{name} must hold {n} {kind}, got {len(listed)}")
+    return listed
 
 
 def copy_metadata(metadata: Metadata) -> Metadata:
@@ -326,11 +312,9 @@ def _mapping(metadata: Any, where: tuple[Any, ...]) -> Metadata:
         raise TypeError(f"{_name_place(*where)} must be a mapping, got {type(metadata).__name__}")
     result: Metadata = {}
     for key, value in metadata.items():
-        if not isinstance(key, str):
-            raise TypeError(f"{_name_place(*where)} must have texts as keys, got {type(key).__name__}: {key!r}")
-        if key.startswith(PREFIX):
-            raise ValueError(f"{_name_place(*where)} must have no key that begins with {PREFIX!r}, got {key!r}")
         plain = key if type(key) is str and key.isascii() else _text(key, f"{_name_place(*where)}: the key {key!r}")
+        if plain.startswith(PREFIX):
+            raise ValueError(f"{_name_place(*where)} must have no key that begins with {PREFIX!r}, got {key!r}")
         result[plain] = _value(value, (*where, plain))
     return result
 
@@ -366,8 +350,11 @@ def _value(value: Any, where: tuple[Any, ...]) -> Any:
     )
 
 
-def _text(text: str, *where: Any) -> str:
-    """Return a text as ``str``; ValueError for invalid Unicode."""
+def _text(text: Any, *where: Any) -> str:
+    """Return a text as ``str``; TypeError for another type, ValueError for invalid Unicode."""
+    if not isinstance(text, str):
+        got = f"{type(text).__name__}: {text!r:.60}"
+        raise TypeError(f"{_name_place(*where)} must be a text, got {got}; str() makes one")
     try:
         if not text.isascii():
             text.encode()

@@ -8,7 +8,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from cfe_faiss.cli.parser import parser
+from cfe_faiss.cli.parser import PARSER
 
 
 def _commands(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
@@ -28,7 +28,7 @@ class CommandsDirective(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Return them."""
         found: list[nodes.Node] = []
-        for name, command in _commands(parser()).items():
+        for name, command in _commands(PARSER).items():
             section = nodes.section(ids=[f"cfe-faiss-{name}"], names=[f"cfe-faiss {name}"])
             text = _help(command)
             section += [nodes.title(text=f"cfe-faiss {name}"), nodes.literal_block(text, text, language="text")]

@@ -34,7 +34,7 @@ def strength(one: object, other: object) -> float:
 
 
 def removed(data: object, *without: str, **attributes: object) -> Removed:
-    return leave_out(data, as_attributes(attributes) if attributes else None, without)[1]
+    return leave_out(data, as_attributes(attributes) if attributes else None, without)[2]
 
 
 # --- association: by hand ---------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def test_attributes_that_columns_hold_under_another_name() -> None:
 
 def test_columns_without_names() -> None:
     data = SimpleNamespace(x=np.stack([AGE, FEMALE, NOISE], axis=1))
-    x, found = leave_out(data, None, ["feature 1"])
+    x, _, found = leave_out(data, None, ["feature 1"])
     assert_array_equal(x, data.x[:, [0, 2]])
     assert found.columns == ("feature 1",)
     assert removed(data, "sex", sex=np.array(["m", "f"])[FEMALE]).columns == ("feature 1",)
@@ -260,7 +260,7 @@ def test_columns_without_names() -> None:
 def test_features_of_any_kind() -> None:
     dense = np.stack([FEMALE, AGE, NOISE], axis=1).astype(np.float32)
     for x in (torch.from_numpy(dense), torch.from_numpy(dense).to_sparse(), scipy.sparse.csr_array(dense)):
-        kept, found = leave_out(SimpleNamespace(x=x), None, ["feature 0"])
+        kept, _, found = leave_out(SimpleNamespace(x=x), None, ["feature 0"])
         assert_array_equal(kept, dense[:, 1:])
         assert found.columns == ("feature 0",)
 

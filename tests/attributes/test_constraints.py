@@ -211,8 +211,8 @@ def test_pairs_found_by_the_join(where: dict[str, Any], monkeypatch: pytest.Monk
     index.add_with_labels(X, labels)
     expected = [listed(cfe.global_evidence(index, k, **given)) for k in (1, 40)]
     above = sorted(pair for pairs in cfe.evidence_pairs(index, 0.9, **given) for pair in listed(pairs))
-    from cfe_faiss import pairs as module
     from cfe_faiss.search import join
+    from cfe_faiss.search import pairs as module
 
     monkeypatch.setattr(module, "_WORTH_BLOCKS", -1)
     monkeypatch.setattr(join, "_BLOCK", 6)
@@ -341,7 +341,7 @@ def test_target_by_name() -> None:
     numbered = cfe.EvidenceFinder.from_vectors(np.eye(4) + 1, ["1", "2", "3", "3"])
     for target in (3, "3"):
         assert set(numbered.local([0], where=Constraints(target=target)).evidence.ravel().tolist()) == {2, 3, -1}
-    with pytest.raises(ValueError, match="classes by number, as they have no names here, got 'yes'"):
+    with pytest.raises(TypeError, match=r"where\.target must be integers, as the labels of the index are, got 'yes'"):
         cfe.global_evidence(finder.index, 3, where=Constraints(target="yes"))
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfe_faiss.audit.comparisons import rate_bounds, ratio_bounds
+from cfe_faiss.audit.intervals import rate_bounds, ratio_bounds
 
 
 def ways(total: int, groups: int) -> Iterator[tuple[int, ...]]:

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import false_discovery_control, studentized_range
 
-from cfe_faiss.audit.comparisons import compare_rates, critical_value, is_ranked, largest_gap, power_of_ratio
-from cfe_faiss.audit.intervals import risk_ratio
+from cfe_faiss.audit.intervals import compare_rates, critical_value, is_ranked, largest_gap, power_of_ratio, risk_ratio
 
 
 def test_critical_values() -> None:

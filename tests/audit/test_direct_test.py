@@ -86,7 +86,7 @@ def test_gamma_is_where_the_finding_ends() -> None:
     carries[refused[:60]] = True
     carries[granted[60:75]] = True
     counts = direct_test.pair_counts(refused, granted, carries, chance, 0.05)
-    assert (counts.against, counts.in_favour) == (60, 15)
+    assert (counts["against"], counts["in_favour"]) == (60, 15)
     odds = chance / (1 - chance)
     differ = carries[refused] != carries[granted]
 
@@ -94,14 +94,14 @@ def test_gamma_is_where_the_finding_ends() -> None:
         p = (o := gamma * odds[refused][differ] / odds[granted][differ]) / (1 + o)
         return float((60 - p.sum()) / np.sqrt((p * (1 - p)).sum()))
 
-    assert counts.gamma > 1
-    assert z(counts.gamma) == pytest.approx(norm.isf(0.025), abs=1e-6)
-    assert counts.expected == pytest.approx((odds[refused] / (odds[refused] + odds[granted]))[differ].sum())
-    assert counts.effect == pytest.approx((60 - counts.expected) / 75)
+    assert counts["gamma"] > 1
+    assert z(counts["gamma"]) == pytest.approx(norm.isf(0.025), abs=1e-6)
+    assert counts["expected"] == pytest.approx((odds[refused] / (odds[refused] + odds[granted]))[differ].sum())
+    assert counts["effect"] == pytest.approx((60 - counts["expected"]) / 75)
     turned = direct_test.pair_counts(granted, refused, carries, chance, 0.05)
-    assert turned.gamma == pytest.approx(counts.gamma), "to the advantage of carriers it is the same strength"
+    assert turned["gamma"] == pytest.approx(counts["gamma"]), "to the advantage of carriers it is the same strength"
     even = direct_test.pair_counts(refused, granted, np.arange(200) % 4 < 2, chance, 0.05)
-    assert (even.against, even.in_favour, even.gamma) == (0, 0, 1)
+    assert (even["against"], even["in_favour"], even["gamma"]) == (0, 0, 1)
 
 
 def test_attribute_in_the_vectors_leaves_nobody_decisive() -> None:

@@ -9,8 +9,9 @@ from reference import Stored, clustered, stored_vectors, top_pairs
 
 import cfe_faiss as cfe
 from cfe_faiss.audit import error_rate_by_evidence
-from cfe_faiss.audit.evidence import canonical_order
-from cfe_faiss.audit.intervals import exchanges, near_cells, wilson
+from cfe_faiss.audit.groups import canonical_order
+from cfe_faiss.audit.intervals import wilson
+from cfe_faiss.audit.neighbours import exchanges, near_cells
 
 pytestmark = pytest.mark.filterwarnings("ignore:(no true class|class .* never among):cfe_faiss.InputWarning")
 

@@ -63,7 +63,7 @@ def test_pairs_do_not_depend_on_the_block(size: int) -> None:
     rng = np.random.default_rng(0)
     table = {"sex": rng.integers(0, 2, 60), "job": rng.integers(0, 4, 60)}
     found = only_in(table, ["sex"], rng.integers(0, 3, 60))
-    listed = [pair for source, target in found._different.blocks(size) for pair in zip(source, target, strict=True)]
+    listed = [pair for source, target in found._blocks(size) for pair in zip(source, target, strict=True)]
     expected = [pair for source, target in found.blocks() for pair in zip(source, target, strict=True)]
     assert listed == expected
     assert len(set(listed)) == len(listed) == found.different > 50
@@ -107,7 +107,7 @@ def test_the_most_similar_do_not_depend_on_the_block(monkeypatch: pytest.MonkeyP
     every = found.most_similar(10**6)
     order = np.lexsort((every.target, every.source, -every.table["similarity"]))
     assert (order == np.arange(len(every))).all()
-    monkeypatch.setattr("cfe_faiss.audit.exact_pairs._BLOCK", 24)
+    monkeypatch.setattr("cfe_faiss.audit.attribute_pairs._BLOCK", 24)
     few = found.most_similar(17)
     for one, other in ((few.source, every.source), (few.target, every.target)):
         np.testing.assert_array_equal(one, other[:17])

@@ -10,8 +10,9 @@ from reference import Stored, clustered, similarities, stored_vectors
 
 import cfe_faiss as cfe
 from cfe_faiss.audit import consistency
-from cfe_faiss.audit.evidence import canonical_order
-from cfe_faiss.audit.intervals import clustered_wilson, exchanges, near_cells
+from cfe_faiss.audit.groups import canonical_order
+from cfe_faiss.audit.intervals import clustered_wilson
+from cfe_faiss.audit.neighbours import exchanges, near_cells
 
 
 def index_of(stored: Stored, nlist: int | None) -> cfe.IndexEvidenceIDMap2 | cfe.IndexEvidenceIVF:

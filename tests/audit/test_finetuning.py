@@ -157,9 +157,9 @@ def test_no_pairs_and_no_remaining_nodes(data, model) -> None:
         (
             {"model": lambda x, edge_index: x},
             TypeError,
-            r"finder must have a torch\.nn\.Module as its model, got function",
+            r"model must be a torch\.nn\.Module, got function",
         ),
-        ({"data": SimpleNamespace(x=[[1.0]])}, ValueError, "the finder's data must have edge_index"),
+        ({"data": SimpleNamespace(x=[[1.0]])}, ValueError, "data must have edge_index"),
         ({"pairs": [(0, 1)]}, TypeError, "pairs must have source"),
         ({"pairs": SimpleNamespace(source=[0], target=[569])}, ValueError, r"pairs must be of nodes in 0\.\.568, got"),
         ({"seeds": []}, ValueError, "seeds must be one seed at least"),

@@ -14,8 +14,8 @@ from torch_geometric.nn import APPNP, GCNConv, PairNorm
 import cfe_faiss as cfe
 from cfe_faiss import audit, models
 from cfe_faiss.attributes.table import as_attributes
+from cfe_faiss.audit.flipping import adjacency, independent_batches, measure_hops
 from cfe_faiss.audit.intervals import wilson
-from cfe_faiss.audit.reach import adjacency, independent_batches, measure_hops
 from cfe_faiss.datasets import load
 
 SEEDS = {"gcn": 0, "gat": 0, "gin": 0, "mpnn": 1, "sage": 0}  # of models that do not predict one class only

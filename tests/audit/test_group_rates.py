@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from cfe_faiss import audit
 from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.audit.comparisons import ratio_bounds
-from cfe_faiss.audit.intervals import newcombe, risk_ratio
+from cfe_faiss.audit.intervals import newcombe, ratio_bounds, risk_ratio
 from cfe_faiss.datasets import load
 
 PEOPLE = pd.DataFrame(

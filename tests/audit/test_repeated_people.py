@@ -10,8 +10,8 @@ from simulated_people import REFUSED, simulated
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
+from cfe_faiss.audit.direct_test import question
 from cfe_faiss.audit.groups import DEFAULT_BINS
-from cfe_faiss.audit.sample import question
 
 N = 260
 
@@ -92,3 +92,39 @@ def test_rates_of_people_who_repeat_have_the_intervals_of_single_people() -> Non
     assert (narrow["rate_high"] < thrice.table["rate_high"]).all()
     with pytest.raises(ValueError, match="person must hold one value for each of 900 rows"):
         audit.group_metrics(**given, person=rows[:5])
+
+
+def test_models_are_compared_by_people() -> None:
+    people, n = simulated(3, N), 2 * N
+    labels = people["labels"]
+    harmed = np.where(people["carries"] & (np.arange(N) % 3 == 0), REFUSED, labels)
+    sex = np.where(people["carries"], "f", "m")
+    once = cfe.EvidenceFinder.from_vectors(people["X"], labels, features={"sex": sex})
+    twice = cfe.EvidenceFinder.from_vectors(
+        np.tile(people["X"], (2, 1)), np.tile(labels, 2), features={"sex": np.tile(sex, 2)}
+    )
+    options = {"unfavourable": REFUSED, "sensitive": ["sex"], "k": 3}
+    single = audit.compare_models(once, {"v2": harmed}, **options).table
+    by_people = audit.compare_models(twice, {"v2": np.tile(harmed, 2)}, person=np.arange(n) % N, **options).table
+    by_rows = audit.compare_models(twice, {"v2": np.tile(harmed, 2)}, **options).table
+    rates = [table[table["test"] == "rates"] for table in (single, by_people, by_rows)]
+    for column in ("p", "low", "high", "effect", "n_effective"):
+        np.testing.assert_allclose(rates[1][column], rates[0][column])
+    assert (rates[1]["n"] == 2 * rates[0]["n"]).all()
+    assert rates[2].loc[rates[2]["value"] == "f", "p"].item() < rates[1].loc[rates[1]["value"] == "f", "p"].item()
+    assert (by_people.loc[by_people["test"] == "direction", "n_effective"] < N).all()
+
+
+def test_a_person_moves_as_most_rows_do() -> None:
+    X = np.arange(90, dtype=float)[:, None] + 1
+    labels = np.array(["no", "yes", "yes"] * 30)
+    other = np.array(["yes", "no", "no"] * 30)  # of three rows of a person one moves up, two move down
+    finder = cfe.EvidenceFinder.from_vectors(X, labels)
+    person = np.repeat(np.arange(30), 3)
+    (line,) = audit.compare_models(finder, {"v2": other}, unfavourable="no", sensitive=[], person=person).table.to_dict(
+        "records"
+    )
+    assert (line["n"], line["worse"], line["better"], line["n_effective"]) == (90, 60, 30, 30)
+    assert line["p"] == pytest.approx(2 * 0.5**30)
+    with pytest.raises(ValueError, match="person"):
+        audit.compare_models(finder, {"v2": other}, unfavourable="no", person=[1, 2])

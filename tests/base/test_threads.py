@@ -164,11 +164,11 @@ def test_one_thread_may_use_the_threads_of_blas_if_faiss_may_have_more() -> None
 
 def test_faiss_has_one_thread_for_little_work_and_what_it_had_afterwards() -> None:
     before = faiss.omp_get_max_threads()
-    with threads.faiss_threads(1000.0):
+    with threads.limit_faiss_threads(threads.num_threads(1000.0)):
         assert faiss.omp_get_max_threads() == 1
-    with threads.faiss_threads(1e12):
+    with threads.limit_faiss_threads(threads.num_threads(1e12)):
         assert faiss.omp_get_max_threads() == before
-    with pytest.raises(ZeroDivisionError), threads.faiss_threads(1.0):
+    with pytest.raises(ZeroDivisionError), threads.limit_faiss_threads(1):
         raise ZeroDivisionError
     assert faiss.omp_get_max_threads() == before
 

@@ -479,6 +479,18 @@ def test_peers_under_constraints_find_what_we_find(script: Any, vectors: Any, mo
         constraints.check("another", other, peer)
 
 
+def test_calibration_of_findings_counts_what_is_planted(script: Any) -> None:
+    findings = script("calibration_findings")
+    nothing, race = (findings.findings(planted, 600, 1) for planted in ("nothing", "race"))
+    assert nothing["right"] + nothing["another"] == 1
+    assert race["named"] >= race["stand"]
+    learned = findings.directions(300, 0.5, 2)
+    assert learned["right"] + learned["wrong"] <= 1
+    page = findings.page({"findings": [nothing, race], "directions": [learned]})
+    assert "| race | 600 | 1 |" in page
+    assert "| 300 | 0.5 | 2 |" in page
+
+
 @pytest.mark.parametrize("name", ["calibration", "report", "scale_page"])
 def test_a_page_is_what_its_script_writes(script: Any, name: str) -> None:
     written_by = script(name)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cfe_faiss.cli import main
-from cfe_faiss.cli.parser import SourceAction, parser
+from cfe_faiss.cli.parser import PARSER, SourceAction
 
 # Options that name files or folders to read. A new one is either put here or made an output by `add_overwrite`.
 READ = {
@@ -39,7 +39,7 @@ def commands(top: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Itera
         yield from commands(command, (*words, name))
 
 
-COMMANDS = dict(commands(parser()))
+COMMANDS = dict(commands(PARSER))
 
 
 def named(command: argparse.ArgumentParser) -> list[argparse.Action]:

@@ -94,7 +94,7 @@ def test_search_loads_nothing_heavy(folder: Path) -> None:
         "import sys; from cfe_faiss.cli import main\n"
         f"for line in (['info'], ['local', '--nodes', '0'], ['global']):\n"
         f"    assert main([line[0], {str(folder / 'flat.cfe')!r}, *line[1:]]) == 0\n"
-        "heavy = {'torch', 'torch_geometric', 'pandas', 'matplotlib', 'networkx', 'sklearn', 'scipy.stats', 'rich'}\n"
+        "heavy = {'torch', 'torch_geometric', 'matplotlib', 'networkx', 'sklearn', 'scipy.stats', 'rich'}\n"
         "heavy &= set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
     )

@@ -13,8 +13,8 @@ import cfe_faiss as cfe
 from cfe_faiss import Constraints
 from cfe_faiss.attributes.table import as_attributes
 from cfe_faiss.cli import main
-from cfe_faiss.cli.parser import parser
-from cfe_faiss.cli.report import constraints
+from cfe_faiss.cli.inputs import constraints
+from cfe_faiss.cli.parser import PARSER
 
 SMALL = ["--pairs", "20", "--cases", "1"]
 
@@ -92,7 +92,7 @@ def test_constraints_are_read() -> None:
     people = as_attributes({"age": [20.0, 30.0, 40.0], "sex": ["f", "m", "f"], "a=b": [1.0, 2.0, 3.0]})
 
     def read(line: str) -> Constraints | None:
-        return constraints(parser().parse_args(["audit", "--dataset", "german", *line.split()]), people, ["no", "yes"])
+        return constraints(PARSER.parse_args(["audit", "--dataset", "german", *line.split()]), people, ["no", "yes"])
 
     assert read("") is None
     assert read("--max-changed 0") == Constraints(max_changed=0)

@@ -54,13 +54,6 @@ def test_a_job_is_run_looked_at_and_resumed(
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KB"), (5 << 40, "5.0 TB")]
-)
-def test_sizes_have_units(value: int, text: str) -> None:
-    assert scale._size(value) == text
-
-
-@pytest.mark.parametrize(
     ("value", "text"),
     [(float("nan"), "not known"), (0.04, "0.0 s"), (59, "59.0 s"), (90, "2 min"), (7260, "2 h 01 min")],
 )

@@ -1,4 +1,4 @@
-"""Which lists are ranked first; that this leads to evidence is tested with :mod:`cfe_faiss.search.single`."""
+"""Which lists are ranked first; that this leads to evidence is tested with :mod:`cfe_faiss.search.lists`."""
 
 from dataclasses import replace
 

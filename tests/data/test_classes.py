@@ -16,8 +16,8 @@ from sklearn.linear_model import LogisticRegression
 import cfe_faiss as cfe
 from cfe_faiss import audit
 from cfe_faiss.cli import main
-from cfe_faiss.cli.case import make_finder, read_case
-from cfe_faiss.cli.parser import parser, set_reading
+from cfe_faiss.cli.inputs import make_finder, read_inputs
+from cfe_faiss.cli.parser import PARSER, set_reading
 from cfe_faiss.data.classes import Predictions, as_predictions, check_names, class_names_of, node_count
 
 CLASSES = [2, 0, 1, 2]
@@ -243,10 +243,10 @@ def from_files(decisions: Any, truth: Any, tmp_path: Path, unknown: Any = None) 
     path = tmp_path / "t.csv"
     table_of(d=decisions, t=truth).to_csv(path, index=False)
     words = ["audit", "--features", str(path), "--predictions", f"{path}:d", "--truth", f"{path}:t"]
-    arguments = parser().parse_args([*words, *(("--unknown", *map(str, unknown)) if unknown is not None else ())])
+    arguments = PARSER.parse_args([*words, *(("--unknown", *map(str, unknown)) if unknown is not None else ())])
     arguments.argv = words
     set_reading(arguments)
-    return make_finder(arguments, read_case(arguments), np.arange(N))
+    return make_finder(arguments, read_inputs(arguments), np.arange(N))
 
 
 WAYS = [from_frame, from_arrays, from_path, from_graph, from_files]

@@ -16,7 +16,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
-from cfe_faiss.data.predict import is_estimator, predictions_of_estimator
+from cfe_faiss.data.predict import is_estimator, predictions_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3))
@@ -36,17 +36,17 @@ def test_what_is_an_estimator() -> None:
 def test_fitted_on_a_matrix() -> None:
     model = LogisticRegression().fit(X, Y)
     for x in (X, torch.from_numpy(X), torch.from_numpy(X).to_sparse()):
-        found = predictions_of_estimator(model, SimpleNamespace(x=x))
+        found = predictions_of(model, SimpleNamespace(x=x))
         assert_array_equal(found.labels, model.predict(X))
         assert_array_equal(found.scores, model.predict_proba(X))
         assert found.class_names is None
     with pytest.raises(ValueError, match=r"model must be fitted on the columns of data\.x, 2, got one fitted on 3"):
-        predictions_of_estimator(model, SimpleNamespace(x=X[:, :2]))
+        predictions_of(model, SimpleNamespace(x=X[:, :2]))
 
 
 def test_columns_of_x_by_name() -> None:
     model = LogisticRegression().fit(FRAME[["c", "a"]], Y)
-    found = predictions_of_estimator(model, DATA)
+    found = predictions_of(model, DATA)
     assert_array_equal(found.labels, model.predict(FRAME[["c", "a"]]))
 
 
@@ -57,7 +57,7 @@ def test_columns_of_features_by_name(library: str) -> None:
     encoder = make_column_transformer((OneHotEncoder(), ["town"]), (StandardScaler(), ["age"]))
     model = make_pipeline(encoder, LogisticRegression()).fit(frame, (table["town"] == "x") & (table["age"] > 30))
     features: Any = {"pandas": frame[::-1], "polars": pl.DataFrame(table), "mapping": table}[library]
-    found = predictions_of_estimator(model, DATA, features)
+    found = predictions_of(model, DATA, features)
     assert_array_equal(found.labels, model.predict(frame))
     assert len(set(found.labels)) == 2
 
@@ -65,32 +65,32 @@ def test_columns_of_features_by_name(library: str) -> None:
 def test_dtypes_of_a_frame_stay() -> None:
     frame = pd.DataFrame({"town": pd.Categorical(np.array(["x", "y"])[Y]), "rich": Y == 1})
     model = make_pipeline(OneHotEncoder(), DecisionTreeClassifier()).fit(frame, Y)
-    assert_array_equal(predictions_of_estimator(model, DATA, frame).labels, Y)
+    assert_array_equal(predictions_of(model, DATA, frame).labels, Y)
 
 
 def test_features_come_before_x() -> None:
     other = FRAME + 1
     model = LogisticRegression().fit(other, Y)
-    assert_array_equal(predictions_of_estimator(model, DATA, other).labels, model.predict(other))
+    assert_array_equal(predictions_of(model, DATA, other).labels, model.predict(other))
 
 
 def test_columns_that_nobody_has() -> None:
     model = LogisticRegression().fit(FRAME.assign(d=1.0, e=2.0), Y)
     with pytest.raises(ValueError, match=r"neither features nor data\.feature_names hold, d, e: give features"):
-        predictions_of_estimator(model, DATA)
+        predictions_of(model, DATA)
     # one half here and the other half there is no table either
     with pytest.raises(ValueError, match="hold, d, e: give features"):
-        predictions_of_estimator(model, DATA, {"d": np.ones(60), "e": np.ones(60)})
+        predictions_of(model, DATA, {"d": np.ones(60), "e": np.ones(60)})
     with pytest.raises(ValueError, match="hold, a, b, c, d, e"):
-        predictions_of_estimator(model, SimpleNamespace(x=X))
+        predictions_of(model, SimpleNamespace(x=X))
 
 
 def test_classes_that_are_texts() -> None:
     texts = np.array(["no", "yes"])[Y]
     model = RandomForestClassifier(5, random_state=0).fit(X, texts)
-    found = predictions_of_estimator(model, DATA)
+    found = predictions_of(model, DATA)
     assert found.class_names == ("no", "yes")
-    named = predictions_of_estimator(model, SimpleNamespace(x=X, class_names=["yes", "never", "no"]))
+    named = predictions_of(model, SimpleNamespace(x=X, class_names=["yes", "never", "no"]))
     assert_array_equal(named.labels, np.where(found.labels == 1, 0, 2))
     assert named.scores is not None
     assert found.scores is not None
@@ -99,7 +99,7 @@ def test_classes_that_are_texts() -> None:
 
 def test_classes_with_gaps() -> None:
     model = LogisticRegression().fit(X, Y * 2 + 1)
-    found = predictions_of_estimator(model, DATA)
+    found = predictions_of(model, DATA)
     assert found.scores is not None
     assert_array_equal(found.labels, model.predict(X))
     assert_array_equal(found.scores[:, [1, 3]], model.predict_proba(X))
@@ -108,15 +108,15 @@ def test_classes_with_gaps() -> None:
 
 def test_a_class_that_is_predicted_is_the_models_own() -> None:
     model = LinearSVC().fit(X, Y)
-    found = predictions_of_estimator(model, DATA)
+    found = predictions_of(model, DATA)
     assert_array_equal(found.labels, model.predict(X))
     assert found.scores is None
 
 
 def test_what_is_refused() -> None:
     with pytest.raises(NotFittedError):
-        predictions_of_estimator(LogisticRegression(), DATA)
+        predictions_of(LogisticRegression(), DATA)
     with pytest.raises(TypeError, match="the model's output must be integers"):
-        predictions_of_estimator(LinearRegression().fit(X, Y), DATA)
+        predictions_of(LinearRegression().fit(X, Y), DATA)
     with pytest.raises(ValueError, match=r"the model's output must be classes of shape \(60,\), got shape \(60, 2\)"):
-        predictions_of_estimator(DecisionTreeClassifier().fit(X, np.stack([Y, 1 - Y], axis=1)), DATA)
+        predictions_of(DecisionTreeClassifier().fit(X, np.stack([Y, 1 - Y], axis=1)), DATA)

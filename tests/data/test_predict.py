@@ -20,7 +20,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
-from cfe_faiss.data.predict import column_names, columns_of, predictions_of_estimator
+from cfe_faiss.data.predict import column_names, columns_of, predictions_of
 
 RNG = np.random.default_rng(0)
 N = 200
@@ -108,7 +108,7 @@ def test_a_model_gets_its_columns_in_its_order_with_their_types(kind: str) -> No
     with pytest.raises(ValueError, match="model was fitted on columns that frame lacks, debt"):
         cfe.EvidenceFinder.from_table(table.drop(columns="debt"), model)
     data = SimpleNamespace(x=table["my income"].to_numpy()[:, None])
-    found = predictions_of_estimator(model, data, table)
+    found = predictions_of(model, data, table)
     assert_array_equal(found.labels == 1, np.isin(expected, ["yes", "1"]))
 
 

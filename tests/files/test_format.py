@@ -26,8 +26,8 @@ from cfe_faiss.coarse.class_centroids import Routes
 from cfe_faiss.files import footer as io
 from cfe_faiss.files import new_file
 from cfe_faiss.files.faiss_payload import read_payload
+from cfe_faiss.files.footer import SINCE_VERSION
 from cfe_faiss.files.format import read_header, verify_index
-from cfe_faiss.files.validate import SINCE_VERSION
 from cfe_faiss.index.protocol import EvidenceIndex
 
 pytestmark = pytest.mark.usefixtures("without_sync")
@@ -469,7 +469,7 @@ def test_the_factor_of_a_file_is_checked(tmp_path: Path) -> None:
     index.k_factor = 3  # an integer is as good as a float  # type: ignore[union-attr]
     cfe.write_index(index, path)
     assert cfe.read_index(path).k_factor == 3  # type: ignore[union-attr]
-    for value, message in ((0.5, "k_factor is 0.5"), (float("nan"), "k_factor is nan"), (2, "must be of type float")):
+    for value, message in ((0.5, "k_factor must be .* got 0.5"), (float("nan"), "got nan"), ("2", "got '2'")):
         forged(path, said("parameters.k_factor", value))
         with pytest.raises(ValueError, match=message):
             cfe.read_index(path)
@@ -623,27 +623,27 @@ def test_forged_labels_are_an_error(forge: Forge, message: str, flags: int, tmp_
 @pytest.mark.parametrize(
     ("forge", "message"),
     [
-        (said("kind", "EvidenceHNSW"), "unknown kind 'EvidenceHNSW'"),
-        (said("kind", "EvidenceFlat"), "has the parameters"),
-        (said("kind", ["EvidenceIVF"]), "'kind' in its header must be of type str"),
-        (said("version", True), "does not name the format"),
-        (said("format", "other"), "does not name the format"),
-        (said("parameters.theta", "1"), "'theta' in its header must be of type float"),
-        (said("parameters.theta", 4.0), "theta is 4.0"),
-        (said("parameters.weighted", 1), "'weighted' in its header must be of type bool"),
-        (said("parameters.extra", 1), "has the parameters"),
-        (said("payload.size", -1), "'size' in its header must not be negative"),
-        (said("payload.size", 2**70), "begins at byte"),
-        (said("payload.structure_crc32", None), "'structure_crc32' in its header must be of type int"),
-        (said("sections", {}), "'sections' in its header must be of type list"),
+        (said("kind", "EvidenceHNSW"), "kind must be one of .*, got 'EvidenceHNSW'"),
+        (said("kind", "EvidenceFlat"), r"header\.parameters\.\w+ is unknown"),
+        (said("kind", ["EvidenceIVF"]), r"kind must be one of .*, got \['EvidenceIVF'\]"),
+        (said("version", True), "version must be an integer .*, got True"),
+        (said("format", "other"), "format must be one of 'cfe_faiss', got 'other'"),
+        (said("parameters.theta", "1"), r"parameters\.theta must be a number .*, got '1'"),
+        (said("parameters.theta", 4.0), "theta must be a number from 0.001 to 1.57.*, got 4.0"),
+        (said("parameters.weighted", 1), r"parameters\.weighted must be one of False, True, got 1"),
+        (said("parameters.extra", 1), r"parameters\.extra is unknown"),
+        (said("payload.size", -1), r"payload\.size must be an integer from 0 .*, got -1"),
+        (said("payload.size", 2**70), r"payload\.size must be an integer|begins at byte"),
+        (said("payload.structure_crc32", None), r"payload\.structure_crc32 must be an integer .*, got None"),
+        (said("sections", {}), "sections must be a list, got {}"),
         (said("sections", []), "has the sections"),
         (said("labels.name", "references"), "has the sections"),
         (said("labels.dtype", "|O"), "has dtype '|O', not '<i4'"),
         (said("labels.dtype", "<i8"), "has dtype '<i8', not '<i4'"),
-        (said("labels.shape", [-600]), "has shape"),
+        (said("labels.shape", [-600]), r"sections\[\d\]\.shape\[0\] must be an integer from 0 .*, got -600"),
         (said("labels.shape", [2**61]), "begins at byte|beyond its header"),
         (said("labels.shape", [599]), "has shape \\(599,\\), not \\(600,\\)"),
-        (said("labels.shape", [600.0]), "has shape"),
+        (said("labels.shape", [600.0]), r"sections\[\d\]\.shape\[0\] must be an integer .*, got 600.0"),
         (said("labels.offset", 0), "begins at byte 0"),
         (said("references.shape", [1, 1200]), "has shape"),
         (put("labels", 0, -2), "labels lie in -2"),
@@ -678,7 +678,7 @@ def test_forged_footers_are_an_error(forge: Forge, message: str, flags: int, tmp
         (put("route_labels", 1, 0), "routes are not in order"),
         (put("route_filled", 0, 2, 1), "routes are not in order"),
         (put("route_entry_filled", 0, -1, 1), "routes are not in order"),
-        (said("parameters.routing", "fast"), "routing is 'fast'"),
+        (said("parameters.routing", "fast"), "routing must be one of .*, got 'fast'"),
         (said("parameters.routing", "nearest"), "'route_means' has shape"),
     ],
 )
@@ -898,7 +898,7 @@ def test_payloads_that_do_belong_are_read(tmp_path: Path) -> None:
 def test_headers_that_are_not_ours_are_an_error(text: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.index"
     path.write_bytes(text + struct.pack("<QQI4s", 0, len(text), zlib.crc32(text), b"CFE1"))
-    with pytest.raises(ValueError, match=r"a\.index is damaged: its header"):
+    with pytest.raises(ValueError, match=r"a\.index is damaged: (its )?header"):
         cfe.read_index(path)
 
 

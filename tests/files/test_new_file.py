@@ -18,8 +18,7 @@ from stores import filled
 
 import cfe_faiss as cfe
 from cfe_faiss import audit, scale
-from cfe_faiss.files.new_file import new_file, new_files
-from cfe_faiss.files.pictures import write_picture
+from cfe_faiss.files.new_file import new_file, new_files, write_picture
 
 Figure = pytest.importorskip("matplotlib.figure").Figure
 pytest.importorskip("jinja2")

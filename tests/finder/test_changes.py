@@ -1,4 +1,4 @@
-"""Updates of a finder: graph, vectors, predictions and index at once, in place, or not at all."""
+"""A finder after a change: graph, vectors, predictions and index; the old one stays as it is."""
 
 import pickle
 from collections.abc import Callable
@@ -88,7 +88,7 @@ def test_every_version_equals_a_new_finder(seed: int, index: str, directed: bool
     mirror = Mirror(seed, index, directed)
     for _ in range(3):
         before = mirror.finder.vectors, mirror.finder.labels, mirror.gone
-        changed = mirror.finder.update(**mirror.change())
+        mirror.finder, changed = mirror.finder.updated(**mirror.change())
         expected = mirror.expected()
         assert_same_evidence(mirror.finder, expected)
         n = len(before[0])
@@ -97,38 +97,57 @@ def test_every_version_equals_a_new_finder(seed: int, index: str, directed: bool
         assert_array_equal(changed, [*np.flatnonzero(differs), *range(n, len(expected.labels))])
 
 
-def test_results_from_before_keep_their_values() -> None:
-    mirror = Mirror(0, "EvidenceFlat", False)
-    local, pairs = mirror.finder.local([3, 4], k=3), mirror.finder.top_pairs(5)
+@pytest.mark.parametrize("index", KINDS)
+def test_the_old_finder_answers_as_before(index: str) -> None:
+    mirror = Mirror(0, index, False)
+    old, expected = mirror.finder, mirror.expected()
+    local, pairs = old.local([3, 4], k=3), old.top_pairs(5)
     frames = local.to_frame(), pairs.to_frame()
-    mirror.finder.update(**mirror.change())
+    mirror.finder, _ = old.updated(**mirror.change())
+    assert_same_evidence(mirror.finder, mirror.expected())
+    assert_same_evidence(old, expected)
     pd.testing.assert_frame_equal(local.to_frame(), frames[0])
     pd.testing.assert_frame_equal(pairs.to_frame(), frames[1])
-    assert local.finder is not None
-    for use in (lambda finder: finder.local(), lambda finder: finder.top_pairs(), lambda finder: finder.update()):
-        with pytest.raises(RuntimeError, match="of a version before an update"):
-            use(local.finder)
+    assert local.finder is old
+    with pytest.raises(AttributeError, match="labels"):
+        old.labels = mirror.finder.labels  # type: ignore[misc]
     assert_same_evidence(pickle.loads(pickle.dumps(mirror.finder)), mirror.finder)
+
+
+def test_two_changes_of_one_finder_are_independent() -> None:
+    one, two = Mirror(8, "EvidenceIVF5,Flat", True), Mirror(8, "EvidenceIVF5,Flat", True)
+    first, _ = one.finder.updated(**one.change())
+    two.rng = np.random.default_rng(9)
+    second, _ = one.finder.updated(**two.change())
+    assert_same_evidence(first, one.expected())
+    assert_same_evidence(second, two.expected())
+    one.finder = two.finder = first
+    changes = one.change(), one.change()
+    third, _ = first.updated(**changes[0])
+    fourth, _ = third.updated(**changes[1])
+    assert_same_evidence(fourth, one.expected())
+    assert_same_evidence(third.updated(**changes[1])[0], fourth)
 
 
 def test_predictions_spare_the_call_of_the_model() -> None:
     data = drawn_data(1)
     finder = cfe.EvidenceFinder.from_data(data, model)
     predicted = np.arange(N) % 3
-    changed = finder.update(add_edges=[[0], [1]], predictions=predicted)
+    finder, changed = finder.updated(add_edges=[[0], [1]], predictions=predicted)
     assert_array_equal(finder.labels, predicted)
     assert finder.model is None
     assert {0, 1} <= set(changed.tolist())
     with pytest.raises(ValueError, match=r"predictions must be given .* since the finder has no model"):
-        finder.update(add_edges=[[0], [2]])
-    assert_array_equal(finder.update(predictions=predicted), [])
-    assert_array_equal(finder.update(predictions=np.roll(predicted, 1)), np.arange(N))
+        finder.updated(add_edges=[[0], [2]])
+    assert_array_equal(finder.updated(predictions=predicted)[1], [])
+    finder, changed = finder.updated(predictions=np.roll(predicted, 1))
+    assert_array_equal(changed, np.arange(N))
     assert_array_equal(finder.index.members().labels, np.roll(predicted, 1))
 
 
 def test_only_searched_nodes_are_in_the_index() -> None:
     finder = cfe.EvidenceFinder.from_data(drawn_data(2), model, nodes=np.arange(10))
-    finder.update(x={20: [0, 0, 0.1], 3: [0, 0.1, 0]}, add_nodes=[[0.1, 0.1, 0.1]], remove_nodes=[4, 21])
+    finder, _ = finder.updated(x={20: [0, 0, 0.1], 3: [0, 0.1, 0]}, add_nodes=[[0.1, 0.1, 0.1]], remove_nodes=[4, 21])
     assert_array_equal(finder.index.members().ids, [0, 1, 2, 3, 5, 6, 7, 8, 9, N])
     assert_array_equal(finder.index.reconstruct_batch([3, N]), finder.vectors[[3, N]])
 
@@ -140,8 +159,10 @@ def test_left_out_columns_and_ids() -> None:
     row = [0.1, 9.0, 0.2]
     frame = pd.DataFrame(np.zeros((N + 1, 1)), columns=["kind"])
     with pytest.raises(ValueError, match="features must hold the attributes of all rows"):
-        finder.update(x={"p4": row})
-    changed = finder.update(x={"p4": row}, add_nodes=[row], ids=["new"], add_edges=[["new"], ["p0"]], features=frame)
+        finder.updated(x={"p4": row})
+    finder, changed = finder.updated(
+        x={"p4": row}, add_nodes=[row], ids=["new"], add_edges=[["new"], ["p0"]], features=frame
+    )
     assert {"p4", "new", "p0"} <= set(changed.tolist())
     assert finder.data.x[4].tolist() == pytest.approx(row)
     assert (finder.data.edge_index[:, -2:] == torch.tensor([[0, N], [N, 0]])).all()
@@ -149,7 +170,7 @@ def test_left_out_columns_and_ids() -> None:
     assert_array_equal(finder.vectors, expected)
     assert finder.local(["new"], 1).to_frame()["node"].tolist() == ["new"]
     with pytest.raises(ValueError, match="ids must be given for 1 new rows, got None"):
-        finder.update(add_nodes=[row], features=frame)
+        finder.updated(add_nodes=[row], features=frame)
 
 
 @pytest.mark.filterwarnings("ignore:class .* never among the others:cfe_faiss.InputWarning")
@@ -157,7 +178,7 @@ def test_true_classes_and_masks_of_new_nodes_are_unknown() -> None:
     data = drawn_data(4)
     data.y, data.train_mask = torch.ones(N, dtype=torch.long), torch.ones(N, dtype=torch.bool)
     finder = cfe.EvidenceFinder.from_data(data, model)
-    finder.update(add_nodes=[[1.0, 0.0, 0.0]])
+    finder, _ = finder.updated(add_nodes=[[1.0, 0.0, 0.0]])
     assert finder.truth is not None
     assert finder.truth.tolist() == [1] * N + [-1]
     assert finder.data.y.tolist() == [1] * N + [-1]
@@ -169,8 +190,8 @@ def test_features_of_integers_stay_integers() -> None:
     data = Data(x=torch.arange(12).reshape(4, 3), edge_index=torch.tensor([[0, 1], [1, 0]]))
     finder = cfe.EvidenceFinder.from_data(data, lambda x, edge_index: x[:, 0] % 2)
     with pytest.raises(ValueError, match="x and add_nodes must hold int64, as the data does, got float64"):
-        finder.update(x={1: [0.5, 1.0, 2.0]})
-    finder.update(x={1: [5.0, 1.0, 2.0]})
+        finder.updated(x={1: [0.5, 1.0, 2.0]})
+    finder, _ = finder.updated(x={1: [5.0, 1.0, 2.0]})
     assert finder.data.x[1].tolist() == [5, 1, 2]
     assert finder.data.x.dtype == torch.int64
 
@@ -185,8 +206,8 @@ def test_data_with_values_of_edges_needs_predictions() -> None:
     finder = cfe.EvidenceFinder.from_data(data, weighted, edge_weight=True)
     arguments = {"add_edges": [[0], [9]], "edge_weight": [2.0]}
     with pytest.raises(ValueError, match=r"predictions must be given .* its data has values of edges"):
-        finder.update(**arguments)
-    finder.update(**arguments, predictions=np.arange(N) % 2)
+        finder.updated(**arguments)
+    finder, _ = finder.updated(**arguments, predictions=np.arange(N) % 2)
     assert finder.data is None
     assert_array_equal(finder.vectors, cfe.ks_vectors(data.x, finder.graph))
 
@@ -194,7 +215,7 @@ def test_data_with_values_of_edges_needs_predictions() -> None:
 def test_vectors_without_a_graph() -> None:
     X = np.random.default_rng(0).normal(size=(20, D)).astype(np.float32)
     finder = cfe.EvidenceFinder.from_vectors(X, lambda X: X[:, 0] > 0, ids=[f"p{i}" for i in range(20)])
-    changed = finder.update(x={"p3": 4 * X[7]}, add_nodes=X[8:9], ids=["q"], remove_nodes=["p5", "p6"])
+    finder, changed = finder.updated(x={"p3": 4 * X[7]}, add_nodes=X[8:9], ids=["q"], remove_nodes=["p5", "p6"])
     assert changed.tolist() == ["p3", "q"]
     after = np.concatenate([X, X[8:9]])
     after[3] = 4 * X[7]
@@ -210,20 +231,21 @@ def test_vectors_without_a_graph() -> None:
         ({"x": {"p3": [np.nan, 0, 0]}}, "x must be finite"),
     ):
         with pytest.raises(ValueError, match=message):
-            finder.update(**arguments)
+            finder.updated(**arguments)
 
 
 def test_a_table_gets_new_predictions_and_loses_rows() -> None:
     frame = pd.DataFrame({"id": list("abcd"), "income": [30, 31, 50, 80], "loan": ["1", "2", "1", "2"]})
     finder = cfe.EvidenceFinder.from_table(frame, "loan", id="id")
-    assert finder.update(predictions=[2, 2, 1, 2]).tolist() == ["a"]
+    finder, changed = finder.updated(predictions=[2, 2, 1, 2])
+    assert changed.tolist() == ["a"]
     assert finder.labels.tolist() == [1, 1, 0, 1]
-    finder.update(remove_nodes=["b"], predictions=["2", "2", "1", "2"])
+    finder, _ = finder.updated(remove_nodes=["b"], predictions=["2", "2", "1", "2"])
     assert finder.local(["c"], 3).to_frame()["evidence"].tolist() == ["a", "d"]
     with pytest.raises(ValueError, match="x and add_nodes must be left out for a table"):
-        finder.update(x={"a": [1.0]}, predictions=["2", "2", "1", "2"])
+        finder.updated(x={"a": [1.0]}, predictions=["2", "2", "1", "2"])
     with pytest.raises(ValueError, match="predictions must be among the class names"):
-        finder.update(predictions=["2", "2", "1", "3"])
+        finder.updated(predictions=["2", "2", "1", "3"])
 
 
 @pytest.mark.parametrize(
@@ -241,33 +263,27 @@ def test_a_table_gets_new_predictions_and_loses_rows() -> None:
 def test_a_refused_update_changes_nothing(arguments: dict[str, Any], message: str) -> None:
     finder, expected = (cfe.EvidenceFinder.from_data(drawn_data(6), model) for _ in range(2))
     with pytest.raises(ValueError, match=message):
-        finder.update(**({"x": {0: [0.1, 0.1, 0.1]}} | arguments))
+        finder.updated(**({"x": {0: [0.1, 0.1, 0.1]}} | arguments))
     assert_same_evidence(finder, expected)
 
 
 @pytest.mark.parametrize("index", ["EvidenceFlat", "EvidenceIVF4,Flat"])
 @pytest.mark.parametrize("step", [151, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_an_error_at_any_line_leaves_one_version(index: str, error: type[BaseException], step: int) -> None:
-    def made() -> tuple[cfe.EvidenceFinder, Callable[[], Any]]:
+def test_an_error_at_any_line_leaves_the_finder_as_it_is(index: str, error: type[BaseException], step: int) -> None:
+    def made() -> tuple[cfe.EvidenceFinder, Callable[[], tuple[cfe.EvidenceFinder, Any]]]:
         mirror = Mirror(7, index, False)
         finder, arguments = mirror.finder, mirror.change()
-        return finder, lambda: finder.update(**arguments)
+        return finder, lambda: finder.updated(**arguments)
 
-    old, (new, change) = made()[0], made()
-    change()
-    line, seen = 1 + (error is MemoryError), set()
+    old, change = made()
+    new, _ = change()
+    line = 1 + (error is MemoryError)
     while True:
         finder, change = made()
         raised = raises_at(line, error, change)
-        is_old = len(finder.labels) == len(old.labels)
-        assert_same_evidence(finder, old if is_old else new)
-        assert len(finder.data.x) == len(finder.labels)
-        if is_old:
-            change()
-            assert_same_evidence(finder, new)
-        seen.add(is_old)
+        assert_same_evidence(finder, old)
+        assert_same_evidence(change()[0], new)
         if not raised:
             break
         line += step
-    assert seen == {True, False}

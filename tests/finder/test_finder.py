@@ -127,7 +127,7 @@ def test_how_hard_to_search(data: Data, model: GCN, monkeypatch: pytest.MonkeyPa
     some = finder.local(k=5, recall=0.9)
     assert_array_equal(some.similarity, finder.index.search_stored(k=5, recall=0.9)[0])
     assert (some.recall, some.nprobe, repr(some)) == (0.9, None, "LocalEvidence(300 nodes, k=5, recall=0.9)")
-    monkeypatch.setattr("cfe_faiss.finder.finder.EXACT_UP_TO", 299)
+    monkeypatch.setattr("cfe_faiss.finder.inputs.EXACT_UP_TO", 299)
     many = finder.local(k=5)
     assert (many.recall, repr(many)) == (0.99, "LocalEvidence(300 nodes, k=5, recall=0.99)")
     assert_array_equal(many.similarity, finder.index.search_stored(k=5, recall=0.99)[0])

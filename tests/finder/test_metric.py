@@ -72,7 +72,7 @@ def test_an_update_keeps_the_metric() -> None:
     X, labels = scattered(40)
     finder = EvidenceFinder.from_vectors(X, labels, metric="l2")
     row = np.float32([30, 1, 2, 3])
-    finder.update(x={3: row}, add_nodes=[row], predictions=[*labels, (labels[3] + 1) % 3])
+    finder, _ = finder.updated(x={3: row}, add_nodes=[row], predictions=[*labels, (labels[3] + 1) % 3])
     first = finder.top_pairs(1000).to_frame().query("source == 3 and target == 40")
     assert first["distance"].tolist() == [0]
     assert_array_equal(finder.vectors[40], row)

@@ -1,34 +1,48 @@
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from cfe_faiss.attributes.table import as_attributes
-from cfe_faiss.finder.results import attribute_columns, class_columns, class_name
+import cfe_faiss as cfe
+from cfe_faiss.data.classes import class_name
+from cfe_faiss.finder import PairEvidence
 
-SIDES = {"source": np.array([0, 2]), "target": np.array([1, 0])}
+
+def frame_of(**options: Any) -> pd.DataFrame:
+    """Return the frame of the pairs (0, 1) and (2, 0)."""
+    labels = np.array([0, 1, 1], np.int32)
+    index = cfe.IndexEvidenceIDMap2(2)
+    index.add_with_labels(np.eye(3)[:, :2], labels)
+    finder = cfe.EvidenceFinder.from_index(index, **options)
+    pairs = PairEvidence(np.array([0, 2]), np.array([1, 0]), np.float32([0, 0]), labels, finder)
+    return pairs.to_frame(attributes=True)
 
 
+@pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
+@pytest.mark.filterwarnings("ignore:class .* never among:cfe_faiss.InputWarning")
 def test_classes_by_name() -> None:
-    classes = np.array([1, -1, 2], np.int32)
-    columns = class_columns(SIDES, "true", classes, ("bad", "good"))
-    assert {name: list(values) for name, values in columns.items()} == {
-        "source_true": ["good", "class 2"],
-        "target_true": [None, "good"],
-    }
+    frame = frame_of(truth=[1, -1, 2], class_names=["bad", "good", "best"])
+    assert frame["source_true"].tolist() == ["good", "best"]
+    assert frame["target_true"].isna().tolist() == [True, False]
+    assert frame["target_true"][1] == "good"
+    assert frame["source_class"].tolist() == ["bad", "good"]
 
 
+@pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
+@pytest.mark.filterwarnings("ignore:class .* never among:cfe_faiss.InputWarning")
 def test_classes_by_number() -> None:
-    frame = pd.DataFrame(class_columns(SIDES, "true", np.array([1, -1, 2], np.int32), None))
+    frame = frame_of(truth=[1, -1, 2])
     assert frame["source_true"].tolist() == [1, 2]
     assert frame["target_true"].isna().tolist() == [True, False]
     assert frame["target_true"][1] == 1
+    assert "source_class" not in frame
 
 
 def test_attributes_of_both_sides() -> None:
-    attributes = as_attributes({"town": ["x", None, "y"], "age": [20.0, 30.0, np.nan], "label": ["a", "b", "c"]})
-    taken = class_columns(SIDES, "label", np.array([0, 1, 1], np.int32), None)
-    columns = attribute_columns(SIDES, attributes, taken)
-    assert list(columns) == [
+    people = {"town": ["x", None, "y"], "age": [20.0, 30.0, np.nan], "label": ["a", "b", "c"]}
+    frame = frame_of(features=people)
+    assert list(frame.columns[5:]) == [
         "source_town",
         "target_town",
         "source_age",
@@ -36,11 +50,11 @@ def test_attributes_of_both_sides() -> None:
         "source_label (attribute)",
         "target_label (attribute)",
     ]
-    assert list(columns["source_town"]) == ["x", "y"]
-    assert pd.isna(columns["target_town"][0])
-    assert columns["target_town"][1] == "x"
-    np.testing.assert_array_equal(columns["source_age"], [20, np.nan])
-    assert list(columns["source_label (attribute)"]) == ["a", "c"]
+    assert list(frame["source_town"]) == ["x", "y"]
+    assert pd.isna(frame["target_town"][0])
+    assert frame["target_town"][1] == "x"
+    np.testing.assert_array_equal(frame["source_age"], [20, np.nan])
+    assert list(frame["source_label (attribute)"]) == ["a", "c"]
 
 
 @pytest.mark.parametrize(

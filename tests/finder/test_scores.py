@@ -88,7 +88,7 @@ X = np.random.default_rng(1).normal(size=(5, D))
         (lambda of: of(X, scores=np.arange(5)).local(min_gap=0), "min_gap must be above 0, got 0"),
         (lambda of: of(X, scores=np.arange(5)).local(min_gap=1, recall=0.9), "recall must be left out"),
         (lambda of: of(X, scores=np.arange(5)).top_pairs(), "top_pairs is for classes"),
-        (lambda of: of(X, scores=np.arange(5)).update(), "update is for a finder with classes"),
+        (lambda of: of(X, scores=np.arange(5)).updated(), "updated is for a finder with classes"),
         (lambda of: of(X, [0, 1, 0, 1, 0]).local(min_gap=1), "min_gap must be left out for a finder without scores"),
         (lambda of: of(X, [0, 1, 0, 1, 0]).widest_pairs(similarity=0.5), "widest_pairs is for a finder with scores"),
     ],

@@ -245,7 +245,7 @@ def test_class_names_may_have_another_order_or_stand_for_numbers(
         assert finder.probabilities is not None
         np.testing.assert_array_equal(finder.probabilities.T, [expected[name] for name in names])
         np.testing.assert_array_equal(finder.labels, finder.probabilities.argmax(axis=1))
-        finder.update(features=numbers.assign(city="here"))
+        finder.updated(features=numbers.assign(city="here"))
     flips = audit.flip(finder, "age")
     np.testing.assert_array_equal(flips.before, finder.labels[flips.node])
 

@@ -281,7 +281,6 @@ def test_sequences_of_small_and_large_changes_of_many_edges(directed, weighted, 
     mirror = ManyEdges(5, directed=directed, weighted=weighted, store_layers=store_layers)
     for size in (1, 5000, 1, 20, 9000, 1):
         arguments = mirror.change(size)
-        mirror.ks.prepare(**arguments)  # is not completed, so it has no effect
         mirror.ks.update(**arguments)
         graph = mirror.ks.graph
         entries = sorted(mirror.entries)
@@ -315,7 +314,6 @@ def test_known_vectors_are_not_computed_again(num_layers, store_layers):
 def test_a_pickled_object_goes_on_alone(directed, weighted):
     mirror = Mirror(6, directed=directed, weighted=weighted)
     mirror.ks.update(**mirror.change())
-    mirror.ks.prepare(x={int(mirror.nodes[0]): [0.1, 0.1, 0.1]})
     before = mirror.ks
     mirror.ks, vectors = pickle.loads(pickle.dumps(before)), before.vectors.copy()
     mirror.ks.update(**mirror.change())

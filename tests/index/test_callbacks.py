@@ -170,12 +170,12 @@ def test_which_selectors_call_python() -> None:
 def test_parameters_keep_all_but_their_selector() -> None:
     index: Any = filled("EvidenceIVF4,Flat")
     some = faiss.SearchParametersIVF(sel=faiss.PyCallbackIDSelector(lambda i: i < 9), nprobe=3, max_codes=77)
-    asked = index._parameters_without_callbacks(some)
+    asked = index.without_callbacks(some)
     assert (type(asked), asked.nprobe, asked.max_codes) == (faiss.SearchParametersIVF, 3, 77)
     assert [asked.sel.is_member(i) for i in range(12)] == [True] * 9 + [False] * 3
-    assert index._parameters_without_callbacks(None) is None
+    assert index.without_callbacks(None) is None
     native = faiss.SearchParametersIVF(sel=faiss.IDSelectorRange(0, 9))
-    asked = index._parameters_without_callbacks(native)
+    asked = index.without_callbacks(native)
     # FAISS 1.13 keeps no Python objects of the parameters, and a selector of unknown type counts as a callback.
     assert asked is native or not hasattr(native, "_sp_field_refs")
     assert [asked.sel.is_member(i) for i in range(12)] == [True] * 9 + [False] * 3

@@ -227,7 +227,7 @@ def test_indexes_whose_ids_move_are_refused_where_ids_must_stay() -> None:
     for call in (
         lambda: cfe.EvidenceStore(D, cfe.IndexEvidenceFlat(D)),
         lambda: cfe.EvidenceFinder.from_vectors(X, LABELS, index=cfe.IndexEvidenceFlat(D)),
-        lambda: cfe.EvidenceFinder.from_index(filled("EvidenceFlat")).update(remove_nodes=[3]),
+        lambda: cfe.EvidenceFinder.from_index(filled("EvidenceFlat")).updated(remove_nodes=[3], predictions=LABELS),
     ):
         with pytest.raises(TypeError, match=r"index must have ids that stay .* give cfe_faiss.IndexEvidenceIDMap2"):
             call()

@@ -139,7 +139,8 @@ def test_code_inside_of_reading_may_wait_for_other_threads() -> None:
         index.relabel(labels[::-1])
         changed.set()
 
-    with index.reading() as snapshot, ThreadPoolExecutor(2) as pool:
+    snapshot = index.storage()
+    with ThreadPoolExecutor(2) as pool:
         writer = pool.submit(change)
         assert changed.wait(20)
         assert pool.submit(index.search_evidence, X, labels, 3).result(20)[1].shape == (400, 3)
@@ -155,12 +156,12 @@ def test_arrays_of_a_snapshot_stay_as_they_are(kind: str) -> None:
     if not index.is_trained:
         index.train(X)
     index.add_with_labels(X, labels)
-    with index.reading() as snapshot:
-        names = "labels", "row_ids", "starts", "by_label", "centroids"
-        arrays = [*snapshot.rows(np.arange(1000)), snapshot.members.ids, *(getattr(snapshot, name) for name in names)]
-        before = [array.copy() for array in arrays]
-        index.add_with_labels(-X, labels)  # no lock is held
-        index.relabel(labels[::-1], np.arange(1200))
+    snapshot = index.storage()
+    names = "labels", "row_ids", "starts", "by_label", "centroids"
+    arrays = [*snapshot.rows(np.arange(1000)), snapshot.members.ids, *(getattr(snapshot, name) for name in names)]
+    before = [array.copy() for array in arrays]
+    index.add_with_labels(-X, labels)  # no lock is held
+    index.relabel(labels[::-1], np.arange(1200))
     index.remove_ids(np.arange(600))
     index.reset()
     for array, copied in zip(arrays, before, strict=True):

@@ -140,11 +140,11 @@ def test_the_pods_of_kubernetes_see_the_folder() -> None:
 
 def test_the_command_of_kubernetes_is_one() -> None:
     yaml = pytest.importorskip("yaml")
-    from cfe_faiss.cli.parser import parser
+    from cfe_faiss.cli.parser import PARSER
 
     name, *arguments = yaml.safe_load((EXAMPLES / "rayjob.yaml").read_text())["spec"]["entrypoint"].split()
     assert name == "cfe-faiss"
-    parsed = parser().parse_args(arguments)
+    parsed = PARSER.parse_args(arguments)
     assert (parsed.executor, parsed.address) == ("ray", "auto")
     assert {path.parts[:2] for path in (parsed.directory, parsed.features, parsed.edges, parsed.labels)} == {
         ("/", "data")

@@ -19,7 +19,7 @@ N, D, K, SHARDS = 400, 6, 3, 3
 def evidence_of(folder: Path, number: int) -> Any:
     """Run the task of a shard, and return the ids that it finds."""
     task = Task.of(folder, 1 << 28, "evidence", number)
-    index_stages.evidence(task, 4)
+    index_stages.evidence(task)
     return pq.read_table(task.written[0])["evidence"].to_numpy()
 
 
@@ -41,7 +41,8 @@ def test_a_worker_opens_the_shards_once_until_they_change(tmp_path: Path, monkey
     index.relabel(np.roll(index.members().labels, 1))
     second = [evidence_of(tmp_path, number) for number in range(SHARDS)]
     assert len(opened) == 2
+    nprobe = int(np.load(tmp_path / "tune" / "000000.nprobe.npy")[0])
     for number in range(SHARDS):
         assert not np.array_equal(first[number], second[number])
-        ids, _, I = index.search_shard(number, K, 4)
+        ids, _, I = index.search_shard(number, K, nprobe)
         assert_array_equal(second[number], I[np.argsort(ids)].reshape(-1))

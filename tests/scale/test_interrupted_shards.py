@@ -105,19 +105,19 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import numpy as np
-from cfe_faiss.scale import ShardedEvidenceIndex, sharded, shards
+from cfe_faiss.scale import ShardedEvidenceIndex, sharded
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
-def write_second(*arguments, write=shards.write_file, **options):
+def write_second(*arguments, write=sharded.write_file, **options):
     write(*arguments, **options) if not written else die()
     written.append(arguments)
 
 def relabel(folder, moment):
     index = ShardedEvidenceIndex.open(folder)
     if moment == "shards":
-        shards.write_file = write_second
+        sharded.write_file = write_second
     elif moment == "names":  # the first file has another name than it should
         os.replace = die
     elif moment == "before":

@@ -193,6 +193,21 @@ def test_threads_do_not_change_a_byte(
                 assert (tmp_path / stage / path.name).read_bytes() == path.read_bytes(), path
 
 
+def test_more_shards_than_lists_that_hold_vectors(tmp_path: Path) -> None:
+    features, labels = np.ones((60, 4)), np.arange(60) % 2
+    sizes = {"nlist": 3, "shards": 5, "num_layers": 0, "k": 2, "pairs": 7}
+    job = Job(tmp_path, features, np.zeros((2, 0), int), labels, **sizes)
+    job.run(workers=1)
+    assert {stage.name: stage.blocks for stage in job.status() if stage.name in ("shard", "evidence")} == {
+        "shard": 5,
+        "evidence": 5,
+    }
+    assert len(job.index().shards) <= 3
+    assert job.index().ntotal == 60
+    assert job.evidence().count_rows() == 120
+    assert len(job.top_pairs()) == 7
+
+
 def tasks_in(folder: Path) -> list[tuple[str, int]]:
     lines = (folder / "done.jsonl").read_text().splitlines()
     return [(entry["stage"], entry["block"]) for entry in map(json.loads, lines)]

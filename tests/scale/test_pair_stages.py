@@ -23,7 +23,7 @@ from cfe_faiss.pairs import Pairs
 from cfe_faiss.scale import Job, index_stages, pair_stages, write_shards
 from cfe_faiss.scale.inputs import Input, Settings, Task
 from cfe_faiss.scale.manifest import Finished, Manifest
-from cfe_faiss.scale.shards import INDEX
+from cfe_faiss.scale.sharded import INDEX
 from cfe_faiss.search import join, tiles
 
 pq = pytest.importorskip("pyarrow.parquet")
@@ -56,9 +56,9 @@ def task_in(
     return task
 
 
-def run(task: Task, shards: int) -> dict[str, int]:
+def run(task: Task) -> dict[str, int]:
     """Run all tasks, and return the number of tasks of each stage."""
-    stages = pair_stages.stages(task.settings, shards)
+    stages = pair_stages.stages(task.settings)
     for stage in stages:
         for block in reversed(range(stage.blocks)):
             stage.run(replace(task, stage=stage.name, block=block))
@@ -122,7 +122,7 @@ def test_pairs_equal_one_index(
     with pytest.MonkeyPatch.context() as patch:
         take_over(patch, sizes)
         folder = tmp_path_factory.mktemp("pairs")
-        tasks = run(task_in(folder, index, shards, pairs=k, threshold=threshold), shards)
+        tasks = run(task_in(folder, index, shards, pairs=k, threshold=threshold))
         groups = -(-index.ntotal // sizes["group"])
         assert tasks == {"groups": 1, "sketch": groups, "pairs": groups, "top": 1, "above": groups}
     assert_equal(found_in([folder / "top" / "000000.parquet"]), cfe.global_evidence(index, k))
@@ -162,7 +162,7 @@ def test_few_classes_ties_and_more_pairs_wanted_than_there_are(
 ) -> None:
     take_over(monkeypatch, {"group": 64, "block": 8, "price": price, "chunk": 32})
     index = index_of(one_of(200, labels))
-    run(task_in(tmp_path, index, 2, pairs=k), 2)
+    run(task_in(tmp_path, index, 2, pairs=k))
     assert_equal(found_in([tmp_path / "top" / "000000.parquet"]), cfe.global_evidence(index, k))
 
 
@@ -171,7 +171,7 @@ def test_the_best_pairs_begin_with_the_pairs_of_the_evidence(tmp_path: Path, mon
     take_over(monkeypatch, {"group": 100, "block": 16, "price": 1, "chunk": 32})
     X, labels = clustered(1000, 12, 3, seed=5)
     index = index_of(Stored(X, labels, np.arange(1000), X, labels, 1))
-    run(task_in(tmp_path, index, 3, pairs=50), 3)
+    run(task_in(tmp_path, index, 3, pairs=50))
     expected = cfe.global_evidence(index, 50)
     floor = np.load(tmp_path / "groups" / "000000.floor.npy")[0]
     assert floor <= expected.similarity[-1]
@@ -374,7 +374,7 @@ def task(stage, block):
     return Task(folder, settings, {}, 8 << 20, stage, block)
 
 pair_stages.open_index(task("groups", 0))
-for stage in pair_stages.stages(settings, shards):
+for stage in pair_stages.stages(settings):
     print(stage.name, max(peak_of(lambda: stage.run(task(stage.name, block))) for block in range(stage.blocks)))
 one = peak_of(lambda: cfe.global_evidence(index, 1000))
 print("one", one)

@@ -21,11 +21,10 @@ from ray_nodes import waited
 import cfe_faiss as cfe
 from cfe_faiss.rows.metric import Metric
 from cfe_faiss.rows.snapshot import UnknownIdError
-from cfe_faiss.scale import Job, JobError, ShardedEvidenceIndex, tasks, write_shards
+from cfe_faiss.scale import Job, JobError, ShardedEvidenceIndex, write_shards
 from cfe_faiss.scale import ray as scale_ray
 from cfe_faiss.scale.manifest import Finished
-from cfe_faiss.scale.ray import RayExecutor
-from cfe_faiss.scale.serving import ServedEvidenceIndex
+from cfe_faiss.scale.ray import RayExecutor, ServedEvidenceIndex
 from cfe_faiss.scale.tasks import StageRun
 
 ray = pytest.importorskip("ray", reason='ray is missing: pip install "cfe-faiss[ray]"')
@@ -138,7 +137,7 @@ def test_tasks_have_the_threads_of_their_cores(executor: RayExecutor, tmp_path: 
     assert executor.workers == 2
     for threads in (1, 2, 99):  # a node with 99 cores may have left
         future = executor.submit(partial(scale_calls.double, folder=tmp_path), 7, threads)
-        assert future.result(timeout=300).result == {"value": 14}
+        assert future.result(timeout=300).peak_bytes == 14
 
 
 def test_addresses(cluster: None, tmp_path: Path) -> None:
@@ -257,17 +256,14 @@ def test_a_task_that_kills_every_worker_ends_the_job(executor: RayExecutor, tmp_
     assert begun(tmp_path, 1) == 4
 
 
-def test_no_core_is_free(executor: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_QUEUED", 0.5)
-    monkeypatch.setattr(tasks, "_POLL", 0.1)
+def test_a_task_waits_for_a_free_core(executor: RayExecutor, tmp_path: Path) -> None:
     taken = ray.remote(num_cpus=2)(scale_calls.sleeping).remote(0, tmp_path)
     try:
         waited(lambda: (tmp_path / "pid").exists(), 300)
-        with pytest.raises(JobError, match=r"stage double, block 0: no worker was free for 0 s"):
-            StageRun(
-                "double", partial(scale_calls.double, folder=tmp_path), [0], executor, list[Finished]().append
-            ).run()
+        future = executor.submit(partial(scale_calls.double, folder=tmp_path), 7, 1)
+        with pytest.raises(TimeoutError):
+            future.result(timeout=1)
+        assert begun(tmp_path, 7) == 0
     finally:
         ray.cancel(taken, force=True)
-    executor.close()
-    assert begun(tmp_path, 0) == 0
+    assert future.result(timeout=300).peak_bytes == 14

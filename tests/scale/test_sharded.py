@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from reference import clustered
 
 import cfe_faiss as cfe
-from cfe_faiss.scale import ShardedEvidenceIndex, shards, write_shards
-from cfe_faiss.scale.shards import owners_of
+from cfe_faiss.scale import ShardedEvidenceIndex, write_shards
+from cfe_faiss.scale import sharded as sharded_files
+from cfe_faiss.scale.sharded import owners_of
 
 pytestmark = pytest.mark.usefixtures("without_sync")
 
@@ -144,14 +145,14 @@ def test_a_write_that_fails_leaves_the_old_shards_and_no_others(
 ) -> None:
     write_shards(index, tmp_path, 2)
     before = sorted(tmp_path.iterdir())
-    write = shards.write_file
+    write = sharded_files.write_file
 
     def fails_later(one: cfe.IndexEvidenceIVF, path: Path, **how: Any) -> None:
         write(one, path, **how)
         if "0001" in path.name:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shards, "write_file", fails_later)
+    monkeypatch.setattr(sharded_files, "write_file", fails_later)
     with pytest.raises(OSError, match="No space left"):
         write_shards(index, tmp_path, 3)
     assert sorted(tmp_path.iterdir()) == before

@@ -28,7 +28,7 @@ def begun(folder: Path, block: int) -> int:
 def test_each_task_is_done_once(executor: LocalExecutor, tmp_path: Path) -> None:
     done: list[Finished] = []
     StageRun("double", partial(scale_calls.double, folder=tmp_path), [*range(9)], executor, done.append).run()
-    assert sorted((one.block, one.result["value"]) for one in done) == [(i, 2 * i) for i in range(9)]
+    assert sorted((one.block, one.peak_bytes) for one in done) == [(i, 2 * i) for i in range(9)]
     assert [begun(tmp_path, i) for i in range(9)] == [1] * 9
 
 
@@ -112,14 +112,6 @@ def test_few_tasks_use_all_cores(machines: list[int], workers: int, tasks: int, 
     at_once = min(tasks, workers)
     if at_once <= sum(machines):
         assert sum(cores // threads for cores in machines) >= at_once
-
-
-def test_a_task_for_which_no_worker_is_free_ends_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(tasks, "_QUEUED", 0.2)
-    monkeypatch.setattr(tasks, "_POLL", 0.1)
-    call = partial(scale_calls.double, folder=tmp_path)
-    with pytest.raises(JobError, match=r"stage queued, block 0: no worker was free for 0 s"):
-        StageRun("queued", call, [*range(2)], Machines([1], 1), list[Finished]().append).run()
 
 
 @pytest.mark.slow

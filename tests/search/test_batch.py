@@ -13,7 +13,8 @@ from cfe_faiss import _native
 from cfe_faiss._native import has_bytes
 from cfe_faiss.search import blocks as batch
 from cfe_faiss.search import exact, grouping
-from cfe_faiss.search import grouped as engine
+from cfe_faiss.search import lists as engine
+from cfe_faiss.search.answer import pad_results
 from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.query import Effort, Plan, Queries
 
@@ -22,7 +23,7 @@ ELEMENTS = ["float", "byte"] if has_bytes() else ["float"]
 
 @pytest.fixture(params=ELEMENTS)
 def element(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(Derived, "element", request.param)
+    monkeypatch.setattr(batch, "by_dimension", lambda *_: batch.Choice(request.param, "byte"))
     return request.param
 
 
@@ -43,7 +44,7 @@ def grouped(
     allowed: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     plan = Plan("groups", nprobe, Effort(complete=complete, routing="evidence"))
-    return exact.pad_results(*engine.search(dataclasses.replace(queries, k=k, allowed=allowed), plan, None), k)
+    return pad_results(*engine.search(dataclasses.replace(queries, k=k, allowed=allowed), plan, None), k)
 
 
 def queries_of(index: cfe.IndexEvidenceIVF, stored: Stored) -> Queries:
@@ -55,7 +56,7 @@ def queries_of(index: cfe.IndexEvidenceIVF, stored: Stored) -> Queries:
 def test_all_lists_together_equal_brute_force(element: str, stored: Stored, nlist: int, partitions: int) -> None:
     index = built(stored, nlist, partitions)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Derived, "element", element)
+        patch.setattr(batch, "by_dimension", lambda *_: batch.Choice(element, "byte"))
         D, I = grouped(index, queries_of(index, stored), stored.k, nlist * partitions)
     expected_D, expected_I = evidence(stored)
     assert_array_equal(I, expected_I)
@@ -262,7 +263,7 @@ def indexed(X: np.ndarray, labels: np.ndarray, nlist: int) -> cfe.IndexEvidenceI
 @needs_bytes
 @pytest.mark.parametrize("noise", [1e-6, 1e-3, 0.1, 10.0])
 def test_rotated_rows_are_found_as_others_are(noise: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Derived, "element", "byte")
+    monkeypatch.setattr(batch, "by_dimension", lambda *_: batch.Choice("byte", "byte"))
     X, labels = near_twins(700, 42, noise)
     found = []
     for rotated in (False, True):
@@ -285,7 +286,7 @@ def test_rotated_rows_are_found_as_others_are(noise: float, monkeypatch: pytest.
 
 @needs_bytes
 def test_rows_are_rotated_to_where_they_vary_most_if_the_tail_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Derived, "element", "byte")
+    monkeypatch.setattr(batch, "by_dimension", lambda *_: batch.Choice("byte", "byte"))
     monkeypatch.setattr(batch, "_WORTH_ROTATING", 500)
     rng, d, prefix = np.random.default_rng(0), 320, batch._PREFIX
     labels = rng.integers(0, 3, 600)

@@ -16,7 +16,7 @@ import cfe_faiss as cfe
 from cfe_faiss import audit
 from cfe_faiss.base import threads
 from cfe_faiss.index.protocol import EvidenceSearcher
-from cfe_faiss.search import grouped
+from cfe_faiss.search import lists
 
 pytest.importorskip("pandas")  # of the audits
 
@@ -113,7 +113,7 @@ def test_progress_shows_a_bar_with_a_title(
         return nullcontext()
 
     monkeypatch.setattr(threads, "native_progress", no_bar)
-    monkeypatch.setattr(grouped, "native_progress", no_bar)
+    monkeypatch.setattr(lists, "native_progress", no_bar)
     index = filled(kind)
     search(index)
     assert titles <= {None}

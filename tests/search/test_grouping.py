@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from reference import clustered, unit
 
 import cfe_faiss as cfe
+from cfe_faiss._native import halve_groups as halve
 from cfe_faiss.base.threads import num_threads
 from cfe_faiss.coarse.class_centroids import Routes, SecondLevel
 from cfe_faiss.search import grouping
-from cfe_faiss.search.grouping import Groups, Queries, arranged, group, halve
+from cfe_faiss.search.grouping import Groups, Queries, arranged, group
 
 seeds = st.integers(0, 2**32 - 1)
 sizes_of_groups = st.lists(st.sampled_from([1, 2, 3, 15, 16, 17, 33, 100, 300]), max_size=6)

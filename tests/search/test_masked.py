@@ -14,8 +14,8 @@ from reference import PADDING, cosine, quick, unit
 from reference_masked import search as search_masked
 
 import cfe_faiss as cfe
-from cfe_faiss.search import answer, exact, grouped, single
-from cfe_faiss.search.exact import pad_results
+from cfe_faiss.search import answer, exact, lists
+from cfe_faiss.search.answer import pad_results
 from cfe_faiss.search.query import Effort, Plan, Queries, Query, Rules
 
 KINDS = [
@@ -132,9 +132,9 @@ def all_engines(queries: Queries) -> Iterator[Any]:
     plan = Plan("lists", queries.snapshot.lists, case_effort(queries))
     yield exact.search(queries)
     if queries.snapshot.lists:
-        yield single.search(queries, plan, None)
+        yield lists.search(queries, plan, None)
         if queries.neighbors != "own":
-            yield grouped.search(queries, plan, None)
+            yield lists.search(queries, plan._replace(engine="groups"), None)
 
 
 def case_effort(queries: Queries) -> Effort:

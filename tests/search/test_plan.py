@@ -9,7 +9,8 @@ import cfe_faiss as cfe
 from cfe_faiss import _native
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search import answer, recall
-from cfe_faiss.search.answer import is_batched, look_up_nprobe
+from cfe_faiss.search.answer import is_batched
+from cfe_faiss.search.derived import Derived
 from cfe_faiss.search.query import Effort, Plan, Queries
 
 OWN = Effort(16, complete=True, routing="evidence")
@@ -62,14 +63,14 @@ def test_lists_looked_into(index: cfe.IndexEvidenceIVF) -> None:
     assert plan(snapshot, 1, arguments()).nprobe == 16
     assert plan(snapshot, 1, arguments(exact=True)).nprobe == 20
     effort = arguments(recall=0.9).with_defaults(OWN)
-    assert look_up_nprobe(snapshot, 10, 0.9, 0, complete=True) is None
+    assert Derived.of(snapshot).nprobe_for(10, 0.9, 0, complete=True) is None
     found = plan(snapshot, 1, effort).calibration
     assert found is recall.calibration(snapshot, 10, effort, batched=False)
-    assert [look_up_nprobe(snapshot, 10, 0.9, label, complete=True) for label in range(3)] == list(
+    assert [Derived.of(snapshot).nprobe_for(10, 0.9, label, complete=True) for label in range(3)] == list(
         found.nprobe.values()
     )
     assert (
-        look_up_nprobe(snapshot, 10, 0.9, 7, complete=True) == found.other == found.most
+        Derived.of(snapshot).nprobe_for(10, 0.9, 7, complete=True) == found.other == found.most
     )  # class without a calibration
 
 

@@ -16,7 +16,6 @@ from cfe_faiss._native import ListScan, ReadWriteLock, SingleSearch, has_bytes
 from cfe_faiss.base.checks import as_unit_rows
 from cfe_faiss.coarse import class_centroids as routing
 from cfe_faiss.search import blocks as batch
-from cfe_faiss.search import derived
 from cfe_faiss.search.derived import Derived
 
 K, NPROBE, NLIST = 7, 5, 270
@@ -28,7 +27,7 @@ def searched(lists: Any, X: NDArray[np.float32], labels: Any, k: int, nprobe: in
     D, I = np.full((len(X) + 2, k), 7, np.float32), np.full((len(X) + 2, k), 7)
     allowed, complete = settings.pop("allowed", EVERYTHING), settings.pop("complete", False)
     rules = filter_of(allowed)
-    lists.single.search(X, labels.astype(np.int32), nprobe, complete, D[1:-1], I[1:-1], rules)
+    lists.searcher("other").search(X, labels.astype(np.int32), nprobe, complete, D[1:-1], I[1:-1], rules)
     assert_array_equal(D[[0, -1]], 7)
     assert_array_equal(I[[0, -1]], 7)
     return D[1:-1], I[1:-1]
@@ -124,7 +123,9 @@ def test_an_unnormalised_query_is_searched_as_its_unit_vector(
     for q in range(0, 6000, 200):
         expected = searched(lists, units[q : q + 1], labels[q : q + 1], K, NPROBE, complete=True)
         for x in (X[q : q + 1], units[q : q + 1]):
-            found = SingleSearch(ReadWriteLock(), lists.single).search(x, labels[q : q + 1], K, NPROBE, True, 6000)
+            found = SingleSearch(ReadWriteLock(), lists.searcher("other")).search(
+                x, labels[q : q + 1], K, NPROBE, True, 6000
+            )
             assert found is not None
             assert_array_equal(found[0], expected[0])
             assert_array_equal(found[1], expected[1])
@@ -147,7 +148,7 @@ def test_what_is_to_be_refused_is_not_searched(x: list[float], label: int) -> No
     X, labels = clustered(200, 9, 3)
     index = filled(X, labels, 6)
     lists = Derived.of(index.storage())
-    single = SingleSearch(ReadWriteLock(), lists.single)
+    single = SingleSearch(ReadWriteLock(), lists.searcher("other"))
     assert single.search(np.array([x], np.float32), np.array([label]), K, NPROBE, True, 200) is None
 
 
@@ -166,7 +167,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
     X, labels = clustered(200, 9, 2)
     index = filled(X, labels, 6, 2)
     lists = Derived.of(index.storage())
-    single, x = lists.single, X[:1]
+    single, x = lists.searcher("other"), X[:1]
     with pytest.raises(ValueError, match="allowed must have length 200"):
         searched(lists, x, labels[:1], K, 1, allowed=np.ones(3, bool))
     storage, of_references = lists.snapshot, (lists.snapshot.references, lists.snapshot.reference_starts)
@@ -182,7 +183,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
             make(ListScan(storage.native, references, starts), *further)
 
 
-@pytest.mark.parametrize(("k", "alone"), [(1, "byte"), (K, "byte"), (K, "mixed"), (130, "mixed"), (700, "byte")])
+@pytest.mark.parametrize(("k", "alone"), [(1, "byte"), (K, "byte"), (130, "byte"), (700, "byte")])
 @pytest.mark.parametrize(("d", "rotated"), [(9, False), (33, False), (160, False), (160, True), (203, True)])
 def test_rows_and_blocks_lead_to_the_same_results(
     d: int, rotated: bool, k: int, alone: str, monkeypatch: pytest.MonkeyPatch
@@ -193,9 +194,8 @@ def test_rows_and_blocks_lead_to_the_same_results(
     X[100:140] = X[:40]  # ties
     labels[::50] = -1
     index = filled(X, labels, 40)
-    monkeypatch.setattr(Derived, "row_source", alone if has_bytes() else "float")
-    monkeypatch.setattr(derived, "MANY_LISTS", 3)
     lists = Derived.of(index.storage())
+    lists.pin(batch.Choice("float", alone if has_bytes() else "float"))
     everything, units, own = np.ones(900, bool), unit(X[::9]), labels[::9]
     for nprobe in (1, 3, 40):
         for complete in (False, True):

@@ -8,7 +8,6 @@ from reference import clustered
 import cfe_faiss as cfe
 from cfe_faiss._native import has_bytes
 from cfe_faiss.search import blocks as blocks_module
-from cfe_faiss.search import element as element_module
 from cfe_faiss.search.derived import Carried, Derived
 
 NLIST, N, K = 300, 3000, 5
@@ -19,7 +18,7 @@ def index_of(d: int, element: str, monkeypatch: pytest.MonkeyPatch, classes: int
 
     One query has been searched. Without byte blocks in the core, there are only float blocks for batched search.
     """
-    monkeypatch.setattr(element_module, "by_dimension", lambda *_: element_module.Choice(element, "byte"))
+    monkeypatch.setattr(blocks_module, "by_dimension", lambda *_: blocks_module.Choice(element, "byte"))
     X, labels = clustered(N, d, classes)
     index = cfe.IndexEvidenceIVF(d, NLIST)
     index.cp.niter = 2
@@ -141,7 +140,7 @@ def test_blocks_for_single_queries_outlive_new_ones_for_many(monkeypatch: pytest
 def test_blocks_that_single_queries_do_not_use_are_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     index = index_of(40, "byte", monkeypatch)
     fresh = pickle.loads(pickle.dumps(index))  # has made no choice yet
-    monkeypatch.setattr(element_module, "by_dimension", lambda *_: element_module.Choice("byte", "float"))
+    monkeypatch.setattr(blocks_module, "by_dimension", lambda *_: blocks_module.Choice("byte", "float"))
     X, labels = clustered(1, 40, 4)
     fresh.search_stored(k=K, nprobe=10)
     fresh.search_evidence(X, labels, K)

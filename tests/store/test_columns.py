@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import cfe_faiss as cfe
-from cfe_faiss.store.columns import append
+from cfe_faiss.store.contents import append
 
 VALUES = ["a", 1, None, ..., ["x"], {"k": 1}, "a", 1.0, True]
 

@@ -16,7 +16,7 @@ import pytest
 from stores import filled
 
 import cfe_faiss as cfe
-from cfe_faiss.store import disk
+from cfe_faiss.store import arrow
 
 pytestmark = pytest.mark.usefixtures("without_sync")
 
@@ -42,7 +42,7 @@ def rows_path(folder: Path) -> Path:
 
 def edit_manifest(folder: Path, **changes: Any) -> None:
     manifest = json.loads((folder / "manifest.json").read_text()) | changes
-    manifest["files"]["rows"] |= disk._sums(rows_path(folder), "rows")
+    manifest["files"]["rows"] |= arrow._sums(rows_path(folder), "rows")
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -133,6 +133,14 @@ def test_a_mapped_store_compares_its_index_with_its_rows(folder: Path) -> None:
     columns = pq.read_table(rows_path(folder)).to_pydict()
     columns["label"][3] = (columns["label"][3] + 2) % 4 - 1
     write_rows(folder, columns)
+    for mmap in (False, True):
+        with pytest.raises(ValueError, match="its index is not of the same rows"):
+            cfe.EvidenceStore.load(folder, mmap=mmap)
+
+
+def test_rows_in_another_order_are_refused(folder: Path) -> None:
+    columns = pq.read_table(rows_path(folder)).to_pydict()
+    write_rows(folder, {name: values[::-1] for name, values in columns.items()})
     for mmap in (False, True):
         with pytest.raises(ValueError, match="its index is not of the same rows"):
             cfe.EvidenceStore.load(folder, mmap=mmap)

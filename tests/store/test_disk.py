@@ -17,7 +17,7 @@ from numpy.testing import assert_array_equal
 from stores import INDEXES, filled, made
 
 import cfe_faiss as cfe
-from cfe_faiss.store import disk
+from cfe_faiss.store import arrow
 
 pytestmark = pytest.mark.usefixtures("without_sync")
 
@@ -146,7 +146,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
         r"files\.index\.name must be the name of an index file",
     ),
     "classes": (edited(class_names=["x"]), "a class or a key that the manifest does not know"),
-    "mixed classes": (edited(class_names=["x", 3]), "class_names"),
+    "no classes": (edited(class_names=["x", 3.5]), "class_names"),
     "rows": (edited(rows=19), "has not the rows that it was written with"),
     "next key": (edited(next_key=3), "a class or a key that the manifest does not know"),
     "d": (edited(d=9), "its index is of 20 vectors of 8 dimensions"),
@@ -183,7 +183,7 @@ def test_an_index_of_another_store_is_noticed(tmp_path: Path) -> None:
     index.write_bytes(other.read_bytes())
     with pytest.raises(ValueError, match=r"the checksum of index-.* does not match"):
         cfe.EvidenceStore.load(tmp_path / "a")
-    manifest["files"]["index"] |= disk._sums(index, "index")
+    manifest["files"]["index"] |= arrow._sums(index, "index")
     (tmp_path / "a" / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ValueError, match="its index is not of the same rows"):
         cfe.EvidenceStore.load(tmp_path / "a")
@@ -202,7 +202,7 @@ def test_a_save_that_fails_leaves_the_old_store_and_nothing_else(
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr(disk, step, fail)
+    monkeypatch.setattr(arrow, step, fail)
     with pytest.raises(error):
         store.save(tmp_path / "s")
     monkeypatch.undo()
@@ -313,3 +313,22 @@ def test_parts_that_are_links_are_refused(part: str, tmp_path: Path) -> None:
     path.symlink_to(path.rename(tmp_path / "elsewhere"))
     with pytest.raises(ValueError, match=rf"s/manifest\.json, {part}, must name no symbolic link"):
         cfe.EvidenceStore.load(tmp_path / "s")
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+def test_rows_that_an_interrupted_change_left_in_the_index_are_removed(mmap: bool, tmp_path: Path) -> None:
+    """Up to version 0.2 an interrupted upsert could leave the old rows in the index, and they could be saved."""
+    store, rows = filled(20)
+    store.save(tmp_path / "s")
+    expected = store.search(rows.vectors[3], 20).ids
+    path = next((tmp_path / "s").glob("index*"))
+    store.index.add_with_labels(rows.vectors[3:5], [0, 0])
+    other = tmp_path / "other.cfe"
+    cfe.write_index(store.index, other)
+    path.write_bytes(other.read_bytes())
+    manifest = json.loads((tmp_path / "s" / "manifest.json").read_text())
+    manifest["files"]["index"] |= arrow._sums(path, "index")
+    (tmp_path / "s" / "manifest.json").write_text(json.dumps(manifest))
+    again = cfe.EvidenceStore.load(tmp_path / "s", mmap=mmap)
+    assert (len(again), again.index.ntotal) == (20, 20)
+    assert again.search(rows.vectors[3], 20).ids == expected

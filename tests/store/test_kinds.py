@@ -91,9 +91,9 @@ def test_a_kind_that_the_store_does_not_have_is_refused() -> None:
 
 
 def test_earlier_versions_refuse_stores_with_booleans(tmp_path: Path) -> None:
-    for name, labels, version in (("texts", ["x"] * 6, 1), ("booleans", [True] * 6, 3), ("mixed", [1, "1"] * 3, 3)):
+    for name, labels in (("booleans", [True] * 6), ("mixed", [1, "1"] * 3)):
         store_of(labels).save(tmp_path / name)
-        assert json.loads((tmp_path / name / "manifest.json").read_text())["version"] == version
+        assert json.loads((tmp_path / name / "manifest.json").read_text())["version"] == 3
 
 
 def test_an_empty_store_is_true() -> None:

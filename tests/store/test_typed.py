@@ -1,6 +1,5 @@
 """Metadata of types that JSON lacks: dates, times, durations, decimals and bytes."""
 
-import json
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cfe_faiss as cfe
-from cfe_faiss.store.disk import _decode, _encode
+from cfe_faiss.store.arrow import _decode, _encode
 from cfe_faiss.store.values import check_metadata
 
 TOKYO = timezone(timedelta(hours=9))
@@ -57,11 +56,9 @@ def test_files_keep_values_and_types(tmp_path: Path) -> None:
         values = [one["k"] for one in found.get().metadata]
         assert values == VALUES
         assert list(map(type, values)) == list(map(type, VALUES))
-    assert json.loads((tmp_path / "store" / "manifest.json").read_text())["version"] == 2
     store.delete(where={"k": {"$exists": True}})
     store.add(["plain"], [[1, 0]], metadata=[{"text": "$arrow:date"}])
     store.save(tmp_path / "store")
-    assert json.loads((tmp_path / "store" / "manifest.json").read_text())["version"] == 1
     assert cfe.EvidenceStore.load(tmp_path / "store").get().metadata == [{"text": "$arrow:date"}]
 
 
@@ -190,10 +187,8 @@ def test_nan_and_infinity_are_kept_and_found(tmp_path: Path) -> None:
         assert one.get(where={"k": {"$lte": Decimal("2.5")}}).ids == ["r0", "r3", "r8"]
         assert one.get(where={"k": {"$lte": nan}}).ids == []
         assert one.get(where={"k": {"$contains": nan}}).ids == ["r5"]
-    assert json.loads((tmp_path / "store" / "manifest.json").read_text())["version"] == 2
     store.delete(["r1", "r2", "r3", "r4", "r5", "r8"])
     store.save(tmp_path / "store")  # the text "NaN" is plain
-    assert json.loads((tmp_path / "store" / "manifest.json").read_text())["version"] == 1
 
 
 def test_tables_keep_nan_apart_from_null() -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from cfe_faiss.attributes.constraints import Constraints
-from cfe_faiss.audit.evidence import check_finder
-from cfe_faiss.audit.groups import DEFAULT_BINS, Bins
-from cfe_faiss.audit.reporting.conditions import METRICS, Check, Condition, as_conditions, check_conditions, overall
+from cfe_faiss.audit.groups import DEFAULT_BINS, Bins, check_finder
+from cfe_faiss.audit.reporting.conditions import METRICS, OUTCOMES, Check, Condition, as_conditions, check_conditions
 from cfe_faiss.audit.reporting.inputs import Settings, Subject, check_inputs
 from cfe_faiss.base.checks import as_names
 from cfe_faiss.files.outputs import check_outputs
@@ -37,7 +36,8 @@ class Report:
     @property
     def outcome(self) -> str:
         """Worst outcome of all checks: "fail", "cannot tell" or "pass"; "no conditions" without any."""
-        return overall(self.checks)
+        outcomes = {check.outcome for check in self.checks}
+        return next((outcome for outcome in OUTCOMES if outcome in outcomes), "no conditions")
 
     @property
     def passed(self) -> bool:
@@ -132,7 +132,7 @@ def report(  # noqa: PLR0913
     """
     check_finder(finder)
     from cfe_faiss.audit.reporting.content import collect
-    from cfe_faiss.audit.reporting.files import numbers, report_files, write_all
+    from cfe_faiss.audit.reporting.files import report_files, write_all
 
     target = Path(path)
     if target.suffix.lower() not in (".html", ".htm"):
@@ -149,7 +149,7 @@ def report(  # noqa: PLR0913
     check_conditions(conditions, inputs)
     content = collect(inputs, conditions, progress)
     written = write_all(content, target, folder, inputs=inputs_read, overwrite=overwrite)
-    return Report(written, content.results, numbers(content))
+    return Report(written, content.results, content.numbers)
 
 
 __all__ = ["METRICS", "Check", "Condition", "Report", "Subject", "report"]

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -10,8 +10,7 @@ from typing import Literal, Self, TypeAlias
 
 import numpy as np
 
-from cfe_faiss.audit.reporting.document import Measure, Row
-from cfe_faiss.audit.reporting.formats import join_words
+from cfe_faiss.audit.reporting.document import Row, join_words
 from cfe_faiss.audit.reporting.inputs import Inputs, Need
 from cfe_faiss.base.checks import as_count, as_number, check_known
 
@@ -31,8 +30,6 @@ class Metric:
 
     Attributes
     ----------
-    text
-        The number in words.
     section, key, n
         The section that measures it, and the keys of the number and of its cases in
         ``Numbers.measured``.
@@ -44,7 +41,6 @@ class Metric:
         Whether it is a whole number.
     """
 
-    text: str
     section: str
     key: str
     n: str
@@ -58,14 +54,12 @@ _ERRORS: tuple[Need, ...] = (*_GROUPS, "truth")
 
 METRICS: dict[str, Metric] = {
     "selection_rate": Metric(
-        "share of a group that is predicted the favourable class",
         section="groups",
         key="rate",
         n="count",
         needs=_GROUPS,
     ),
     "impact_ratio": Metric(
-        "selection rate of a group over that of the reference group, the largest",
         section="groups",
         key="ratio",
         n="count",
@@ -73,7 +67,6 @@ METRICS: dict[str, Metric] = {
         is_ranked=True,
     ),
     "selection_rate_difference": Metric(
-        "selection rate of a group minus that of the reference group, the largest",
         section="groups",
         key="difference",
         n="count",
@@ -81,62 +74,53 @@ METRICS: dict[str, Metric] = {
         is_ranked=True,
     ),
     "accuracy": Metric(
-        "share of right predictions in a group",
         section="groups",
         key="accuracy",
         n="judged",
         needs=_ERRORS,
     ),
     "false_positive_rate": Metric(
-        "false positive rate of a group",
         section="groups",
         key="fpr",
         n="negatives",
         needs=_ERRORS,
     ),
     "false_negative_rate": Metric(
-        "false negative rate of a group",
         section="groups",
         key="fnr",
         n="positives",
         needs=_ERRORS,
     ),
     "overall_accuracy": Metric(
-        "share of right predictions over all nodes",
         section="errors",
         key="overall",
         n="overall_nodes",
         needs=("truth",),
     ),
     "consistency": Metric(
-        "share of nodes that are decided differently from their nearest neighbour",
         section="consistency",
         key="share",
         n="nodes",
     ),
     "equalised_odds_difference": Metric(
-        "largest difference of true or of false positive rates between two groups",
         section="error_rates",
         key="equalised_odds_difference",
         n="judged",
         needs=_ERRORS,
     ),
     "only_in": Metric(
-        "share, among pairs that differ in an attribute only, that is predicted differently",
         section="only_in",
         key="share",
         n="pairs",
         needs=("sensitive",),
     ),
     "flipped": Metric(
-        "share of predictions that change when an attribute is flipped",
         section="flip",
         key="share",
         n="nodes",
         needs=("model", "sensitive"),
     ),
     "evidence_pairs": Metric(
-        "number of pairs as similar as the closest pairs of v1 that a model separates",
         section="models",
         key="evidence",
         n="n",
@@ -144,7 +128,6 @@ METRICS: dict[str, Metric] = {
         is_count=True,
     ),
     "changed_share": Metric(
-        "share of nodes that a model puts in another class than v1",
         section="models",
         key="changed_share",
         n="n",
@@ -154,6 +137,7 @@ METRICS: dict[str, Metric] = {
 """The metrics that conditions can be about."""
 
 _TRUTH = "true classes (data.y)"
+_SIGNS = {"at_least": ">=", "at_most": "<="}
 _TEXT = re.compile(r"\s*(?P<metric>\w+)\s*(?:\[(?P<attribute>.+)\])?\s*(?P<sign>>=|<=)\s*(?P<bound>\S.*?)\s*")
 _OF_MODELS = {name for name, metric in METRICS.items() if metric.section == "models"}
 """Metrics with a number for each model."""
@@ -207,12 +191,12 @@ class Condition:
 
     def __post_init__(self) -> None:
         check_known("metric must be one of", self.metric, METRICS)
-        if self.at_least is self.at_most is None:
+        if not self._bounds():
             raise ValueError(f"a condition on {self.metric} must have at_least or at_most, got neither")
         numbers = [
             as_number(name, value, -math.inf, math.inf)
             for name, value in self._bounds()
-            if value is not None and not (isinstance(value, str) and self.metric in _OF_MODELS)
+            if not (isinstance(value, str) and self.metric in _OF_MODELS)
         ]
         if len(numbers) == 2 and numbers[0] > numbers[1]:
             raise ValueError(f"at_least must be at most at_most, got {numbers[0]} and {numbers[1]}")
@@ -220,13 +204,10 @@ class Condition:
 
     def __str__(self) -> str:
         name = self.metric + ("" if self.attribute is None else f"[{self.attribute}]")
-        signs = {"at_least": ">=", "at_most": "<="}
         parts = []
         for bound, value in self._bounds():
-            if value is None:
-                continue
             shown = value if isinstance(value, str) else np.format_float_positional(float(value), trim="-")
-            parts.append(f"{name} {signs[bound]} {shown}")
+            parts.append(f"{name} {_SIGNS[bound]} {shown}")
         return " and ".join(parts)
 
     @classmethod
@@ -245,12 +226,12 @@ class Condition:
             raise ValueError(f"a condition must read like impact_ratio>=0.8 or impact_ratio[sex]>=0.8, got {text!r}")
         bound = number if math.isfinite(number) else match["bound"]
         name = match["attribute"].strip() if match["attribute"] else None
-        if match["sign"] == ">=":
-            return cls(match["metric"], name, at_least=bound, min_cases=min_cases)
-        return cls(match["metric"], name, at_most=bound, min_cases=min_cases)
+        bounds = {argument: bound for argument, sign in _SIGNS.items() if sign == match["sign"]}
+        return cls(match["metric"], name, min_cases=min_cases, **bounds)
 
-    def _bounds(self) -> tuple[tuple[str, float | str | None], tuple[str, float | str | None]]:
-        return ("at_least", self.at_least), ("at_most", self.at_most)
+    def _bounds(self) -> list[tuple[str, float | str]]:
+        bounds = ("at_least", self.at_least), ("at_most", self.at_most)
+        return [(name, value) for name, value in bounds if value is not None]
 
     @property
     def models(self) -> list[str]:
@@ -259,8 +240,8 @@ class Condition:
 
     def judge(self, low: float, high: float, models: Mapping[str, float] = MappingProxyType({})) -> Outcome:
         """Return the outcome for a number with the interval [low, high], given the numbers of the models."""
-        least, most = (models[value] if isinstance(value, str) else value for _, value in self._bounds())
-        least, most = -math.inf if least is None else least, math.inf if most is None else most
+        bounds = {name: models[value] if isinstance(value, str) else value for name, value in self._bounds()}
+        least, most = bounds.get("at_least", -math.inf), bounds.get("at_most", math.inf)
         if high < least or low > most:
             return "fail"
         return "pass" if least <= low and high <= most else "cannot tell"
@@ -305,12 +286,6 @@ class Check:
         return f"{self.attribute} = {self.group}" if self.attribute else self.group
 
 
-def overall(checks: Sequence[Check]) -> Outcome | Literal["no conditions"]:
-    """Return the worst outcome of all checks; "no conditions" without any."""
-    found = {check.outcome for check in checks}
-    return next((outcome for outcome in OUTCOMES if outcome in found), "no conditions")
-
-
 def as_conditions(require: str | Condition | Sequence[str | Condition]) -> tuple[Condition, ...]:
     """Return the conditions that texts or objects describe.
 
@@ -327,38 +302,25 @@ def as_conditions(require: str | Condition | Sequence[str | Condition]) -> tuple
 
 
 def check_all(
-    conditions: Sequence[Condition], measures: Sequence[Measure], sensitive: Sequence[str]
+    conditions: Sequence[Condition], measured: Mapping[str, Sequence[Row]], sensitive: Sequence[str]
 ) -> tuple[Check, ...]:
-    """Return one check for each condition and group. A condition without a group gets one check, too."""
+    """Return one check for each condition and group. A condition without a group gets one check, too.
+
+    ``measured`` has the rows of each section: numbers, ``attribute`` (None: everyone) and ``place``.
+    """
     checks: list[Check] = []
     for condition in conditions:
-        nothing = Measure(condition.metric, condition.attribute, "no group", math.nan, 0, unjudged="no such group")
+        metric = METRICS[condition.metric]
         attributes = {None, *sensitive} if condition.attribute is None else {condition.attribute}
-        of_metric = (measure for measure in measures if measure.metric == condition.metric)
-        about = [measure for measure in of_metric if measure.attribute in attributes] or [nothing]
-        bounds = {measure.group: measure.value for measure in about}
-        checks += [_check(condition, measure, bounds) for measure in about if measure.group not in condition.models]
+        if metric.is_ranked:
+            attributes -= {None}
+        rows = [row for row in measured.get(metric.section, ()) if row["attribute"] in attributes]
+        models = {row["place"]: row[metric.key] for row in rows}
+        checks += [_check(condition, metric, row, models) for row in rows if row["place"] not in condition.models]
+        if not rows:
+            reason = "no such group"
+            checks.append(Check(condition, condition.attribute, "no group", None, 0, None, None, "cannot tell", reason))
     return tuple(checks)
-
-
-def measures_of(section: str, rows: Iterable[Row], inputs: Inputs) -> Iterator[Measure]:
-    """Yield the numbers in the rows of a section that conditions can be about."""
-    metrics = {
-        name: metric
-        for name, metric in METRICS.items()
-        if metric.section == section and ("favourable" not in metric.needs or inputs.has("favourable"))
-    }
-    for row in rows:
-        attribute, group = inputs.place_of(row)
-        for name, metric in metrics.items():
-            key = metric.key
-            if metric.is_ranked and attribute is None:
-                continue
-            bounds = (f"{key}_low", f"{key}_high") if f"{key}_low" in row else ("low", "high")
-            low, high = (row.get(bound) for bound in bounds)
-            value = math.nan if row[key] is None else float(row[key])
-            unjudged = "the group is not ranked" if metric.is_ranked and not row["ranked"] else ""
-            yield Measure(name, attribute, group, value, row[metric.n], low, high, unjudged)
 
 
 def check_conditions(conditions: Sequence[Condition], inputs: Inputs) -> None:
@@ -378,17 +340,20 @@ def check_conditions(conditions: Sequence[Condition], inputs: Inputs) -> None:
             check_known("require must name models that are compared", name, inputs.models or ())
 
 
-def _check(condition: Condition, measure: Measure, models: Mapping[str, float]) -> Check:
-    value = None if math.isnan(measure.value) else measure.value
+def _check(condition: Condition, metric: Metric, row: Row, models: Mapping[str, float]) -> Check:
+    value, n = row[metric.key], row[metric.n]
+    bounds = ("low", "high") if f"{metric.key}_low" not in row else (f"{metric.key}_low", f"{metric.key}_high")
+    low, high = (row.get(bound) for bound in bounds)
     outcome: Outcome = "cannot tell"
-    reason = measure.unjudged
-    if not reason and measure.n < condition.min_cases:
+    reason = ""
+    if metric.is_ranked and not row["ranked"]:
+        reason = "the group is not ranked"
+    elif n < condition.min_cases:
         reason = f"fewer than {condition.min_cases:,} cases"
-    elif not reason and value is None:
+    elif value is None:
         reason = "the number is not defined"
-    elif not reason:
-        low, high = ((measure.value if bound is None else bound) for bound in (measure.low, measure.high))
-        outcome = condition.judge(low, high, models)
+    else:
+        outcome = condition.judge(value if low is None else low, value if high is None else high, models)
         reason = "the interval holds a bound" if outcome == "cannot tell" else ""
-    bounds = (measure.low, measure.high)
-    return Check(condition, measure.attribute, measure.group, value, measure.n, *bounds, outcome, reason)
+    number = None if value is None else float(value)
+    return Check(condition, row["attribute"], row["place"], number, n, low, high, outcome, reason)

@@ -1,14 +1,16 @@
-"""From inputs to the content of a report, and the description of its subject."""
+"""From inputs to the content of a report: numbers, the words that templates make of them, and the subject."""
 
 import hashlib
 import json
 import platform
 import sys
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -18,16 +20,181 @@ from tqdm import tqdm
 from cfe_faiss.attributes.table import Attributes
 from cfe_faiss.audit.intervals import share_columns
 from cfe_faiss.audit.reporting.conditions import OUTCOMES, Check, Condition, check_all
-from cfe_faiss.audit.reporting.document import Column, Section, Table
-from cfe_faiss.audit.reporting.formats import join_words, list_first, plural, show
-from cfe_faiss.audit.reporting.inputs import Inputs
-from cfe_faiss.audit.reporting.prose import Prose, make_section
-from cfe_faiss.audit.reporting.sections import SECTIONS
+from cfe_faiss.audit.reporting.document import (
+    Column,
+    Section,
+    Table,
+    as_json,
+    first_lines,
+    join_words,
+    list_first,
+    number,
+    plural,
+    show,
+    visible,
+    with_article,
+)
+from cfe_faiss.audit.reporting.inputs import Inputs, Need
+from cfe_faiss.audit.reporting.sections.groups import (
+    calibration_section,
+    consistency_section,
+    counts_section,
+    discrimination_section,
+    error_rates_section,
+    errors_section,
+    groups_section,
+    outcomes_section,
+)
+from cfe_faiss.audit.reporting.sections.model_tests import (
+    all_tests_section,
+    flip_section,
+    models_section,
+    only_in_section,
+    sensitivity_section,
+)
+from cfe_faiss.audit.reporting.sections.pairs import (
+    balance_section,
+    cases_section,
+    pairs_section,
+    strongest_section,
+)
 from cfe_faiss.base.checks import UNKNOWN, check_known
+from cfe_faiss.base.extras import extra
 from cfe_faiss.base.versions import find_version
-from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.finder.suspicious import leaks
-from cfe_faiss.graph import Graph
+from cfe_faiss.finder.inputs import leaks
+
+with extra("audit"):
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Place of a section in the report.
+
+    Attributes
+    ----------
+    name
+        Its id. Its template is ``templates/sections/NAME.txt.j2``.
+    numbers
+        The function of its numbers. A section of words alone has none.
+    needs
+        Requirements, see :meth:`Inputs.has`; the section says which of them is not met first.
+    is_open
+        Whether the page shows it in full, above the details.
+    is_optional
+        Whether it is left out if a need is not met.
+    """
+
+    name: str
+    numbers: Callable[[Inputs], Section] = lambda inputs: Section()
+    needs: tuple[Need, ...] = ()
+    is_open: bool = False
+    is_optional: bool = False
+
+
+SECTIONS = (
+    Part("strongest_case", strongest_section, is_open=True),
+    Part("groups", groups_section, ("sensitive",), is_open=True),
+    Part("tests", all_tests_section, ("sensitive", "favourable", "unfavourable"), is_open=True),
+    Part("models", models_section, ("models",), is_open=True, is_optional=True),
+    Part("counts", counts_section, ("sensitive",)),
+    Part("error_rates", error_rates_section, ("sensitive", "truth")),
+    Part("outcomes", outcomes_section, ("sensitive", "selective"), is_open=True, is_optional=True),
+    Part("calibration", calibration_section, ("probabilities", "sensitive", "favourable")),
+    Part("sensitivity", sensitivity_section),
+    Part("flip", flip_section, ("model", "sensitive")),
+    Part("only_in", only_in_section, ("sensitive",)),
+    Part("pairs", pairs_section),
+    Part("cases", cases_section),
+    Part("balance", balance_section),
+    Part("discrimination", discrimination_section),
+    Part("consistency", consistency_section),
+    Part("errors", errors_section, ("truth",)),
+    Part("method"),
+    Part("subject"),
+)
+"""The sections of the report in their order."""
+
+
+def template(name: str) -> str:
+    """Return a file of the folder templates."""
+    folder = files("cfe_faiss.audit.reporting").joinpath("templates")
+    return folder.joinpath(name).read_text(encoding="utf-8")
+
+
+class _Unknown(StrictUndefined):
+    """Name that a template does not know: an error wherever it is used."""
+
+    def __format__(self, format_spec: str) -> str:
+        return str(self)
+
+
+@cache
+def _environment() -> Environment:
+    """Return the environment of plain texts. They call functions of document.py by their names."""
+    texts = Environment(undefined=_Unknown, loader=FunctionLoader(template), finalize=visible)
+    filters = first_lines, join_words, list_first, number, plural, show, with_article
+    texts.filters.update({function.__name__: function for function in filters})
+    return texts
+
+
+class Prose:
+    """Macros of the template of a section, filled with its values and the words of the report."""
+
+    def __init__(self, inputs: Inputs, name: str, values: Mapping[str, Any]) -> None:
+        words = {**inputs.words, "has": inputs.has, **values}
+        self._macros = _environment().get_template(f"sections/{name}.txt.j2").make_module(words)
+
+    def lines(self, macro: str, *arguments: object) -> tuple[str, ...]:
+        """Return the sentences of a macro; none if the template lacks it."""
+        if not hasattr(self._macros, macro):
+            return ()
+        text: str = getattr(self._macros, macro)(*arguments)
+        return tuple(line for line in text.split("\n") if line.strip())
+
+    def line(self, macro: str) -> str:
+        """Return the sentences of a macro in one line; empty if the template lacks it."""
+        return " ".join(self.lines(macro))
+
+    def table(self, table: Table, macro: str = "") -> Table:
+        """Return a table with its words.
+
+        The lines of its macro are its caption, how to read it, and notes. The macro has the name
+        of the table; that of "local law 144: Sex", one of several alike, is ``local_law_144`` and
+        gets "Sex".
+        """
+        name, *parts = table.id.split(": ")
+        caption, *lines = self.lines(macro or name.replace(" ", "_"), *parts)
+        return replace(table, caption=caption, reading="".join(lines[:1]), notes=tuple(lines[1:]))
+
+
+def make_section(part: Part, inputs: Inputs) -> Section:
+    """Return a section: its numbers and their words, or why there are none."""
+    unmet = next((need for need in part.needs if not inputs.has(need)), "")
+    section = Section(missing=unmet) if unmet else part.numbers(inputs)
+    prose = Prose(inputs, part.name, section.values)
+    title, purpose = prose.line("title"), prose.line("purpose")
+    if section.missing:
+        shared = Prose(inputs, "missing", section.values)
+        reason = prose.line(section.missing) or shared.line(section.missing)
+        return Section(id=part.name, title=title, purpose=purpose, is_open=part.is_open, missing=reason)
+    return replace(
+        section,
+        id=part.name,
+        title=title,
+        purpose=purpose,
+        is_open=part.is_open,
+        headline=prose.line("headline"),
+        named=prose.lines("named"),
+        described=prose.lines("described"),
+        undetermined=prose.lines("undetermined"),
+        findings=prose.lines("findings"),
+        limits=(*prose.lines("limits"), *map(inputs.reword, section.limits)),
+        tables=tuple(prose.table(table) for table in section.tables),
+        cases=tuple(replace(case, differences=prose.table(case.differences, "case")) for case in section.cases),
+        measured=[inputs.placed(row) for row in section.measured],
+    )
+
 
 COMMAND = "Command to rerun"
 """Name of the fact that may differ between equal audits."""
@@ -54,14 +221,8 @@ class Content:
 
     Attributes
     ----------
-    title, date, version, id
-        Its heading, its date (UTC), the version that made it, and a digest of all its numbers.
-    level, confidence
-        Confidence of the intervals, in words and as a number.
-    facts
-        Description of the audited data and model by name.
-    scope
-        Sentences of the first page on the audited data.
+    numbers
+        Content of report.json, see schema.json.
     sections
         In order.
     results
@@ -70,52 +231,10 @@ class Content:
         The checks as a table.
     """
 
-    title: str
-    date: str
-    version: str
-    id: str
-    level: str
-    confidence: float
-    facts: dict[str, str]
-    scope: tuple[str, ...]
+    numbers: dict[str, Any]
     sections: tuple[Section, ...]
     results: tuple[Check, ...]
     checks: Table
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        """Sentences of the first page: findings."""
-        return tuple(line for section in self.sections for line in section.named)
-
-    @property
-    def described(self) -> tuple[str, ...]:
-        """Sentences of the first page: numbers without a test."""
-        return tuple(line for section in self.sections for line in section.described)
-
-    @property
-    def undetermined(self) -> tuple[str, ...]:
-        """Sentences of the first page: limits of the data, and sections that are missing."""
-        lines = [line for section in self.sections for line in section.undetermined]
-        missing: dict[str, list[str]] = {}
-        for section in self.sections:
-            if section.missing:
-                missing.setdefault(section.missing, []).append(section.title)
-        lines += [f"{', '.join(titles)}: {reason[:1].lower()}{reason[1:]}" for reason, titles in missing.items()]
-        return tuple(lines)
-
-    @property
-    def models(self) -> tuple[Table, ...]:
-        """Table of the first page, if models are compared."""
-        return tuple(table for section in self.sections for table in section.tables if table.id == "models")
-
-    @property
-    def outcome(self) -> str:
-        """Outcomes of the conditions in a sentence."""
-        if not self.results:
-            return "No conditions."
-        counts = Counter(check.outcome for check in self.results)
-        numbers = ", ".join(f"{counts[outcome]:,} {outcome}" for outcome in OUTCOMES)
-        return f"{plural(len(self.results), 'check')}: {numbers}."
 
 
 def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> Content:
@@ -123,12 +242,12 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
     skip = inputs.settings.skip
     for name in skip:
         check_known("skip must name sections", name, [part.name for part in SECTIONS])
-    sections = []
     parts = [
         part
         for part in SECTIONS
         if part.name not in skip and (not part.is_optional or all(map(inputs.has, part.needs)))
     ]
+    sections: list[Section] = []
     # None: no bar if standard error is not a terminal.
     disable = None if progress else True
     try:
@@ -139,31 +258,53 @@ def collect(inputs: Inputs, conditions: Sequence[Condition], progress: bool) -> 
     except KeyboardInterrupt:
         _print_unfinished(sections)
         raise
-    measures = [measure for section in sections for measure in section.measures]
-    results = check_all(conditions, measures, inputs.attributes_and_pairs)
+    measured = {section.id: section.measured for section in sections}
+    results = check_all(conditions, measured, inputs.attributes_and_pairs)
     rows = [
         asdict(check) | {"condition": str(check.condition), "attribute": check.attribute or inputs.everyone}
         for check in sorted(results, key=lambda check: OUTCOMES.index(check.outcome))
     ]
-    table = Table("conditions", _CONDITIONS, rows, limit=200)
-    checks = Prose(inputs, "conditions", {}).table(table)
+    checks = Prose(inputs, "conditions", {}).table(Table("conditions", _CONDITIONS, rows, limit=200))
     known = facts(inputs)
+    as_written = [as_json(section) | {"missing": section.missing or None} for section in sections]
     # The command names output files: equal audits have equal ids in all folders.
-    hashed = known | {COMMAND: ""}, [asdict(section) for section in sections]
-    text = json.dumps(hashed, sort_keys=True, default=str)
-    return Content(
-        title=inputs.subject.title,
-        date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        version=version("cfe-faiss"),
-        id=hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16],
-        level=inputs.words["level"],
-        confidence=inputs.settings.confidence,
-        facts=known,
-        scope=scope(inputs),
-        sections=tuple(sections),
-        results=results,
-        checks=checks,
-    )
+    text = json.dumps([known | {COMMAND: ""}, as_written], sort_keys=True)
+    numbers = {
+        "format": "cfe-faiss report",
+        "format_version": FORMAT,
+        "id": hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16],
+        "title": inputs.subject.title,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "version": version("cfe-faiss"),
+        "confidence": inputs.settings.confidence,
+        "subject": known,
+        "scope": [*scope(inputs)],
+        "named": [line for section in sections for line in section.named],
+        "described": [line for section in sections for line in section.described],
+        "undetermined": _undetermined(sections),
+        "conditions": {"outcome": _outcome(results), **as_json(checks)},
+        "sections": as_written,
+    }
+    return Content(numbers, tuple(sections), results, checks)
+
+
+def _undetermined(sections: Sequence[Section]) -> list[str]:
+    """Return sentences of the first page: limits of the data, and sections that are missing."""
+    missing: dict[str, list[str]] = {}
+    for section in sections:
+        if section.missing:
+            missing.setdefault(section.missing, []).append(section.title)
+    limits = [line for section in sections for line in section.undetermined]
+    return limits + [f"{', '.join(titles)}: {text[:1].lower()}{text[1:]}" for text, titles in missing.items()]
+
+
+def _outcome(results: Sequence[Check]) -> str:
+    """Return the outcomes of the conditions in a sentence."""
+    if not results:
+        return "No conditions."
+    counts = Counter(check.outcome for check in results)
+    numbers = ", ".join(f"{counts[outcome]:,} {outcome}" for outcome in OUTCOMES)
+    return f"{plural(len(results), 'check')}: {numbers}."
 
 
 def _print_unfinished(sections: Sequence[Section]) -> None:
@@ -221,11 +362,16 @@ def facts(inputs: Inputs) -> dict[str, str]:
     known = 0 if inputs.truth is None else int((inputs.truth >= 0).sum())
     people, person = inputs.words["people"], inputs.words["person"]
     favourable = " or ".join(show(name, _NAMES) for name in inputs.favourable_names)
+    connections = ""
+    if graph is not None:
+        connections = f"{graph.num_edges:,}, directed" if graph.directed else f"{graph.num_edges // 2:,}"
+        unused = "".join(f"; {name} for the model only" for name in finder.model_only)
+        connections += unused if graph.weights is None else ", by weight"
     found = {
         "Data": inputs.subject.data,
         "Model": inputs.subject.model,
         f"Audited {people}": f"{len(inputs.nodes):,} of {len(finder.labels):,}",
-        "Connections": "" if graph is None else _connections(finder, graph),
+        "Connections": connections,
         "Predicted classes": ", ".join(classes),
         "Favourable class": favourable or "none was named; each class is reported in turn",
         "True classes": f"known for {plural(known, person, people)}" if known else "unknown",
@@ -252,12 +398,6 @@ def facts(inputs: Inputs) -> dict[str, str]:
 
 def _shorten(names: "Sequence[str] | Attributes") -> list[str]:
     return [show(name, _NAMES) for name in names]
-
-
-def _connections(finder: EvidenceFinder, graph: Graph) -> str:
-    count = f"{graph.num_edges:,}, directed" if graph.directed else f"{graph.num_edges // 2:,}"
-    unused = "".join(f"; {name} for the model only" for name in finder.model_only)
-    return count + (unused if graph.weights is None else ", by weight")
 
 
 def versions() -> dict[str, str]:

@@ -1,12 +1,233 @@
-"""A report as plain data: the numbers of a section, and the section in words.
+"""A report as plain data: sections, tables with charts, and case files; numbers and texts as readers see them.
 
-The page, report.json and report.csv write the same data in three ways. ``in_files`` of a class has its fields in JSON.
+The page, report.json and report.csv write the same data in three ways. ``in_files`` of a class names its fields in
+JSON.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+
+import numpy as np
+
+from cfe_faiss.base.checks import is_missing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+LONGEST = 120
+"""Characters of a value that the page shows."""
+MINUS = "\N{MINUS SIGN}"
+
+
+def show(value: object, longest: int = LONGEST) -> str:
+    r"""Return a text for the page: shortened in the middle, without invisible characters.
+
+    Examples
+    --------
+    >>> show("a" * 100 + "b", 10)
+    'aaaaa…aaaab (101 characters)'
+    >>> show("tab\tnul\x00 \ufffe")
+    'tab nul� �'
+    """
+    text = str(value)
+    if len(text) > longest:
+        tail = longest // 2
+        text = f"{text[: longest - tail]}…{text[len(text) - tail :]} ({len(text):,} characters)"
+    return visible(re.sub(r"[\t\n\r]", " ", text))
+
+
+def with_article(noun: str) -> str:
+    """Return a noun behind "a" or "an".
+
+    Examples
+    --------
+    >>> with_article("applicant"), with_article("person"), with_article("user")
+    ('an applicant', 'a person', 'a user')
+    """
+    return f"{'an' if re.match('(?!uni|use|eu)[aeiou]', noun, re.IGNORECASE) else 'a'} {noun}"
+
+
+def visible(value: object) -> str:
+    """Return a text without invisible characters; line ends stay."""
+    # XML 1.0 forbids control characters, lone surrogates, U+FFFE and U+FFFF; formatting characters can reverse a text.
+    text = str(value)
+    hidden = {character for character in set(text) if unicodedata.category(character) in ("Cc", "Cs", "Cf")}
+    return text.translate(dict.fromkeys(map(ord, (hidden | {"\ufffe", "\uffff"}) - {"\n"}), "\ufffd"))
+
+
+def group_name(attribute: object, value: object) -> str:
+    """Return the name of a group, or of an intersection of groups.
+
+    Examples
+    --------
+    >>> group_name("sex", "f"), group_name("sex & age", "f & 18-35")
+    ('sex = f', 'sex = f, age = 18-35')
+    """
+    names, values = str(attribute).split(" & "), str(value).split(" & ")
+    if len(names) != len(values):
+        names, values = [str(attribute)], [str(value)]
+    return ", ".join(f"{show(name)} = {show(one)}" for name, one in zip(names, values, strict=True))
+
+
+def number(value: float | None, kind: str) -> str:
+    """Return a number of a kind.
+
+    Kinds: "count"; "share" in per cent; "score" and "signed" with three decimals; differences of shares in percentage
+    "points", without a sign as a "gap"; "similarity" with six decimals, 1 only for equal vectors; "distance", 0 only
+    for equal ones; "number" and "side" in the unit of an attribute; "p-value", and "q" with its sign of equality.
+
+    Examples
+    --------
+    >>> [number(value, "share") for value in (0.1234, 0.99999, 1.0, 0.0004, float("nan"))]
+    ['12.3%', '> 99.9%', '100%', '< 0.1%', 'not defined']
+    >>> number(-0.5, "signed"), number(0.0412, "points"), number(0.0412, "gap")
+    ('−0.500', '+4.1 points', '4.1 points')
+    >>> [number(value, "similarity") for value in (0.75, 1 - 1e-12, 1.0)]
+    ['0.750000', '> 0.999999', '1']
+    >>> [number(value, "number") for value in (12500.0, 12440.25, 0.30710003, 0.00001234, -2)]
+    ['12,500', '12,440', '0.3071', '0.00001234', '−2']
+    >>> number(0.0312, "p-value"), number(1e-9, "q")
+    ('0.031', 'q < 0.001')
+    """
+    if value is None or math.isnan(value):
+        return "not defined"
+    return _KINDS[kind](value).replace("-", MINUS)
+
+
+def _share(value: float) -> str:
+    if 0 < value < 0.0005:
+        return "< 0.1%"
+    if 0.9995 <= value < 1:
+        return "> 99.9%"
+    return f"{100 * value:.0f}%" if value in (0, 1) else f"{100 * value:.1f}%"
+
+
+def _similarity(value: float) -> str:
+    text = f"{value:.6f}" if value < 0.9999995 else "> 0.999999"
+    return "1" if value == 1 else text
+
+
+def _format_in_unit(value: float) -> str:
+    if not math.isfinite(value):
+        return str(value)
+    if value == round(value) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return np.format_float_positional(float(f"{value:.4g}"), trim="-")
+
+
+_KINDS: dict[str, Callable[[float], str]] = {
+    "count": "{:,.0f}".format,
+    "share": _share,
+    "score": "{:.3f}".format,
+    "signed": "{:+.3f}".format,
+    "points": lambda value: f"{100 * value:+.1f} points",
+    "+points": lambda value: f"{100 * value:+.1f}",
+    "gap": lambda value: f"{100 * value:.1f} points",
+    "number": _format_in_unit,
+    "side": _format_in_unit,
+    "p-value": lambda value: "< 0.001" if value < 0.001 else f"{value:.3f}",
+    "q": lambda value: "q < 0.001" if value < 0.001 else f"q = {value:.3f}",
+    "similarity": _similarity,
+    "distance": "{:,.4g}".format,
+}
+
+
+def show_value(value: Any, kind: str) -> str:
+    """Return a value of a table as the page shows it."""
+    if kind == "flag":
+        return {None: "unknown", True: "yes", False: "no"}[value]
+    if kind in ("text", "long") or isinstance(value, str):
+        return show("" if value is None else value, 300 if kind == "long" else LONGEST)
+    return "–" if is_undefined(value) else number(value, kind)
+
+
+def interval(bounds: tuple[float | None, float | None], kind: str) -> str:
+    """Return an interval; empty if there is none.
+
+    Examples
+    --------
+    >>> interval((0.1, 0.25), "share"), interval((-0.02, 0.04), "points")
+    ('10.0%–25.0%', '−2.0 to +4.0 points')
+    """
+    if is_undefined(bounds[0]) or is_undefined(bounds[1]):
+        return ""
+    low, high = (show_value(bound, kind) for bound in bounds)
+    return f"{low.removesuffix(' points')} to {high}" if kind in ("signed", "points") else f"{low}–{high}"
+
+
+def is_undefined(value: object) -> bool:
+    """Return whether there is no number."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def join_words(words: Iterable[str], link: str = "and") -> str:
+    """Return words as a sentence lists them.
+
+    Examples
+    --------
+    >>> join_words(["a"]), join_words(["a", "b"], "or"), join_words(["a", "b", "c"])
+    ('a', 'a or b', 'a, b and c')
+    """
+    names = list(words)
+    return f"{', '.join(names[:-1])} {link} {names[-1]}" if len(names) > 1 else "".join(names)
+
+
+def first_lines(text: str, most: int, others: str) -> str:
+    r"""Return the first lines, and how many others there are.
+
+    Examples
+    --------
+    >>> first_lines("a\nb\nc\n", 1, "are below.")
+    'a\n2 more are below.'
+    """
+    lines = [line for line in text.split("\n") if line.strip()]
+    left = len(lines) - most
+    return "\n".join(lines if left <= 0 else [*lines[:most], f"{left:,} more {others}"])
+
+
+def list_first(words: Iterable[str], most: int, separator: str = ", ") -> str:
+    """Return the first words, and the number of the others.
+
+    Examples
+    --------
+    >>> list_first("abcd", 2)
+    'a, b and 2 more'
+    """
+    names = list(words)
+    return separator.join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
+def plural(n: int, noun: str, nouns: str = "") -> str:
+    """Return a count with its noun.
+
+    Examples
+    --------
+    >>> plural(1, "pair"), plural(1200, "pair"), plural(2, "class", "classes")
+    ('1 pair', '1,200 pairs', '2 classes')
+    """
+    return f"{n:,} {noun if n == 1 else nouns or noun + 's'}"
+
+
+def rows_of(frame: "pd.DataFrame") -> list[dict[str, Any]]:
+    """Return one mapping of plain Python values per line; None for missing values."""
+    return [{str(name): to_python(value) for name, value in line.items()} for line in frame.to_dict("records")]
+
+
+def to_python(value: Any) -> Any:
+    """Return a scalar of NumPy or pandas as one of Python; None for missing values, NaN and infinity."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return None if is_missing(value) else str(value)
+
 
 Row: TypeAlias = Mapping[str, Any]
 """A line of a table: plain values by name, None if not defined; see ``formats.rows_of``."""
@@ -63,7 +284,7 @@ class Column:
     title
         Its heading on the page.
     kind
-        Kind of its values: "text", "long", "flag", or a kind of :func:`cfe_faiss.audit.reporting.formats.number`.
+        Kind of its values: "text", "long", "flag", or a kind of :func:`cfe_faiss.audit.reporting.document.number`.
     interval
         Keys of the bounds of its confidence interval.
     n
@@ -143,29 +364,23 @@ class Neighbour:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbourhood:
-    """Drawing of a node and its neighbours.
+class Side:
+    """One side of a case: a person, and in a graph also the neighbours.
 
     Attributes
     ----------
+    row, name
+        Its row, and the user's name for it.
+    predicted, true
+        Its predicted and true class by name; None if not known.
+    surroundings
+        Its neighbours in words; empty without a graph.
     style
         Number of its predicted class among the classes of the drawing.
     neighbours
-        Clockwise.
+        Its drawn neighbours, clockwise.
     edges
         Pairs of positions in ``neighbours`` that are connected.
-    """
-
-    style: int
-    neighbours: tuple[Neighbour, ...]
-    edges: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One side of a case: its row, the user's name for it, its predicted and true class by name (None: not known).
-
-    ``surroundings`` and ``neighbourhood`` describe its neighbours in the graph; empty and None without a graph.
     """
 
     in_files: ClassVar = "name", "predicted", "true", "surroundings", "row", "neighbours"
@@ -175,12 +390,9 @@ class Side:
     predicted: str
     true: str | None
     surroundings: str = ""
-    neighbourhood: Neighbourhood | None = None
-
-    @property
-    def neighbours(self) -> tuple[Neighbour, ...]:
-        """Its drawn neighbours."""
-        return () if self.neighbourhood is None else self.neighbourhood.neighbours
+    style: int = 0
+    neighbours: tuple[Neighbour, ...] = ()
+    edges: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,55 +430,22 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """Number that conditions can be about: a metric of a group of an attribute, of n cases.
-
-    ``unjudged`` says why no condition can judge the number; empty if one can.
-    """
-
-    metric: str
-    attribute: str | None
-    group: str
-    value: float
-    n: int
-    low: float | None = None
-    high: float | None = None
-    unjudged: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """Numbers of a section, which its template puts into words.
+class Section:
+    """Section of the report: numbers, and the words that its template makes of them.
 
     Attributes
     ----------
     values
         Numbers and names in its sentences.
     tables, cases
-        Its tables and case files, without captions.
+        Its tables, some of them drawn, and its case files.
     measured
-        Rows with the numbers that conditions can be about.
+        Rows with the numbers that conditions can be about, and the ``attribute`` and ``place`` of each.
     limits
-        Limits of the audits behind it, sentences.
+        Effects of selection and assumptions on its numbers, and questions that they cannot answer.
     missing
-        Macro that says why there are no numbers, in the template of the section or in
-        ``missing.txt.j2``; empty if there are some.
-    """
-
-    values: Mapping[str, Any] = field(default_factory=dict)
-    tables: Sequence[Table] = ()
-    cases: Sequence[Case] = ()
-    measured: Sequence[Row] = ()
-    limits: Sequence[str] = ()
-    missing: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Section of the report, in words.
-
-    Attributes
-    ----------
+        Why there is nothing to show; empty if there is something. A function of numbers names a macro, in the template
+        of the section or in ``missing.txt.j2``, which says it.
     id, title
         Its anchor and its heading.
     purpose
@@ -281,31 +460,35 @@ class Section:
         Sentences for the first page: limits of the data.
     findings
         Its results, a sentence each, with the number of cases.
-    missing
-        Why there is nothing to show; empty if there is something.
-    tables, cases
-        Its tables, some of them drawn, and its case files.
-    limits
-        Effects of selection and assumptions on its numbers, and questions that they cannot answer.
-    measures
-        The numbers that conditions can be about.
     is_open
         Whether it is shown in full on the screen, above the details.
     """
 
     in_files: ClassVar = "id", "title", "findings", "limits", "missing", "tables", "cases"
 
-    id: str
-    title: str
-    purpose: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    tables: Sequence[Table] = ()
+    cases: Sequence[Case] = ()
+    measured: Sequence[Row] = ()
+    limits: Sequence[str] = ()
+    missing: str = ""
+    id: str = ""
+    title: str = ""
+    purpose: str = ""
     headline: str = ""
     named: tuple[str, ...] = ()
     described: tuple[str, ...] = ()
     undetermined: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
-    missing: str = ""
-    tables: tuple[Table, ...] = ()
-    cases: tuple[Case, ...] = ()
-    limits: tuple[str, ...] = ()
-    measures: tuple[Measure, ...] = ()
     is_open: bool = False
+
+
+def as_json(value: Any) -> Any:
+    """Return a part of the report as JSON has it: of a record the fields that its class names in ``in_files``."""
+    if hasattr(value, "in_files"):
+        return {name: as_json(getattr(value, name)) for name in value.in_files}
+    if isinstance(value, Mapping):
+        return {key: as_json(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [as_json(part) for part in value]
+    return None if is_undefined(value) else value

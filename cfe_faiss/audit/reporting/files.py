@@ -11,18 +11,27 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from cfe_faiss.audit.reporting.content import FORMAT, Content
-from cfe_faiss.audit.reporting.document import STYLES, Column, Neighbourhood, Plot, Table
-from cfe_faiss.audit.reporting.formats import MINUS, interval, is_undefined, show, show_value
-from cfe_faiss.audit.reporting.prose import template
+from cfe_faiss.audit.reporting.content import Content, template
+from cfe_faiss.audit.reporting.document import (
+    MINUS,
+    STYLES,
+    Column,
+    Plot,
+    Side,
+    Table,
+    interval,
+    is_undefined,
+    show,
+    show_value,
+)
 from cfe_faiss.base.extras import extra
-from cfe_faiss.base.tables import csv_text
+from cfe_faiss.base.text import csv_text
 from cfe_faiss.files.new_file import new_files, new_folder
 from cfe_faiss.files.outputs import MARK, REPORT_COLUMNS, check_outputs
 
@@ -52,7 +61,6 @@ def environment() -> Environment:
     )
     filters = show, show_value, interval, is_undefined, at, neighbourhood
     made.filters.update({function.__name__: function for function in filters})
-    made.filters.update({macro: partial(draw, macro) for macro in ("axis", "mark", "strip")})
     made.globals.update(_SIZES, STYLES=STYLES, MINUS=MINUS, outline=outline)
     return made
 
@@ -70,17 +78,17 @@ def standalone_chart(table: Table, column: Column) -> str:
     return as_file(draw("standalone_chart", table, column, labels))
 
 
-def neighbourhood(drawing: Neighbourhood, name: str) -> Markup:
+def neighbourhood(side: Side, name: str) -> Markup:
     """Return a node and its neighbours, with ``name`` for screen readers."""
-    centre, count = _SIDE / 2, len(drawing.neighbours)
+    centre, count = _SIDE / 2, len(side.neighbours)
     angles = [-math.pi / 2 + 2 * math.pi * (i + 0.5) / max(count, 1) for i in range(count)]
     ring = [(math.cos(angle), math.sin(angle)) for angle in angles]
     places = [(centre + _RADIUS * across, centre + _RADIUS * down, across, down) for across, down in ring]
     paths = {
-        "chord": "".join(_chord(places[i][:2], places[j][:2], centre) for i, j in drawing.edges),
+        "chord": "".join(_chord(places[i][:2], places[j][:2], centre) for i, j in side.edges),
         "edge": "".join(f"M{centre:.0f} {centre:.0f}L{x:.1f} {y:.1f}" for x, y, *_ in places),
     }
-    return draw("neighbourhood", drawing, name, _SIDE, paths, list(zip(places, drawing.neighbours, strict=True)))
+    return draw("neighbourhood", side, name, _SIDE, paths, list(zip(places, side.neighbours, strict=True)))
 
 
 def as_file(drawing: Markup) -> str:
@@ -124,7 +132,7 @@ def write_all(
     content: Content, path: Path, folder: Path | None, *, inputs: Sequence[Path] = (), overwrite: bool = False
 ) -> tuple[Path, ...]:
     """Write all files and return their names; after an error or Ctrl-C none of them has changed."""
-    as_json = json.dumps(numbers(content), indent=1, allow_nan=False) + "\n"
+    as_json = json.dumps(content.numbers, indent=1, allow_nan=False) + "\n"
     parts = page(content), as_json, junit(content), long_table(content)
     texts = dict(zip(report_files(path), parts, strict=True))
     if folder is not None:
@@ -141,32 +149,8 @@ def page(content: Content) -> str:
     style = template("figure.css") + template("report.css")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
-    html = environment().get_template("report.html.j2")
-    return html.render(report=content, policy=policy, style=Markup(style))
-
-
-def numbers(content: Content) -> dict[str, Any]:
-    """Return the content of report.json, as schema.json describes it."""
-    return {
-        "format": "cfe-faiss report",
-        "format_version": FORMAT,
-        **{name: getattr(content, name) for name in ("id", "title", "date", "version", "confidence")},
-        "subject": content.facts,
-        **{name: [*getattr(content, name)] for name in ("scope", "named", "described", "undetermined")},
-        "conditions": {"outcome": content.outcome, **_plain(content.checks)},
-        "sections": [_plain(section) | {"missing": section.missing or None} for section in content.sections],
-    }
-
-
-def _plain(value: Any) -> Any:
-    """Return a record of the report as JSON has it: the fields that its class names in ``in_files``."""
-    if hasattr(value, "in_files"):
-        return {name: _plain(getattr(value, name)) for name in value.in_files}
-    if isinstance(value, Mapping):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(part) for part in value]
-    return None if is_undefined(value) else value
+    values = {"report": content.numbers, "sections": content.sections, "checks": content.checks}
+    return environment().get_template("report.html.j2").render(policy=policy, style=Markup(style), **values)
 
 
 def junit(content: Content) -> str:
@@ -175,22 +159,21 @@ def junit(content: Content) -> str:
     A check that cannot tell is skipped. Without conditions there is one test case, which is skipped, so that the suite
     has not passed.
     """
-    counts = Counter(check.outcome for check in content.results)
-    skipped = counts["cannot tell"] if content.results else 1
-    totals = {"tests": max(len(content.results), 1), "failures": counts["fail"], "errors": 0, "skipped": skipped}
-    attributes = {"name": show(content.title, 200)} | {name: str(count) for name, count in totals.items()}
+    cases = [
+        (show(check.condition, 200), show(check.name, 200), str(check.outcome), show(check, 500))
+        for check in content.results
+    ] or [("conditions", "no conditions", "cannot tell", content.numbers["conditions"]["outcome"])]
+    counts = Counter(outcome for _, _, outcome, _ in cases)
+    totals = {"tests": len(cases), "failures": counts["fail"], "errors": 0, "skipped": counts["cannot tell"]}
+    attributes = {"name": show(content.numbers["title"], 200)} | {name: str(count) for name, count in totals.items()}
     suites = ET.Element("testsuites", attributes)
     suite = ET.SubElement(suites, "testsuite", attributes)
-    if not content.results:
-        case = ET.SubElement(suite, "testcase", {"classname": "conditions", "name": "no conditions"})
-        ET.SubElement(case, "skipped", {"message": content.outcome})
-    for check in content.results:
-        name = {"classname": show(check.condition, 200), "name": show(check.name, 200)}
-        case, message = ET.SubElement(suite, "testcase", name), {"message": show(check, 500)}
-        if check.outcome == "cannot tell":
-            ET.SubElement(case, "skipped", message)
-        elif check.outcome == "fail":
-            ET.SubElement(case, "failure", message | {"type": "condition"}).text = message["message"]
+    for classname, name, outcome, message in cases:
+        case = ET.SubElement(suite, "testcase", {"classname": classname, "name": name})
+        if outcome == "cannot tell":
+            ET.SubElement(case, "skipped", {"message": message})
+        elif outcome == "fail":
+            ET.SubElement(case, "failure", {"message": message, "type": "condition"}).text = message
     ET.indent(suites)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<!-- {MARK} -->\n' + ET.tostring(suites, encoding="unicode") + "\n"
 
@@ -198,8 +181,8 @@ def junit(content: Content) -> str:
 def long_table(content: Content) -> str:
     """Return a CSV file with a line for every number: section, table, name, value, n and interval."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, REPORT_COLUMNS, lineterminator="\n")
-    writer.writeheader()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(REPORT_COLUMNS)
     writer.writerows(_lines("conditions", content.checks))
     for section in content.sections:
         for table in (*section.tables, *(case.differences for case in section.cases)):
@@ -207,20 +190,16 @@ def long_table(content: Content) -> str:
     return out.getvalue()
 
 
-def _lines(section: str, table: Table) -> Iterator[dict[str, Any]]:
+def _lines(section: str, table: Table) -> Iterator[list[Any]]:
     names = [column.key for column in table.columns if not column.is_value]
+    measured = [column for column in table.columns if column.is_value]
     for row in table.rows:
         name = " | ".join(str(row[key]) for key in names if row[key] not in (None, ""))
-        for column in table.columns:
-            value = row[column.key]
-            if not column.is_value or value is None:
-                continue
-            line = {"section": section, "table": table.id, "name": name, "number": column.key, "value": value}
-            if column.n is not None:
-                line["n"] = row[column.n]
-            if column.interval is not None:
-                line["low"], line["high"] = column.bounds(row)
-            yield {key: csv_text(part) if isinstance(part, str) else part for key, part in line.items()}
+        for column in measured:
+            value, n = row[column.key], None if column.n is None else row[column.n]
+            if value is not None:
+                cells = section, table.id, name, column.key, value, n, *column.bounds(row)
+                yield [csv_text(cell) if isinstance(cell, str) else cell for cell in cells]
 
 
 def _drawings(content: Content) -> Iterator[tuple[str, str]]:
@@ -229,8 +208,6 @@ def _drawings(content: Content) -> Iterator[tuple[str, str]]:
             for column in table.charts if table.rows else ():
                 yield re.sub(r"\W+", "_", f"{table.id}_{column.key}"), standalone_chart(table, column)
         for case in section.cases:
-            for side, letter in zip(case.sides, "ab", strict=True):
-                if side.neighbourhood is not None:
-                    title = f"{side.name} and its neighbours"
-                    drawing = neighbourhood(side.neighbourhood, title)
-                    yield f"case_{case.place}_{letter}", as_file(drawing)
+            for side, letter in zip(case.sides, "ab" if case.legend else "", strict=bool(case.legend)):
+                drawing = neighbourhood(side, f"{side.name} and its neighbours")
+                yield f"case_{case.place}_{letter}", as_file(drawing)

@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 
 from cfe_faiss.attributes.constraints import Constraints
 from cfe_faiss.attributes.table import Attributes, as_attributes
-from cfe_faiss.audit.dominated import grades_of
-from cfe_faiss.audit.evidence import attributes_of, persons_of, sensitive_of, with_truth
-from cfe_faiss.audit.groups import Bins, groupings
+from cfe_faiss.audit.attribute_pairs import grades_of
+from cfe_faiss.audit.groups import Bins, attributes_of, groupings, persons_of, sensitive_of, with_truth
 from cfe_faiss.audit.intervals import normal_quantile
 from cfe_faiss.audit.model_comparison import Models, as_models
-from cfe_faiss.audit.reporting.formats import group_name, show
+from cfe_faiss.audit.reporting.document import group_name, show
 from cfe_faiss.base.checks import UNKNOWN, as_count
 from cfe_faiss.finder import EvidenceFinder
-from cfe_faiss.finder.suspicious import selective_classes
+from cfe_faiss.finder.inputs import selective_classes
 from cfe_faiss.rows.metric import measure_of
 
 _Result = TypeVar("_Result")
@@ -101,7 +100,7 @@ class Inputs:
         None without any, or if only one decision shows it.
     selective
         Names of the decisions that alone show the true class, such as "granted"; see
-        :func:`cfe_faiss.finder.suspicious.selective_classes`.
+        :func:`cfe_faiss.finder.inputs.selective_classes`.
     class_names
         Names of class 0, 1, ...
     favourable
@@ -176,15 +175,13 @@ class Inputs:
         """Return the name of the group of a row with the columns "feature" and "value"."""
         return self.everyone if row["feature"] == "all" else group_name(row["feature"], row["value"])
 
-    def place_of(self, row: Mapping[str, Any]) -> tuple[str | None, str]:
-        """Return attribute and group of a row as conditions name them."""
+    def placed(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a row with attribute and group as conditions name them."""
         if "place" in row:
-            return row["attribute"], row["place"]
-        return (None, self.everyone) if row["feature"] == "all" else (row["feature"], row["value"])
-
-    def node_name(self, node: int) -> str:
-        """Return the user's id of a row, or its number."""
-        return show(self.finder.names([node]).tolist()[0])
+            return row
+        is_everyone = row["feature"] == "all"
+        attribute, place = (None, self.everyone) if is_everyone else (row["feature"], row["value"])
+        return {**row, "attribute": attribute, "place": place}
 
     def positions(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions of audited rows in :attr:`nodes`."""
@@ -216,8 +213,7 @@ class Inputs:
 
     def reword(self, text: str) -> str:
         """Return a sentence of an audit, which says "nodes", in the words of the report."""
-        people, person = self.words["people"], self.words["person"]
-        return re.sub(r"\bnodes\b", people, re.sub(r"\bnode\b", person, text))
+        return re.sub(r"\bnode(s?)\b", lambda noun: self.words["people" if noun[1] else "person"], text)
 
     @property
     def crossed(self) -> list[tuple[str, str]]:

@@ -1,23 +1,44 @@
-"""Haystack's document store over an evidence store."""
+"""Haystack's document store over an evidence store, with its documents as rows and its filters as conditions."""
 
+import base64
 import json
+import operator
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cfe_faiss._native import ReadWriteLock
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.extras import extra
-from cfe_faiss.integrations.adapter import checked_store, evidence, in_thread, join_filters, put
-from cfe_faiss.integrations.haystack.conversion import WITHOUT_EMBEDDING, condition, documents_of, embeddings_of, to_row
-from cfe_faiss.store import EvidenceStore
+from cfe_faiss.integrations.adapter import (
+    MOST_NESTED,
+    Row,
+    checked_store,
+    embeddings_of,
+    evidence,
+    in_thread,
+    join_filters,
+    put,
+    rows_of,
+)
+from cfe_faiss.store import EvidenceStore, Hits, Rows
 
 with extra("haystack"):
     from haystack import Document, default_from_dict, default_to_dict
+    from haystack.dataclasses import ByteStream, SparseEmbedding
     from haystack.document_stores.errors import DuplicateDocumentError
     from haystack.document_stores.types import DuplicatePolicy
+    from haystack.errors import FilterError
+    from haystack.utils.filters import document_matches_filter
+
+REST = "_haystack"
+"""Metadata key of a row, often missing: fields of a document other than id, content, meta and a unit embedding."""
+
+WITHOUT_EMBEDDING = f"{REST}.without_embedding"
+"""Field of a row: True for a document without an embedding, whose row has a vector of zeros."""
 
 _WITHOUT = {WITHOUT_EMBEDDING: {"$eq": True}}
 
@@ -80,7 +101,8 @@ class EvidenceDocumentStore:
         self.index = index
         self.path = None if path is None else str(path)
         self._writing = ReadWriteLock()
-        if self.path is None or _is_free(Path(self.path)):
+        folder = Path(self.path or "")
+        if self.path is None or not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
             self._store = EvidenceStore(self.embedding_dim, index)
             return
         self._store = checked_store(EvidenceStore.load(self.path))
@@ -122,24 +144,28 @@ class EvidenceDocumentStore:
         DuplicateDocumentError
             If an id is stored already, or occurs twice, under ``DuplicatePolicy.FAIL`` or ``NONE``.
         """
-        documents, policy = _check_documents(documents), DuplicatePolicy(policy)
+        given = list(documents) if isinstance(documents, Iterable) else [documents]
+        for document in given:
+            if not isinstance(document, Document):
+                raise ValueError(f"documents must be a list of documents, got {type(document).__name__}")
+        policy = DuplicatePolicy(policy)
         with self._writing.writing():
             if policy == DuplicatePolicy.OVERWRITE:
-                chosen = {document.id: document for document in documents}
-                self._put(self._store.upsert, list(chosen.values()))
-                return len(documents)
-            chosen = {}
-            for document in documents:
-                if document.id not in chosen and document.id not in self._store:
-                    chosen[document.id] = document
+                self._put(self._store.upsert, list({document.id: document for document in given}.values()))
+                return len(given)
+            new: dict[str, Document] = {}
+            for document in given:
+                if document.id not in new and document.id not in self._store:
+                    new[document.id] = document
                 elif policy != DuplicatePolicy.SKIP:
                     raise DuplicateDocumentError(f"ID '{document.id}' already exists.")
-            self._put(self._store.add, list(chosen.values()))
-            return len(chosen)
+            self._put(self._store.add, list(new.values()))
+            return len(new)
 
     def _put(self, write: Callable[..., None], documents: list[Document]) -> None:
         if documents:
-            vectors = embeddings_of(documents, self.embedding_dim)
+            ids, embeddings = [document.id for document in documents], [document.embedding for document in documents]
+            vectors = embeddings_of("document", ids, embeddings, self.embedding_dim)
             rows = map(to_row, documents, np.linalg.norm(vectors, axis=1).tolist())
             put(write, rows, vectors, self.label_key)
 
@@ -192,8 +218,8 @@ class EvidenceDocumentStore:
 
     def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
         """Return the least and the greatest value of a key of ``meta`` as ``{"min": ..., "max": ...}``."""
-        found = _values(self._metas(None), metadata_field)
-        values = [value for value in found if isinstance(value, int | float | str)]
+        stored = _values(self._metas(None), metadata_field)
+        values = [value for value in stored if isinstance(value, int | float | str)]
         try:
             return {"min": min(values, default=None), "max": max(values, default=None)}
         except TypeError:
@@ -228,7 +254,7 @@ class EvidenceDocumentStore:
     def count_unique_metadata_by_filter(self, filters: dict[str, Any], metadata_fields: list[str]) -> dict[str, int]:
         """Return the number of distinct values under each key of ``meta``, among the documents that match."""
         metas = self._metas(filters)
-        return {_key_of(field): len(_different_values(metas, field)) for field in metadata_fields}
+        return {field.removeprefix("meta."): len(_different_values(metas, field)) for field in metadata_fields}
 
     def _metas(self, filters: Filters) -> list[dict[str, Any]]:
         return [document.meta for document in self.filter_documents(filters)]
@@ -281,15 +307,17 @@ class EvidenceDocumentStore:
         """
         if top_k == 0:
             return []
-        own, embedding = (query, None) if isinstance(query, str | Document) else (None, query)
+        id_ = query if isinstance(query, str) else None
+        embedding = None if isinstance(query, str) else query
         if isinstance(query, Document):
-            own, embedding = query.id, query.embedding
+            id_ = query.id
+            embedding = query.embedding
             if embedding is not None and label is None:
                 label = query.meta.get(self.label_key)
-        if embedding is None and self._store.count({"$id": {"$eq": own}, **_WITHOUT}):
-            raise ValueError(f"document {own!r} must have an embedding")
+        if embedding is None and self._store.count({"$id": {"$eq": id_}, **_WITHOUT}):
+            raise ValueError(f"document {id_!r} must have an embedding")
         where = self._search_filter(filters)
-        hits = evidence(self._store, own, embedding, top_k, label, where, with_vectors=return_embedding)
+        hits = evidence(self._store, id_, embedding, top_k, label, where, with_vectors=return_embedding)
         return documents_of(hits, self.label_key)
 
     # --- asynchronously -----------------------------------------------------------------------------------------------
@@ -322,34 +350,174 @@ class EvidenceDocumentStore:
         return join_filters({"$not": _WITHOUT} if self._store.count(_WITHOUT) else None, self._where(filters))
 
 
-def _is_free(folder: Path) -> bool:
-    """Return whether a new store may be saved there: nothing is there, or an empty directory."""
-    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-
-
-def _check_documents(documents: Any) -> list[Document]:
-    wrong = documents
-    if isinstance(documents, Iterable) and not isinstance(documents, str):
-        wrong = next((one for one in documents if not isinstance(one, Document)), None)
-        if wrong is None:
-            return list(documents)
-    raise ValueError(f"documents must be a list of documents, got {type(wrong).__name__}")
-
-
 def _different_values(metas: Iterable[dict[str, Any]], field: str) -> list[Any]:
     """Return the distinct values under a key, ordered by their texts; 1, 1.0, "1" and True are four values."""
-    found = {
+    values = {
         (type(value).__name__, json.dumps(value, sort_keys=True, default=repr)): value
         for value in _values(metas, field)
     }
-    return [found[key] for key in sorted(found, key=lambda key: (str(found[key]), key[0]))]
-
-
-def _key_of(field: str) -> str:
-    """Return the key of ``meta`` that a field names; the prefix ``meta.`` is optional in Haystack."""
-    return field.removeprefix("meta.")
+    return [values[key] for key in sorted(values, key=lambda key: (str(values[key]), key[0]))]
 
 
 def _values(metas: Iterable[dict[str, Any]], field: str) -> list[Any]:
-    key = _key_of(field)
+    key = field.removeprefix("meta.")
     return [meta[key] for meta in metas if meta.get(key) is not None]
+
+
+# --- documents as rows, filters as conditions -------------------------------------------------------------------------
+
+
+def to_row(document: Document, norm: float) -> Row:
+    """Return the row of a document whose embedding has a norm.
+
+    Raises
+    ------
+    ValueError
+        If its meta uses a reserved key.
+    """
+    if REST in document.meta:
+        raise ValueError(f"meta of document {document.id!r} must not use the key {REST!r}, which is reserved")
+    blob, sparse = document.blob, document.sparse_embedding
+    fields = {
+        "without_embedding": True if document.embedding is None else None,
+        "norm": norm if norm not in (0.0, 1.0) else None,
+        "score": document.score,
+        "blob": blob and {**vars(blob), "data": base64.b64encode(blob.data).decode()},
+        "sparse_embedding": sparse and sparse.to_dict(),
+    }
+    fields = {key: value for key, value in fields.items() if value is not None}
+    return document.id, document.meta | ({REST: fields} if fields else {}), document.content
+
+
+def documents_of(found: Hits | Rows, label_key: str) -> list[Document]:
+    """Return the documents of rows, with embeddings if there are vectors. The score of a hit is its similarity."""
+    scores = found.similarity.tolist() if isinstance(found, Hits) else None
+    return [
+        _document(row, None if found.vectors is None else found.vectors[i], scores and scores[i])
+        for i, row in enumerate(rows_of(found, label_key))
+    ]
+
+
+def _document(row: Row, vector: NDArray[np.float32] | None, score: float | None) -> Document:
+    id_, meta, content = row
+    fields: dict[str, Any] = meta.pop(REST, {})
+    is_embedded = vector is not None and "without_embedding" not in fields
+    blob, sparse = fields.get("blob"), fields.get("sparse_embedding")
+    return Document(
+        id=id_,
+        content=content,
+        blob=blob and ByteStream(**{**blob, "data": base64.b64decode(blob["data"])}),
+        meta=meta,
+        score=fields.get("score") if score is None else score,
+        embedding=(vector * fields.get("norm", 1.0)).tolist() if is_embedded else None,
+        sparse_embedding=sparse and SparseEmbedding.from_dict(sparse),
+    )
+
+
+_ORDERED = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+_COMPARISONS = ("==", "!=", *_ORDERED, "in", "not in")
+_NUMBERS = (int, float, bool)
+_FIELDS = {"id": "$id", "content": "$document", "score": f"{REST}.score"}
+_PRESENT_OR_NOT = ("blob", "embedding", "sparse_embedding")
+
+_Predicate = Callable[[Any], bool]
+
+
+def condition(filters: dict[str, Any], label_key: str, depth: int = 0) -> dict[str, Any]:
+    """Return filters as a filter for a store.
+
+    Haystack itself compares the values, so dates, time zones and None keep their meaning.
+
+    Parameters
+    ----------
+    filters
+        A comparison or a logical operator.
+    label_key
+        Key of a document's predicted class in its meta.
+    depth
+        Number of filters around these, at most ``MOST_NESTED``.
+
+    Raises
+    ------
+    FilterError
+        If the filters are malformed or nested too deep, or an operator does not take a value; also while the store
+        compares, where an operator does not take a stored value.
+    """
+    if depth > MOST_NESTED:
+        raise FilterError(f"filters must be nested {MOST_NESTED} deep at most, got deeper ones")
+    if not isinstance(filters, dict):
+        raise FilterError(f"a filter must be a dictionary, got {filters!r}")
+    if "field" in filters:
+        return _comparison(filters, label_key)
+    name, parts = _entry(filters, "operator"), _entry(filters, "conditions")
+    if name not in ("AND", "OR", "NOT"):
+        raise FilterError(f"unknown logical operator {name!r}; there are AND, OR and NOT")
+    if not isinstance(parts, list) or not parts:
+        raise FilterError(f"conditions of {name} must be a list of one filter or more, got {parts!r}")
+    inner = [condition(part, label_key, depth + 1) for part in parts]
+    if name == "NOT":  # not all of them
+        return {"$not": {"$and": inner}}
+    return {f"${name.lower()}": inner}
+
+
+def _comparison(filters: dict[str, Any], label_key: str) -> dict[str, Any]:
+    name, value = _entry(filters, "operator"), _entry(filters, "value")
+    if name not in _COMPARISONS:
+        raise FilterError(f"unknown comparison operator {name!r}; there are {', '.join(_COMPARISONS)}")
+    field = filters["field"]
+    if not isinstance(field, str):
+        raise FilterError(f"field must be a text, got {field!r}")
+    matches = _by_haystack(field, name, value)
+    matches(value)  # a value that the operator does not take is an error even in an empty store
+    if field in _PRESENT_OR_NOT:
+        if name not in ("==", "!=") or value is not None:
+            raise FilterError(f"{field} can be compared with None only, by == and !=, got {name} {value!r}")
+        if field == "embedding":
+            return {WITHOUT_EMBEDDING: lambda missing: matches(None if missing else True)}
+        return {f"{REST}.{field}": matches}
+    key = _FIELDS.get(field, field.removeprefix("meta."))
+    if not key or (key.startswith("$") and field not in _FIELDS):
+        raise FilterError(f"field {field!r} cannot be compared")
+    return {"$label" if key == label_key else key: _shortcut(name, value, matches)}
+
+
+def _by_haystack(field: str, name: str, value: Any) -> _Predicate:
+    """Return the function that tells whether a stored value matches by Haystack's rules."""
+    meta: dict[str, Any] = {}
+    document = Document(id="compared", meta=meta)
+    filters = {"field": "meta.held", "operator": name, "value": value}
+
+    def matches(held: Any) -> bool:
+        meta["held"] = held
+        try:
+            return document_matches_filter(filters, document)
+        except TypeError as error:
+            raise FilterError(f"{name} of {field!r} cannot compare {held!r} with {value!r}") from error
+
+    return matches
+
+
+def _shortcut(name: str, value: Any, matches: _Predicate) -> _Predicate:
+    """Return ``matches``, or an equal function for numbers and plain texts that takes a tenth of the time."""
+    if name in _ORDERED:
+        compare = _ORDERED[name]
+        if type(value) not in _NUMBERS:
+            return matches
+        return lambda held: compare(held, value) if type(held) in _NUMBERS else matches(held)
+    wanted = value if name in ("in", "not in") else [value]
+    if not all(map(_is_plain, wanted)):
+        return matches
+    chosen = frozenset(wanted)
+    return lambda held: (not isinstance(held, list | dict) and held in chosen) == (name in ("==", "in"))
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether a value equals itself only: neither NaN nor a date (1969-07-21T20:17:40) of equal spellings."""
+    is_number = type(value) in _NUMBERS and value == value
+    return value is None or is_number or (type(value) is str and value[4:5] != "-")
+
+
+def _entry(filters: dict[str, Any], key: str) -> Any:
+    if key not in filters:
+        raise FilterError(f"{key!r} is missing in the filter {filters}")
+    return filters[key]

@@ -8,20 +8,37 @@ import pytest
 from cfe_faiss.audit import Condition
 from cfe_faiss.audit.reporting import Report
 from cfe_faiss.audit.reporting.conditions import as_conditions, check_all
-from cfe_faiss.audit.reporting.document import Measure
 
-MEASURES = [
-    Measure("impact_ratio", "sex", "f", 0.75, 40, 0.7, 0.79),
-    Measure("impact_ratio", "sex", "m", 1.0, 60),
-    Measure("impact_ratio", "sex", "d", 0.5, 35, 0.4, 0.6, unjudged="not ranked"),
-    Measure("impact_ratio", "city", "A", 0.5, 10, 0.4, 0.6),
-    Measure("accuracy", None, "all people", 0.9, 100, 0.84, 0.95),
-    Measure("accuracy", "sex", "x", math.nan, 50),
-]
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def ratio(attribute: str, group: str, value: float, n: int, *bounds: float, ranked: bool = True) -> dict[str, Any]:
+    low, high = bounds or (None, None)
+    row = {"attribute": attribute, "place": group, "ratio": value, "count": n, "ranked": ranked, "judged": 0}
+    return row | {"ratio_low": low, "ratio_high": high, "accuracy": None}
+
+
+def accuracy(attribute: str | None, group: str, value: float | None, n: int, *bounds: float) -> dict[str, Any]:
+    low, high = bounds or (None, None)
+    row = {"attribute": attribute, "place": group, "accuracy": value, "judged": n, "ranked": True, "ratio": None}
+    return row | {"accuracy_low": low, "accuracy_high": high, "count": 0}
+
+
+RATIOS: Rows = {
+    "groups": [
+        ratio("sex", "f", 0.75, 40, 0.7, 0.79),
+        ratio("sex", "m", 1.0, 60),
+        ratio("sex", "d", 0.5, 35, 0.4, 0.6, ranked=False),
+        ratio("city", "A", 0.5, 10, 0.4, 0.6),
+    ]
+}
+ACCURACIES: Rows = {
+    "groups": [accuracy(None, "all people", 0.9, 100, 0.84, 0.95), accuracy("sex", "x", None, 50)],
+}
 
 
 def outcomes(condition: Condition, sensitive: Sequence[str] = ("sex",)) -> list[tuple[str | None, str, str]]:
-    return [(check.attribute, check.group, check.outcome) for check in check_all([condition], MEASURES, sensitive)]
+    return [(check.attribute, check.group, check.outcome) for check in check_all([condition], RATIOS, sensitive)]
 
 
 def test_each_group_is_checked() -> None:
@@ -51,7 +68,7 @@ def test_each_group_is_checked() -> None:
 def test_the_whole_interval_decides(bounds: Any, interval: tuple[float, float], outcome: str) -> None:
     low, high = interval
     (check,) = check_all(
-        [Condition("accuracy", **bounds)], [Measure("accuracy", None, "all", (low + high) / 2, 50, low, high)], ()
+        [Condition("accuracy", **bounds)], {"groups": [accuracy(None, "all", (low + high) / 2, 50, low, high)]}, ()
     )
     assert check.outcome == outcome
     assert (check.reason == "") == (outcome != "cannot tell")
@@ -59,46 +76,48 @@ def test_the_whole_interval_decides(bounds: Any, interval: tuple[float, float], 
 
 def test_a_count_without_an_interval_decides_alone() -> None:
     for share, outcome in ((0.1, "pass"), (0.11, "fail")):
-        measure = Measure("flipped", "sex", "f to m", share, 100)
-        (check,) = check_all([Condition("flipped", "sex", at_most=0.1)], [measure], ["sex"])
+        row = {"attribute": "sex", "place": "f to m", "share": share, "nodes": 100}
+        (check,) = check_all([Condition("flipped", "sex", at_most=0.1)], {"flip": [row]}, ["sex"])
         assert check.outcome == outcome
 
 
 def test_few_cases_and_undefined_numbers_cannot_tell() -> None:
-    def reasons(condition: Condition) -> list[str]:
-        return [check.reason for check in check_all([condition], MEASURES, ["sex"])]
+    def reasons(condition: Condition, rows: Rows = RATIOS) -> list[str]:
+        return [check.reason for check in check_all([condition], rows, ["sex"])]
 
-    assert reasons(Condition("accuracy", at_least=0.8)) == ["", "the number is not defined"]
+    assert reasons(Condition("accuracy", at_least=0.8), ACCURACIES) == ["", "the number is not defined"]
     few = "fewer than 50 cases"
-    assert reasons(Condition("impact_ratio", "sex", at_least=0.8, min_cases=50)) == [few, "", "not ranked"]
+    assert reasons(Condition("impact_ratio", "sex", at_least=0.8, min_cases=50)) == [few, "", "the group is not ranked"]
     assert reasons(Condition("flipped", "sex", at_most=0)) == ["no such group"]
     assert Condition("accuracy", at_least=0.8).min_cases == 30
 
 
 def test_a_line_names_attribute_and_value() -> None:
-    lines = [str(check) for check in check_all([Condition("impact_ratio", at_least=0.8)], MEASURES, ["sex"])]
+    lines = [str(check) for check in check_all([Condition("impact_ratio", at_least=0.8)], RATIOS, ["sex"])]
     assert lines == [
         "fail: impact_ratio >= 0.8, sex = f: 0.7500 (n = 40, interval 0.7000 to 0.7900)",
         "pass: impact_ratio >= 0.8, sex = m: 1.0000 (n = 60)",
-        "cannot tell: impact_ratio >= 0.8, sex = d: 0.5000 (n = 35, interval 0.4000 to 0.6000); not ranked",
+        "cannot tell: impact_ratio >= 0.8, sex = d: 0.5000 (n = 35, interval 0.4000 to 0.6000); "
+        "the group is not ranked",
     ]
 
 
 def test_outcome_of_a_report(tmp_path: Path) -> None:
-    def outcome(*require: str) -> tuple[str, bool]:
-        report = Report((tmp_path,), check_all(as_conditions(require), MEASURES, ["sex"]), {})
+    def outcome(rows: Rows, *require: str) -> tuple[str, bool]:
+        report = Report((tmp_path,), check_all(as_conditions(require), rows, ["sex"]), {})
         return report.outcome, report.passed
 
-    assert outcome() == ("no conditions", False)
-    assert outcome("accuracy<=0.95") == ("cannot tell", False)
-    assert outcome("impact_ratio[city]>=0.8", "impact_ratio[sex]>=0.8") == ("fail", False)
-    report = Report((tmp_path,), check_all(as_conditions("accuracy>=0.8"), MEASURES, []), {})
+    assert outcome(RATIOS) == ("no conditions", False)
+    assert outcome(ACCURACIES, "accuracy<=0.95") == ("cannot tell", False)
+    assert outcome(RATIOS, "impact_ratio[city]>=0.8", "impact_ratio[sex]>=0.8") == ("fail", False)
+    report = Report((tmp_path,), check_all(as_conditions("accuracy>=0.8"), ACCURACIES, []), {})
     assert (report.outcome, report.passed) == ("pass", True)
 
 
 def test_a_model_is_the_bound_of_the_others() -> None:
     counts = {"v1": 100.0, "v2": 90.0, "v3": 101.0}
-    measures = [Measure("evidence_pairs", None, name, count, 500) for name, count in counts.items()]
+    rows = [{"attribute": None, "place": name, "evidence": count, "n": 500} for name, count in counts.items()]
+    measures = {"models": rows}
     condition = Condition.parse("evidence_pairs <= v1")
     assert condition == Condition("evidence_pairs", at_most="v1")
     assert [(check.group, check.outcome) for check in check_all([condition], measures, ())] == [
@@ -108,7 +127,7 @@ def test_a_model_is_the_bound_of_the_others() -> None:
     both = Condition("evidence_pairs", at_least=95, at_most="v1")
     assert str(both) == "evidence_pairs >= 95 and evidence_pairs <= v1"
     assert [check.outcome for check in check_all([both], measures, ())] == ["fail", "fail"]
-    (check,) = check_all([Condition("evidence_pairs", at_most=99)], measures[:1], ())
+    (check,) = check_all([Condition("evidence_pairs", at_most=99)], {"models": rows[:1]}, ())
     assert check.outcome == "fail"
 
 

@@ -4,7 +4,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from cfe_faiss.audit.reporting.document import Column, Neighbour, Neighbourhood, Plot, Table
+from cfe_faiss.audit.reporting.document import Column, Neighbour, Plot, Side, Table
 from cfe_faiss.audit.reporting.files import (
     as_file,
     draw,
@@ -22,8 +22,8 @@ ROWS = (
     {"name": "beyond the scale", "share": 7.0, "low": -3.0, "high": 9.0, "expected": 1.0, "before": None},
 )
 NEIGHBOURHOODS = [
-    Neighbourhood(0, tuple(Neighbour(HOSTILE, i, i == 1) for i in range(8)), ((0, 4), (1, 2))),
-    Neighbourhood(1, (), ()),
+    Side(0, "a", "no", None, neighbours=tuple(Neighbour(HOSTILE, i, i == 1) for i in range(8)), edges=((0, 4), (1, 2))),
+    Side(1, "b", "no", None, style=1),
 ]
 
 

@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 from audit_report_helpers import text_of
 
+from cfe_faiss.audit.reporting.document import show
 from cfe_faiss.audit.reporting.files import template
-from cfe_faiss.audit.reporting.formats import show
 
 VOID = {"meta", "link", "input", "br"}
 

@@ -5,11 +5,9 @@ from pathlib import Path
 import pytest
 
 import cfe_faiss.audit.reporting
-from cfe_faiss.audit.reporting.document import Numbers, Table
-from cfe_faiss.audit.reporting.formats import first_lines
+from cfe_faiss.audit.reporting.content import SECTIONS, Part, Prose, make_section
+from cfe_faiss.audit.reporting.document import Section, Table, first_lines
 from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
-from cfe_faiss.audit.reporting.prose import Prose, make_section
-from cfe_faiss.audit.reporting.sections import SECTIONS, Part
 
 TEMPLATES = files("cfe_faiss.audit.reporting").joinpath("templates", "sections")
 
@@ -41,7 +39,7 @@ def test_every_macro_has_a_reader():
 
 
 def test_a_number_without_a_value_is_an_error(inputs):
-    part = Part("balance", lambda inputs: Numbers({"over": 1}))
+    part = Part("balance", lambda inputs: Section({"over": 1}))
     with pytest.raises(Exception, match="is undefined"):
         make_section(part, inputs)
 

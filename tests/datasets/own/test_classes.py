@@ -1,15 +1,20 @@
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from cfe_faiss.data.columns import Table
-from cfe_faiss.data.roles import Ids, Source
-from cfe_faiss.datasets.own.classes import read_classes
+from cfe_faiss.data.roles import Source
+from cfe_faiss.datasets.own import OwnFiles, OwnGraph, read_own
 
 pytestmark = pytest.mark.filterwarnings("ignore::cfe_faiss.InputWarning")
-IDS = Ids.of_column(Table("f.csv", pd.DataFrame({"id": ["a", "b", "c"]}), is_text=True), "id")
+IDS = "id"
+
+
+def read_classes(predictions: Source | None, truth: Source | None, ids: str | None) -> OwnGraph:
+    """Three nodes, a, b and c, with these classes."""
+    folder = (predictions or truth).path.parent
+    (folder / "features.csv").write_text("id,age\na,20\nb,31\nc,45\n")
+    return read_own(OwnFiles(folder / "features.csv", id=ids, predictions=predictions, truth=truth))
 
 
 def source(folder: Path, text: str, *columns: str, name: str = "p.csv") -> Source:
@@ -21,7 +26,7 @@ def test_texts_by_id(tmp_path: Path) -> None:
     predictions = source(tmp_path, 'id,class\nc,"good, sure"\na,bad\nb,bad\n')
     truth = source(tmp_path, "id,outcome,note\na,bad,x\nb,worse,y\nc,,z\n", "outcome", name="t.csv")
     classes = read_classes(predictions, truth, IDS)
-    assert classes.names == ("bad", "good, sure", "worse")
+    assert tuple(classes.class_names) == ("bad", "good, sure", "worse")
     assert classes.predicted.dtype == np.int32
     assert classes.predicted.tolist() == [0, 0, 1]
     assert classes.y.tolist() == [0, 2, -1]
@@ -30,20 +35,20 @@ def test_texts_by_id(tmp_path: Path) -> None:
 def test_integers_are_ordered_as_numbers(tmp_path: Path) -> None:
     predictions = source(tmp_path, "id,class\na,10\nb,-1\nc,2.0\n")
     classes = read_classes(predictions, None, IDS)
-    assert (classes.names, classes.predicted.tolist(), classes.y) == (("2", "10"), [1, -1, 0], None)
+    assert (tuple(classes.class_names), classes.predicted.tolist(), classes.y) == (("2", "10"), [1, -1, 0], None)
 
 
 def test_integers_that_no_float_holds_are_different_classes(tmp_path: Path) -> None:
     large = str(2**53), str(2**53 + 1)
     classes = read_classes(source(tmp_path, f"id,class\na,{large[1]}\nb,{large[0]}\nc,1.0\n"), None, IDS)
-    assert (classes.names, classes.predicted.tolist()) == (("1", *large), [2, 1, 0])
+    assert (tuple(classes.class_names), classes.predicted.tolist()) == (("1", *large), [2, 1, 0])
 
 
 def test_probabilities(tmp_path: Path) -> None:
     predictions = source(tmp_path, 'id,no,"yes, sure"\nc,0.2,0.8\na,0.5,0.5\nb,1,0\n')
     truth = source(tmp_path, 'id,y\na,"yes, sure"\nb,no\n', name="t.csv")
     classes = read_classes(predictions, truth, IDS)
-    assert classes.names == ("no", "yes, sure")
+    assert tuple(classes.class_names) == ("no", "yes, sure")
     np.testing.assert_array_equal(classes.predicted, [[0.5, 0.5], [1, 0], [0.2, 0.8]])
     assert classes.y.tolist() == [1, 0, -1]
 
@@ -53,10 +58,10 @@ def test_files_without_header(tmp_path: Path) -> None:
     np.save(tmp_path / "q.npy", [[0.25, 0.75], [1, 0], [0.5, 0.5]])
     np.save(tmp_path / "u.npy", ["x", "y", "x"])
     truth = source(tmp_path, "1\n-1\n0\n", name="t.txt")
-    for ids in (IDS, Ids.of_rows(3)):
+    for ids in (IDS, None):
         classes = read_classes(Source(tmp_path / "p.npy"), truth, ids)
         assert (classes.predicted.tolist(), classes.y.tolist()) == ([0, 1, 1], [1, -1, 0])
-        assert read_classes(Source(tmp_path / "q.npy"), None, ids).names == ("0", "1")
+        assert read_classes(Source(tmp_path / "q.npy"), None, ids).class_names == ["0", "1"]
         assert read_classes(Source(tmp_path / "u.npy"), None, ids).predicted.tolist() == [0, 1, 0]
 
 

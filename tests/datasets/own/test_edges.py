@@ -9,7 +9,7 @@ import scipy.sparse
 
 from cfe_faiss.data.columns import Table
 from cfe_faiss.data.roles import Ids, Source
-from cfe_faiss.datasets.own.graph import nearest_neighbours, read_edges
+from cfe_faiss.datasets.own import nearest_neighbours, read_edges
 
 TEXTS = Ids.of_column(Table("f.csv", pd.DataFrame({"id": ["a", "b", "c"]}), is_text=True), "id")
 NUMBERS = Ids.of_column(Table("f.csv", pd.DataFrame({"id": ["10", "20", "30"]}), is_text=True), "id")

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 import cfe_faiss as cfe
-from cfe_faiss.data.dialect import DEFAULT
-from cfe_faiss.data.read import is_table
+from cfe_faiss.data.dialect import Reading
 from cfe_faiss.data.roles import Source
 from cfe_faiss.datasets import load
 from cfe_faiss.datasets.own import OwnFiles, read_own
@@ -77,13 +76,12 @@ def test_matrices_stay_unchanged(tmp_path: Path) -> None:
         np.testing.assert_array_equal(data.x, x)
         assert data.feature_names == ["feature 0", "feature 1"]
         assert data.node_ids is None
-        assert not is_table(tmp_path / name, DEFAULT)
-    assert is_table(written(tmp_path, PEOPLE, "p.csv"), DEFAULT)
+        assert not data.has_header
 
 
 def test_codes_and_scale(tmp_path: Path) -> None:
     features = written(tmp_path, "zip,age\n10,1\n20,3\n10,1\n", "f.csv")
-    data = read_own(OwnFiles(features, categorical=["zip"], as_is=True))
+    data = read_own(OwnFiles(features, as_is=True, reading=Reading(categorical=["zip"])))
     assert data.feature_names == ["zip=10", "zip=20", "age"]
     assert data.x_raw.tolist() == [[1, 0, 1], [0, 1, 3], [1, 0, 1]]
 
@@ -109,7 +107,7 @@ def test_without_leaves_neighbours_alone(tmp_path: Path) -> None:
         (PEOPLE, {"id": "id", "missing": "drop"}, "missing must be keep or error, got 'drop'"),
         (
             PEOPLE,
-            {"categorical": ["race"]},
+            {"reading": Reading(categorical=["race"])},
             r"categorical must name a column of .* \(id, sex, age, outcome\), got 'race'",
         ),
         (PEOPLE, {"without": ["race"]}, "without must name a column"),

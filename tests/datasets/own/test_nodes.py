@@ -6,7 +6,7 @@ import pytest
 
 from cfe_faiss.data.columns import Table
 from cfe_faiss.data.roles import Ids, Source
-from cfe_faiss.datasets.own.graph import read_nodes, read_split
+from cfe_faiss.datasets.own import read_nodes, read_split
 
 IDS = Ids.of_column(Table("f.csv", pd.DataFrame({"id": ["a", "b", "c", "d"]}), is_text=True), "id")
 ROWS = Ids.of_rows(4)

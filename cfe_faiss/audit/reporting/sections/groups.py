@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfe_faiss.audit.group_rates import GroupMetrics, group_metrics, turned
+from cfe_faiss.audit.groups import Frame
 from cfe_faiss.audit.neighbours import consistency, discrimination_scores, error_rate_by_evidence
-from cfe_faiss.audit.reporting.document import Column, Numbers, Plot, Table, low_high
-from cfe_faiss.audit.reporting.formats import rows_of, show, to_python
+from cfe_faiss.audit.reporting.document import Column, Plot, Section, Table, low_high, rows_of, show, to_python
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.score_curves import calibration_curves, threshold_curves
 from cfe_faiss.base.checks import UNKNOWN
@@ -43,13 +43,10 @@ def find_rates(inputs: Inputs) -> Rates:
     """Return the rates of all groups of the sensitive attributes."""
     metrics = _metrics(inputs, inputs.nodes, inputs.labels, inputs.truth)
     table = metrics.table
-    frame = table.assign(positives=table["TP"] + table["FN"], negatives=table["FP"] + table["TN"])
-    rows = [_row(inputs, row) for row in rows_of(frame)]
-    known = [row for row in rows if not row["unknown"]]
-    comparisons = rows_of(metrics.summary)
-    for row in comparisons:
-        row["gap"] = None if row["difference"] is None else -row["difference"]
-    return Rates(metrics, rows, comparisons, [row for row in known if row["feature"] != "all"])
+    rows = _rows(inputs, table.assign(positives=table["TP"] + table["FN"], negatives=table["FP"] + table["TN"]))
+    groups = [row for row in rows if not row["unknown"] and row["feature"] != "all"]
+    comparisons = rows_of(metrics.summary.assign(gap=-metrics.summary["difference"].astype(float)))
+    return Rates(metrics, rows, comparisons, groups)
 
 
 def _metrics(
@@ -69,16 +66,19 @@ def _metrics(
     )
 
 
-def _row(inputs: Inputs, row: dict[str, Any]) -> dict[str, Any]:
-    heading = "" if inputs.has("favourable") else f"{show(row['class'])}: "
-    heading += inputs.everyone if row["feature"] == "all" else str(row["feature"])
-    if row["reference"]:  # the group is compared with itself
-        row |= dict.fromkeys(("ratio_low", "ratio_high", "difference_low", "difference_high"))
-    verdict = "reference" if row["reference"] else row["verdict"]
-    return row | {"heading": heading, "group": inputs.group(row), "verdict": verdict}
+def _rows(inputs: Inputs, table: Frame) -> list[dict[str, Any]]:
+    rows = []
+    for row in rows_of(table):
+        heading = "" if inputs.has("favourable") else f"{show(row['class'])}: "
+        heading += inputs.everyone if row["feature"] == "all" else str(row["feature"])
+        if row["reference"]:  # the group is compared with itself
+            row |= dict.fromkeys(("ratio_low", "ratio_high", "difference_low", "difference_high"))
+            row["verdict"] = "reference"
+        rows.append(row | {"heading": heading, "group": inputs.group(row)})
+    return rows
 
 
-def groups_section(inputs: Inputs) -> Numbers:
+def groups_section(inputs: Inputs) -> Section:
     """Return the rates and the impact ratios of all groups, one chart each."""
     rates = inputs.once(find_rates)
     small = [row for row in rates.groups if not row["ranked"] and row["count"]]
@@ -90,9 +90,12 @@ def groups_section(inputs: Inputs) -> Numbers:
         "weak": list(dict.fromkeys(map(show, weak))),
         "unknown": list(unknown.values()),
     }
-    return Numbers(
+    plot = Plot(_FIFTHS, (rates.rows[0]["rate"],) if inputs.has("favourable") else ())
+    rate = Column("rate", "Share", "share", interval=low_high("rate"), n="count", plot=plot)
+    shares = Table("rates", (_HEADING, _GROUP, _COUNT, rate), rates.groups, limit=80, group="heading")
+    return Section(
         values,
-        tables=[_rates_table(inputs, rates), _disparities_table(rates)],
+        tables=[shares, _disparities_table(rates)],
         limits=[rates.metrics.limits[number] for number in (0, 4)],
         measured=_measured(rates),
     )
@@ -106,23 +109,15 @@ def _measured(rates: Rates) -> list[dict[str, Any]]:
     table = rates.metrics.table
     others = table[table["ranked"] & ~table["reference"] & (table["ratio"] > 1)]
     highest = others.sort_values("ratio").drop_duplicates(["class", "feature"], keep="last")
-    compared: dict[tuple[str, str], dict[str, Any]] = {}
-    for line in highest.to_dict("records"):
-        numbers = turned(line, _COMPARED)
-        compared[line["class"], line["feature"]] = {name: to_python(number) for name, number in numbers.items()}
-    measured = []
-    for row in rates.rows:
-        is_reference = row["reference"] and row["ranked"]
-        if not row["unknown"]:
-            measured.append(row | (compared.get((row["class"], row["feature"]), {}) if is_reference else {}))
-    return measured
-
-
-def _rates_table(inputs: Inputs, rates: Rates) -> Table:
-    guides = (rates.rows[0]["rate"],) if inputs.has("favourable") else ()
-    plot = Plot(_FIFTHS, guides)
-    rate = Column("rate", "Share", "share", interval=low_high("rate"), n="count", plot=plot)
-    return Table("rates", (_HEADING, _GROUP, _COUNT, rate), rates.groups, limit=80, group="heading")
+    compared = {
+        (line["class"], line["feature"]): {key: to_python(number) for key, number in turned(line, _COMPARED).items()}
+        for line in highest.to_dict("records")
+    }
+    return [
+        row | (compared.get((row["class"], row["feature"]), {}) if row["reference"] and row["ranked"] else {})
+        for row in rates.rows
+        if not row["unknown"]
+    ]
 
 
 def _disparities_table(rates: Rates) -> Table:
@@ -143,7 +138,7 @@ def _disparities_table(rates: Rates) -> Table:
     return Table("disparities", columns, rows, limit=80, group="heading")
 
 
-def counts_section(inputs: Inputs) -> Numbers:
+def counts_section(inputs: Inputs) -> Section:
     """Return counts and bounds of every group, and the tables of New York's Local Law 144 (6 RCNY 5-301)."""
     rates = inputs.once(find_rates)
     unknown = any(row["unknown"] for row in rates.rows)
@@ -163,7 +158,7 @@ def counts_section(inputs: Inputs) -> Numbers:
         *(bounds if unknown else ()),
     )
     rows = [row for row in rates.rows if row["feature"] != "all"]
-    return Numbers(
+    return Section(
         {"groups": len(rates.groups), "unknown": unknown},
         tables=[
             Table("counts", columns, rows, limit=80, group="heading"),
@@ -193,7 +188,7 @@ def _local_law_144(inputs: Inputs, metrics: GroupMetrics) -> list[Table]:
     return tables
 
 
-def error_rates_section(inputs: Inputs) -> Numbers:
+def error_rates_section(inputs: Inputs) -> Section:
     """Return errors by group, and the deviation from equalised odds."""
     rates, key = inputs.once(find_rates), "equalised_odds_difference"
     known = [row for row in rates.comparisons if row[key] is not None]
@@ -221,7 +216,7 @@ def error_rates_section(inputs: Inputs) -> Numbers:
         Column("fnr", "False negative", "share", interval=low_high("fnr"), n="positives", plot=plot),
     )
     judged = {"place": "largest gap", "judged": rates.rows[0]["judged"]}
-    return Numbers(
+    return Section(
         values,
         tables=[
             Table("equalised_odds", of_odds, rates.comparisons),
@@ -231,25 +226,19 @@ def error_rates_section(inputs: Inputs) -> Numbers:
     )
 
 
-def outcomes_section(inputs: Inputs) -> Numbers:
+def outcomes_section(inputs: Inputs) -> Section:
     """Return the true classes among people with the decision that alone shows them, by group."""
-    rates = inputs.once(find_true_rates)
-    plot = Plot(_FIFTHS)
-    share = Column("rate", "Share", "share", interval=("rate_low", "rate_high"), n="count", plot=plot)
-    columns = (_HEADING, _GROUP, _COUNT, share, Column("verdict", "Verdict"))
-    return Numbers({}, tables=[Table("outcomes", columns, rates, limit=80, group="heading")])
-
-
-def find_true_rates(inputs: Inputs) -> list[dict[str, Any]]:
-    """Return the share with each true class by group, among people whose true class is known."""
     truth = inputs.finder.truth
     assert truth is not None
     rows = inputs.nodes[truth[inputs.nodes] != UNKNOWN]
-    metrics = _metrics(inputs, rows, truth[rows], None)
-    return [_row(inputs, row) for row in rows_of(metrics.table) if not row["unknown"] and row["feature"] != "all"]
+    table = _metrics(inputs, rows, truth[rows], None).table
+    rates = _rows(inputs, table[~table["unknown"] & (table["feature"] != "all")])
+    share = Column("rate", "Share", "share", interval=low_high("rate"), n="count", plot=Plot(_FIFTHS))
+    columns = (_HEADING, _GROUP, _COUNT, share, Column("verdict", "Verdict"))
+    return Section(tables=[Table("outcomes", columns, rates, limit=80, group="heading")])
 
 
-def calibration_section(inputs: Inputs) -> Numbers:
+def calibration_section(inputs: Inputs) -> Section:
     """Return the calibration of the probabilities by group, and the shares selected at other thresholds."""
     probabilities = inputs.finder.probabilities
     assert probabilities is not None
@@ -257,15 +246,16 @@ def calibration_section(inputs: Inputs) -> Numbers:
         "y_prob": probabilities[inputs.nodes][:, list(inputs.favourable)].sum(axis=1).clip(0, 1),
         "sensitive_features": inputs.groups,
     }
-    lines: dict[str, dict[str, Any]] = {}
-    shares: dict[str, list[float]] = {}
-    for row in rows_of(threshold_curves(**shared, thresholds=_THRESHOLDS)):
-        line = lines.setdefault(inputs.group(row), {"group": inputs.group(row), "count": row["count"]})
-        line[f"rate_{row['threshold']:g}"] = row["rate"]
-        if row["threshold"] == 0.5 and row["rate"] is not None:
-            shares.setdefault(row["feature"], []).append(row["rate"])
+    curves = threshold_curves(**shared, thresholds=_THRESHOLDS)
+    rates = curves.set_index(["feature", "value", "count", "threshold"])["rate"].unstack(sort=False)
+    at_half = rates[0.5].groupby(level="feature")
+    gap = float((at_half.max() - at_half.min()).max())
+    rows = [
+        {"group": inputs.group(row), **{key: row[key] for key in ("count", *rates.add_prefix("rate_"))}}
+        for row in rows_of(rates.add_prefix("rate_").reset_index())
+    ]
     of_thresholds = (Column(f"rate_{value:g}", f"{value:g}", "share", n="count") for value in _THRESHOLDS)
-    tables = [Table("thresholds", (_GROUP, _COUNT, *of_thresholds), list(lines.values()))]
+    tables = [Table("thresholds", (_GROUP, _COUNT, *of_thresholds), rows)]
     if inputs.truth is not None:
         right = np.where(inputs.truth == UNKNOWN, UNKNOWN, np.isin(inputs.truth, inputs.favourable))
         curves = calibration_curves(**shared, y_true=right, n_bins=_BINS, confidence=inputs.settings.confidence)
@@ -280,11 +270,10 @@ def calibration_section(inputs: Inputs) -> Numbers:
             Column("observed", "On record", "share", interval=low_high("observed"), n="count", plot=plot),
         )
         tables = [Table("calibration", columns, rows, limit=40, group="group"), *tables]
-    gap = max(max(values) - min(values) for values in shares.values())
-    return Numbers({"gap": gap}, tables=tables)
+    return Section({"gap": gap}, tables=tables)
 
 
-def discrimination_section(inputs: Inputs) -> Numbers:
+def discrimination_section(inputs: Inputs) -> Section:
     """Return the discrimination scores (paper, section "Revealing Unfairness") as a description."""
     names, k = inputs.attributes_and_pairs, inputs.settings.k
     frame = discrimination_scores(inputs.finder, k=k, sensitive=names, **inputs.options)
@@ -296,16 +285,16 @@ def discrimination_section(inputs: Inputs) -> Numbers:
         Column("expected", "Expected", "score", n="nodes"),
         Column("difference", "Difference", "signed", n="nodes"),
     )
-    return Numbers({"count": len(rows)}, tables=[Table("discrimination_scores", columns, rows, limit=30)])
+    return Section({"count": len(rows)}, tables=[Table("discrimination_scores", columns, rows, limit=30)])
 
 
-def consistency_section(inputs: Inputs) -> Numbers:
+def consistency_section(inputs: Inputs) -> Section:
     """Return the share of people who are decided differently from their nearest neighbour."""
     confidence = inputs.settings.confidence
     frame = consistency(inputs.finder, columns=inputs.sensitive, confidence=confidence, **inputs.options)
     rows = [row | {"group": inputs.group(row)} for row in rows_of(frame)]
     if not rows[0]["nodes"]:
-        return Numbers(missing="no_neighbours")
+        return Section(missing="no_neighbours")
     plot = Plot(_QUARTERS, expected="expected")
     columns = (
         _GROUP,
@@ -315,15 +304,15 @@ def consistency_section(inputs: Inputs) -> Numbers:
         Column("expected", "Expected", "share", interval=low_high("expected"), n="nodes"),
         Column("tied", "With ties", "count"),
     )
-    return Numbers(rows[0], tables=[Table("consistency", columns, rows)], measured=rows)
+    return Section(rows[0], tables=[Table("consistency", columns, rows)], measured=rows)
 
 
-def errors_section(inputs: Inputs) -> Numbers:
+def errors_section(inputs: Inputs) -> Section:
     """Return the accuracy within the closest pairs (paper, section "Verifying Prediction Errors")."""
     frame = error_rate_by_evidence(inputs.finder, ks=_POINTS, confidence=inputs.settings.confidence)
     rows = [row for row in rows_of(frame) if row["accuracy"] is not None]
     if not rows:
-        return Numbers(missing="no_truth_in_pairs")
+        return Section(missing="no_truth_in_pairs")
     overall, shown_row = rows[0] | {"feature": "all"}, rows[min(3, len(rows) - 1)]
     drawn = [row[key] for row in rows for key in ("low", "expected")]
     plot = Plot.around([*drawn, 1.0], (shown_row["overall"],), expected="expected")
@@ -334,4 +323,4 @@ def errors_section(inputs: Inputs) -> Numbers:
         Column("accuracy", "Right", "share", interval=("low", "high"), n="nodes", plot=plot),
         Column("expected", "Expected", "share", interval=low_high("expected"), n="nodes"),
     )
-    return Numbers(shown_row, tables=[Table("errors_by_evidence", columns, rows)], measured=[overall])
+    return Section(shown_row, tables=[Table("errors_by_evidence", columns, rows)], measured=[overall])

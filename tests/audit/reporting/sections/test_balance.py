@@ -22,7 +22,7 @@ def section(attributes, labels, source, target, favourable=None):
     inputs = check_inputs(finder, [], favourable, SETTINGS)
     sides, near = np.array([source, target]), np.ones(len(source))
     found = PairEvidence(*sides, near.astype(np.float32), finder.labels)
-    inputs.results[find_pairs] = Pairs(found, near, ((),) * len(source), 9)
+    inputs.results[find_pairs] = Pairs(found, (), ())
     return section_of(inputs, "balance")
 
 

@@ -5,6 +5,8 @@ import pytest
 from audit_report_helpers import section_of
 
 import cfe_faiss as cfe
+from cfe_faiss.audit import Condition
+from cfe_faiss.audit.reporting.conditions import check_all
 from cfe_faiss.audit.reporting.inputs import Settings, check_inputs
 
 pytestmark = pytest.mark.filterwarnings("ignore:no true class:cfe_faiss.InputWarning")
@@ -47,27 +49,33 @@ def test_the_largest_gap_of_errors_is_the_headline():
     largest = max(found.tables[0].rows, key=lambda row: row["equalised_odds_difference"])
     assert f"{100 * largest['equalised_odds_difference']:.1f} points" in found.headline
     assert found.headline.endswith(f"by {largest['feature']}.")
-    measures = {m.attribute: m for m in found.measures if m.metric == "equalised_odds_difference"}
-    assert measures["sex"].value == row["equalised_odds_difference"]
-    assert measures["sex"].low < measures["sex"].value < measures["sex"].high
-    assert measures["sex"].n == 400
+    (of_sex,) = (measure for measure in found.measured if measure["attribute"] == "sex")
+    low, value, high = (of_sex[f"equalised_odds_difference{end}"] for end in ("_low", "", "_high"))
+    assert value == row["equalised_odds_difference"]
+    assert low < value < high
+    assert of_sex["judged"] == 400
 
 
 def test_measures_of_conditions():
     found = made("groups", {"sex": ["f"] * 4 + ["m"] * 4}, [1, 0, 0, 0, 1, 1, 0, 0], ["sex"])
-    values = {(m.metric, m.attribute, m.group): m.value for m in found.measures}
-    assert values["impact_ratio", "sex", "f"] == 0.5
-    assert values["selection_rate", None, "all nodes"] == 0.375
-    assert values["selection_rate_difference", "sex", "f"] == -0.25
-    assert ("impact_ratio", None, "all nodes") not in values
-    assert np.isnan(values["accuracy", "sex", "f"])
+    rows = {(row["attribute"], row["place"]): row for row in found.measured}
+    assert rows["sex", "f"]["ratio"] == 0.5
+    assert rows[None, "all nodes"]["rate"] == 0.375
+    assert rows["sex", "f"]["difference"] == -0.25
+    assert rows["sex", "f"]["accuracy"] is None
+    checks = check_all([Condition("impact_ratio", at_least=0.8)], {"groups": found.measured}, ["sex"])
+    assert [check.group for check in checks] == ["f", "m"], "everyone has no impact ratio"
 
 
 def test_a_group_that_is_not_ranked_is_not_judged():
     found = made("groups", {"city": ["A"] * 100 + ["B"] * 90 + ["C"] * 29}, [0, 1] * 95 + [0] * 29, ["city"])
-    unjudged = {m.group: m.unjudged for m in found.measures if m.metric == "impact_ratio"}
-    assert unjudged == {"A": "", "B": "", "C": "the group is not ranked"}
-    assert all(m.unjudged == "" for m in found.measures if m.metric == "selection_rate")
+
+    def reasons(metric):
+        condition = Condition(metric, "city", at_least=0, min_cases=1)
+        return {check.group: check.reason for check in check_all([condition], {"groups": found.measured}, ["city"])}
+
+    assert reasons("impact_ratio") == {"A": "", "B": "", "C": "the group is not ranked"}
+    assert reasons("selection_rate") == {"A": "", "B": "", "C": ""}
     assert "Too small to be ranked: city = C (29)." in found.undetermined
 
 
@@ -80,7 +88,7 @@ def test_unknown_attributes_are_counted_and_bound_the_ratios():
     people = {"sex": ["f", "f", None, "m", "m", "m"]}
     found = made("groups", people, [1, 0, 1, 1, 1, 0], ["sex"])
     assert "sex is unknown for 1 node." in found.undetermined
-    assert not [measure for measure in found.measures if measure.group == "unknown"]
+    assert not [row for row in found.measured if row["place"] == "unknown"]
     (table,) = made("counts", people, [1, 0, 1, 1, 1, 0], ["sex"]).tables
     assert [row["count"] for row in table.rows if row["unknown"]] == [1]
     assert {column.key for column in table.columns} >= {"ratio_least", "ratio_most"}
@@ -121,7 +129,6 @@ def test_each_class_in_turn_without_a_favourable_one():
     headings = list(dict.fromkeys(row["heading"] for row in found.tables[0].rows))
     assert headings == [f"class {c}: sex" for c in range(3)]
     assert found.tables[0].charts[0].plot.guides == ()
-    assert found.measures == ()
 
 
 def test_a_page_of_many_classes_stays_short():

@@ -9,7 +9,7 @@ from simulated_people import finder_of, simulated
 
 import cfe_faiss as cfe
 from cfe_faiss import audit
-from cfe_faiss.audit.reporting.sections.direct_effects import change_key
+from cfe_faiss.audit.reporting.sections.model_tests import change_key
 
 N = 600
 

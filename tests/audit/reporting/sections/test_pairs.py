@@ -39,16 +39,16 @@ def brute(inputs):
 
 def test_pairs_are_the_closest_of_all(inputs, brute):
     pairs = find_pairs(inputs)
-    assert pairs.total == len(brute[0])
+    assert pairs_section(inputs).values["total"] == len(brute[0])
     assert pairs.found.source.tolist() == brute[0][:40].tolist()
     assert pairs.found.target.tolist() == brute[1][:40].tolist()
-    np.testing.assert_allclose(pairs.measure, brute[2][:40], atol=1e-9)
+    np.testing.assert_allclose([row["similarity"] for row in pairs.rows], brute[2][:40], atol=1e-9)
 
 
 def test_differing_attributes(inputs):
     pairs = find_pairs(inputs)
     frame = inputs.attributes.to_frame()
-    for place in range(len(pairs)):
+    for place in range(len(pairs.found)):
         one, two = (frame.loc[nodes[place]] for nodes in (pairs.found.source, pairs.found.target))
         differ = [name for name in frame if not (one[name] == two[name] or (one[name] is None and two[name] is None))]
         assert list(pairs.differing[place]) == differ
@@ -68,10 +68,10 @@ def test_case_files(inputs, brute):
             near = graph.neighbors(side.row)
             assert side.predicted == ["no", "yes"][labels[side.row]]
             assert side.surroundings.startswith(f"{len(near)} neighbour") or not len(near)
-            assert {int(neighbour.name) for neighbour in side.neighbourhood.neighbours} <= set(near.tolist())
-            assert len(side.neighbourhood.neighbours) == min(12, len(near))
-            for i, j in side.neighbourhood.edges:
-                one, two = (int(side.neighbourhood.neighbours[place].name) for place in (i, j))
+            assert {int(neighbour.name) for neighbour in side.neighbours} <= set(near.tolist())
+            assert len(side.neighbours) == min(12, len(near))
+            for i, j in side.edges:
+                one, two = (int(side.neighbours[place].name) for place in (i, j))
                 assert two in graph.neighbors(one)
 
 
@@ -121,7 +121,7 @@ def test_classes_keep_their_look_as_long_as_there_are_enough(classes, styles):
     inputs = check_inputs(finder, [], None, settings)
     (case,) = cases_section(inputs).cases
     assert case.legend == tuple(zip(styles, ["class 0", f"class {classes - 1}"], strict=True))
-    assert {side.neighbourhood.style for side in case.sides} == set(styles)
+    assert {side.style for side in case.sides} == set(styles)
 
 
 def test_classes_of_nodes_that_are_not_audited_have_names():

@@ -1,4 +1,4 @@
-"""Inverted file with product-quantizer codes in memory that select the vectors to score; these may stay on disk."""
+"""Inverted files for evidence search: float32 vectors (the paper's LocalCE-I as a preset), scalar and product codes."""
 
 from __future__ import annotations
 
@@ -12,24 +12,275 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cfe_faiss._native import PqCodes, row_scores
-from cfe_faiss.base.arrays import Floats, Ints
+from cfe_faiss.base.arrays import Bytes, Floats, Int32s, Ints
 from cfe_faiss.base.checks import as_count, as_number
 from cfe_faiss.coarse.partitions import assign
 from cfe_faiss.index import ivf_base
 from cfe_faiss.index.base import Arrays
 from cfe_faiss.index.ivf_base import EvidenceIVFMixin
-from cfe_faiss.index.stock import like, part_of, written
+from cfe_faiss.index.parameters import like, part_of, written
+from cfe_faiss.rows import codecs
 from cfe_faiss.rows.faiss_functions import Step, flat_index, swapping_numbers
-from cfe_faiss.rows.id_map import metric_of
+from cfe_faiss.rows.id_map import metric_of, stock_contents
 from cfe_faiss.rows.layout import stock_codes
-from cfe_faiss.rows.metric import METRICS, PADDING, Metric, as_metric, faiss_metric, flipped
+from cfe_faiss.rows.metric import METRICS, PADDING, Metric, as_metric, as_rows, faiss_metric, flipped
 from cfe_faiss.rows.snapshot import Snapshot
 from cfe_faiss.search.query import Effort
 
+_CODECS = {faiss.ScalarQuantizer.QT_fp16: codecs.FP16, faiss.ScalarQuantizer.QT_8bit: codecs.SQ8}
+_LARGEST_HALF = 65504
+_NAMES = {faiss.ScalarQuantizer.QT_fp16: "QT_fp16", faiss.ScalarQuantizer.QT_8bit: "QT_8bit"}
 _BITS = 8
 CODEWORDS = 256
 _MOST = 1e9
 _BLOCK = 1 << 24  # numbers in vectors that are compared at once
+
+
+class IndexEvidenceIVF(EvidenceIVFMixin, faiss.IndexIVFFlat):  # type: ignore[misc]
+    """Inverted-file index of counterfactual evidence.
+
+    A subclass of ``faiss.IndexIVFFlat``: FAISS tools see a stock index over the first partition, with each vector
+    stored once. Supplementary partitions store row numbers only. The memory is 4 * n * d bytes for vectors, 8 * n for
+    ids and 4 * n per supplementary partition. Rows of a list are sorted by label. With one partition, a large
+    :meth:`add_with_labels` or the first search adds blocks for screening: about (d + 36) * n bytes, or (4 * d + 9) * n
+    if float blocks are faster; 2 GiB at most.
+
+    Parameters
+    ----------
+    d
+        Dimension of the vectors.
+    nlist
+        Number of lists (clusters) per partition. With ``"auto"`` it is 0 until :meth:`train` chooses 4 * sqrt(n) for
+        n vectors.
+    partitions
+        Number of partitions, >= 1. All but the first are supplementary (paper, "Supplementary Partitioning").
+    theta
+        Angle of the caps in the weight of a vector (paper, "Weighted Clustering"), in radians, in (0, pi/2].
+    weighted
+        Whether the clustering of supplementary partitions uses these weights.
+    complete
+        Whether a search probes further lists until a row has min(k, eligible) results.
+    metric
+        As in :class:`IndexEvidenceFlat`. "ip" and "l2" have one partition.
+    routing
+        ``"evidence"`` ranks lists by the similarity of the query to their vectors of other classes; ``"nearest"`` ranks
+        them by their centroids, as in the paper.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import cfe_faiss as cfe
+    >>> X = np.random.default_rng(0).normal(size=(500, 8)).astype(np.float32)
+    >>> labels = np.arange(500) % 3
+    >>> index = cfe.IndexEvidenceIVF(8, nlist=20)
+    >>> index.train(X)
+    >>> index.add_with_labels(X, labels)
+    >>> D, I = index.search_stored([7], k=5, nprobe=20)
+    >>> I.shape, bool((labels[I] != labels[7]).all())
+    ((1, 5), True)
+    """
+
+    _stock = faiss.IndexIVFFlat
+
+    def __init__(  # noqa: PLR0913
+        self,
+        d: int,
+        nlist: int | Literal["auto"],
+        partitions: int = 1,
+        *,
+        theta: float = math.pi / 3,
+        weighted: bool = True,
+        complete: bool = True,
+        routing: str = "evidence",
+        metric: Metric | int = "cosine",
+    ) -> None:
+        d, nlist, self._metric = as_count("d", d), ivf_base.as_nlist(nlist), as_metric("metric", metric)
+        constant = faiss_metric(self._metric)
+        super().__init__(flat_index(d, constant), d, nlist, constant)
+        self._set_up_lists(partitions, theta=theta, weighted=weighted, complete=complete, routing=routing)
+
+    @classmethod
+    def paper(
+        cls,
+        d: int,
+        partitions: int = 50,
+        clusters: int = 10,
+        theta: float = math.pi / 3,
+        weighted: bool = True,
+        supplementary: bool = True,
+    ) -> Self:
+        """Return an untrained index with the settings of the paper's LocalCE-I (Algorithm 2).
+
+        A query probes one cluster: the cluster of the nearest centroid of all partitions. It is the optimal cluster of
+        the optimal partition, since the weight increases with the angle. Rows may have fewer than k results.
+
+        Parameters
+        ----------
+        d
+            Dimension of the vectors.
+        partitions, clusters, theta
+            The paper's p, m and theta.
+        weighted
+            False selects the ablation "w/o WC": supplementary partitions without weights.
+        supplementary
+            False selects the ablation "w/o SP": the first partition only. It has no weights, as these come from the
+            previous partition.
+        """
+        partitions = partitions if supplementary else 1
+        index = cls(d, clusters, partitions, theta=theta, weighted=weighted, complete=False, routing="nearest")
+        index.nprobe = 1
+        index.cp.max_points_per_centroid = 1 << 30  # the paper clusters all vectors, not a sample
+        return index
+
+    @classmethod
+    def from_stock(
+        cls, ivf: Any, labels: ArrayLike, *, nprobe: int | None = None, metric: Metric | int | None = None
+    ) -> Self:
+        """Return an evidence index over the vectors, ids, centroids and lists of a stock ``faiss.IndexIVFFlat``.
+
+        Parameters
+        ----------
+        ivf
+            Trained stock index over inner products or squared distances; it is not changed.
+        labels
+            Predicted class of each of its vectors, (n,), in ascending order of their ids; -1 for "unknown".
+        nprobe
+            Number of lists to probe by default, >= 1; that of the stock index if left out.
+        metric
+            By default that of ``ivf``, "ip" or "l2". ``"cosine"`` normalises the vectors and the centroids.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid.
+        """
+        if not isinstance(ivf, faiss.IndexIVFFlat):
+            raise TypeError(f"ivf must be a faiss.IndexIVFFlat, got {type(ivf).__name__}")
+        if not ivf.is_trained:
+            raise ValueError("ivf must be trained, got an untrained index")
+        index = cls(ivf.d, ivf.nlist, metric=metric_of("ivf", ivf, metric))
+        rows = as_rows("ivf's vectors", stock_contents(ivf)[0], index.d, index.metric)
+        return index._adopt(ivf, labels, nprobe, rows.view(np.uint8), rows)
+
+    def _construct(self, stock: Any) -> None:
+        faiss.IndexIVFFlat.__init__(self, stock.quantizer, stock.d, stock.nlist, stock.metric_type)
+
+
+class IndexEvidenceIVFScalarQuantizer(EvidenceIVFMixin, faiss.IndexIVFScalarQuantizer):  # type: ignore[misc]
+    """Inverted-file index of counterfactual evidence with 1 or 2 bytes per vector component.
+
+    A subclass of ``faiss.IndexIVFScalarQuantizer``. The index stores codes only. Its vectors are the decoded codes:
+    similarities, ``reconstruct`` and queries by stored id all use them. Otherwise it works like
+    :class:`IndexEvidenceIVF`.
+
+    Parameters
+    ----------
+    d, nlist, partitions, theta, weighted, complete, routing, metric
+        As in :class:`IndexEvidenceIVF`.
+    qtype
+        ``faiss.ScalarQuantizer.QT_8bit``, d bytes per vector: each component has 256 steps between its minimum and
+        maximum in the training data. Or ``faiss.ScalarQuantizer.QT_fp16``, 2 d bytes per vector.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import cfe_faiss as cfe
+    >>> X = np.random.default_rng(0).normal(size=(500, 8)).astype(np.float32)
+    >>> index = cfe.IndexEvidenceIVFScalarQuantizer(8, nlist=20)
+    >>> index.train(X)
+    >>> index.add_with_labels(X, np.arange(500) % 3)
+    >>> D, I = index.search_stored([7], k=5)
+    >>> index.code_size, bool((I % 3 != 7 % 3).all())
+    (8, True)
+    """
+
+    _stock = faiss.IndexIVFScalarQuantizer
+
+    stores_codes: bool = True
+
+    def __init__(  # noqa: PLR0913
+        self,
+        d: int,
+        nlist: int | Literal["auto"],
+        partitions: int = 1,
+        *,
+        qtype: int = faiss.ScalarQuantizer.QT_8bit,
+        theta: float = math.pi / 3,
+        weighted: bool = True,
+        complete: bool = True,
+        routing: str = "evidence",
+        metric: Metric | int = "cosine",
+    ) -> None:
+        d, nlist, self._metric = as_count("d", d), ivf_base.as_nlist(nlist), as_metric("metric", metric)
+        if qtype not in _CODECS:
+            raise ValueError(f"qtype must be QT_8bit or QT_fp16 of faiss.ScalarQuantizer, got {qtype!r}")
+        # Codes without residuals decode independently of their list, so supplementary partitions can refer to them.
+        constant = faiss_metric(self._metric)
+        super().__init__(flat_index(d, constant), d, nlist, qtype, constant, False)
+        self._set_up_lists(partitions, theta=theta, weighted=weighted, complete=complete, routing=routing)
+
+    @classmethod
+    def from_stock(
+        cls, ivf: Any, labels: ArrayLike, *, nprobe: int | None = None, metric: Metric | int | None = None
+    ) -> Self:
+        """Return an evidence index over the codes, ids, centroids and lists of a stock index.
+
+        Parameters
+        ----------
+        ivf
+            Trained ``faiss.IndexIVFScalarQuantizer`` over inner products or squared distances, of type QT_8bit or
+            QT_fp16, with ``by_residual`` False. It is not changed.
+        labels
+            Predicted class of each of its vectors, (n,), in ascending order of their ids; -1 for "unknown".
+        nprobe
+            Number of lists to probe by default, >= 1; that of the stock index if left out.
+        metric
+            By default that of ``ivf``, "ip" or "l2". ``"cosine"`` requires unit vectors up to the error of the codec.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument is invalid.
+        """
+        if not isinstance(ivf, faiss.IndexIVFScalarQuantizer):
+            raise TypeError(f"ivf must be a faiss.IndexIVFScalarQuantizer, got {type(ivf).__name__}")
+        chosen = metric_of("ivf", ivf, metric)
+        if not ivf.is_trained:
+            raise ValueError("ivf must be trained, got an untrained index")
+        if ivf.sq.qtype not in _CODECS or ivf.by_residual:
+            raise ValueError(
+                f"ivf must be of type QT_8bit or QT_fp16 with by_residual False, got qtype {ivf.sq.qtype}, "
+                f"by_residual {ivf.by_residual}"
+            )
+        index = cls(ivf.d, ivf.nlist, qtype=ivf.sq.qtype, metric=chosen)
+        index.sq = ivf.sq
+        return index._adopt(ivf, labels, nprobe, stock_codes(ivf)[0])
+
+    def _settings(self) -> str:
+        return f"partitions={self.partitions}, qtype={_NAMES[self.sq.qtype]}"
+
+    def _construct(self, stock: Any) -> None:
+        given = stock.d, stock.nlist, stock.sq.qtype, stock.metric_type, False
+        faiss.IndexIVFScalarQuantizer.__init__(self, stock.quantizer, *given)
+        self.sq = stock.sq
+
+    # --- codes ------------------------------------------------------------------------------------------------------
+
+    def _codec(self) -> tuple[int, Floats]:
+        codec = _CODECS[self.sq.qtype]
+        trained = faiss.vector_to_array(self.sq.trained)
+        return codec, trained.reshape(2, -1) if codec == codecs.SQ8 else codecs.NO_LEVELS
+
+    def _new_rows(self, codes: Bytes, X: Floats | None, ids: Ints, lists: Int32s) -> tuple[Any, Any, Any, Any]:
+        if X is not None and self.sq.qtype == faiss.ScalarQuantizer.QT_fp16 and X.size and abs(X).max() > _LARGEST_HALF:
+            raise ValueError(f"vectors must have components up to {_LARGEST_HALF} for QT_fp16, got {abs(X).max():g}")
+        return super()._new_rows(codes, X, ids, lists)
+
+    def _codec_training(self, X: Floats, centroids: Floats) -> list[Step]:
+        aside = faiss.IndexScalarQuantizer(self.d, self.sq.qtype, faiss.METRIC_INNER_PRODUCT)
+        aside.sq = self.sq
+        aside.sq.train(ivf_base.sample(X, self.train_encoder_num_vectors(), self.cp.seed))
+        return swapping_numbers(self.sq.trained, aside.sq.trained, aside)
 
 
 class IndexEvidenceIVFPQ(EvidenceIVFMixin, faiss.IndexIVFPQ):  # type: ignore[misc]

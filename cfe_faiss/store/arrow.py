@@ -1,13 +1,10 @@
-"""A store as a directory that changes from one version to the next atomically.
+"""Border of a store to Arrow: tables of users, and a directory that changes from one version to the next atomically.
 
-Layout::
+Layout of the directory::
 
     manifest.json            format, version, d, class names, the next key, and names and checksums of the other files
     index-<version>.cfe      the evidence index, as cfe_faiss.write_index writes it; its ids are the keys
     rows-<version>.parquet   the rows in order: key, id, label (class number, -1 for none), document, metadata (JSON)
-
-Dates, NaN and other values without a JSON type make the format version 2, and booleans or several kinds of classes
-make it version 3. Versions of cfe_faiss before them refuse these stores.
 
 The files of a new version have new names. They are complete and synced before their manifest replaces the old one, and
 the files of the old version are removed afterwards. So the manifest names complete files even if a writer is killed.
@@ -20,35 +17,50 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import faiss
 import numpy as np
+from numpy.typing import NDArray
 
 from cfe_faiss.base.checks import UNKNOWN, check_distinct
 from cfe_faiss.base.extras import extra
 from cfe_faiss.files.format import read_index, write_file
+from cfe_faiss.files.forms import ANY_LIST, CHECKSUM, integer, text
 from cfe_faiss.files.new_file import new_file
 from cfe_faiss.files.outputs import MARK, check_not_mapped, check_owner, is_one_of, is_ours, path_within
-from cfe_faiss.files.records import ANY_LIST, CHECKSUM, Record, integer, text
+from cfe_faiss.files.records import Record
 from cfe_faiss.files.regular import alone_in, checksum, open_regular
 from cfe_faiss.index.flat import with_ids
-from cfe_faiss.store.contents import Contents
-from cfe_faiss.store.table import Classes, Table
-from cfe_faiss.store.values import DEEPEST, PREFIX, check_metadata, from_json, to_json
+from cfe_faiss.store.contents import Classes, Contents, Kind, Table, key_of, kind_of
+from cfe_faiss.store.values import (
+    DEEPEST,
+    PREFIX,
+    Metadata,
+    Rows,
+    check_labels,
+    check_metadata,
+    from_json,
+    speaks_arrow,
+    to_json,
+)
 
 with extra("store"):
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
 _MANIFEST = "manifest.json"
-_VERSION, _TYPED_VERSION, _KINDS_VERSION = 1, 2, 3
+_VERSIONS = (1, 2, 3)
+"""Version 2 added values without a JSON type, version 3 booleans and several kinds of classes; 3 is written."""
 _INDEX, _ROWS_FILE = r"index-[0-9a-f]{16}\.cfe", r"rows-[0-9a-f]{16}\.parquet"
 _FILES = re.compile(f"({_INDEX}|{_ROWS_FILE})")
 _TEMPORARY = re.compile(rf"\.{_FILES.pattern}\.[0-9a-f]{{16}}\.tmp")  # left by killed writers, on some file systems
 _TRAILER = 24  # bytes at the end of an index file
 _ATTEMPTS = 5
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 _LARGEST_KEY = 1 << 62  # room for more rows than memory holds
 _ROWS = 1 << 10  # rows unpacked between two checks of their size
 _LEAST_UNPACKED, _MOST_TIMES = 1 << 26, 500  # limit of unpacked rows: bytes, or times the size of their file
@@ -61,7 +73,7 @@ _FORM = {
         "rows": {"name": text(_ROWS_FILE, "the name of a file of rows"), "size": _NUMBER, "crc32": CHECKSUM},
     },
 }
-_RECORD = Record(_MANIFEST, "cfe_faiss.EvidenceStore", dict.fromkeys((_VERSION, _TYPED_VERSION, _KINDS_VERSION), _FORM))
+_RECORD = Record(_MANIFEST, "cfe_faiss.EvidenceStore", dict.fromkeys(_VERSIONS, _FORM))
 _SCHEMA = pa.schema(
     {
         "key": pa.int64(),
@@ -93,21 +105,19 @@ def write(path: str | os.PathLike[str], contents: Contents, *, overwrite: bool, 
         names = {"index": f"index-{token}.cfe", "rows": f"rows-{token}.parquet"}
         try:
             write_file(contents.index, folder / names["index"], like=folder / _MANIFEST)
-            class_names = contents.table.classes.names
-            is_typed = _write_rows(contents.table, folder / names["rows"])
+            _write_rows(contents.table, folder / names["rows"])
             manifest = {
-                "d": contents.d,
+                "d": int(contents.index.d),
                 "rows": len(contents.table),
-                "class_names": list(class_names),
+                "class_names": list(contents.table.classes.names),
                 "next_key": contents.next_key,
                 "files": {part: {"name": name, **_sums(folder / name, part)} for part, name in names.items()},
             }
-            version = _TYPED_VERSION if is_typed else _VERSION
-            _RECORD.write(folder, version if _are_of_one_kind(class_names) else _KINDS_VERSION, manifest)
+            _RECORD.write(folder, _VERSIONS[-1], manifest)
         finally:
-            kept = _read_file_names(folder)
+            current = _read_file_names(folder)
             parts = old | {entry.name for entry in folder.iterdir() if _is_part(entry)}
-            for name in parts - kept if kept else names.values():
+            for name in parts - current if current else names.values():
                 with contextlib.suppress(OSError):
                     (folder / name).unlink()
 
@@ -137,32 +147,29 @@ def _read_parts(folder: Path, manifest: dict[str, Any], mmap: bool) -> tuple[Any
         raise _damage(folder, f"its index is of {index.ntotal} vectors of {index.d} dimensions")
     table = _read_rows(folder, paths["rows"], manifest)
     members = index.members()
-    # The index may hold rows of an interrupted change, which are not in the table.
-    stored = table.find(members.ids) >= 0
-    if not (stored.sum() == len(table) and np.array_equal(members.labels[stored], table.labels)):
+    stored = np.isin(members.ids, table.keys)
+    ids, labels = members.ids[stored], members.labels[stored]
+    if not (np.array_equal(ids, table.keys) and np.array_equal(labels, table.labels)):
         raise _damage(folder, "its index is not of the same rows")
+    if not stored.all():  # an earlier version left rows of an interrupted change in the index
+        index = with_ids(read_index(paths["index"]))
+        index.remove_ids(members.ids[~stored])
     return index, table, manifest["next_key"]
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def _write_rows(table: Table, path: Path) -> bool:
-    """Write the rows; return whether metadata may hold values without a JSON type."""
+def _write_rows(table: Table, path: Path) -> None:
     names = dict(zip(_SCHEMA.names, ("keys", "ids", "labels", "documents", "metadata"), strict=True))
     columns = {column: getattr(table, name)[table.rows] for column, name in names.items()}
-    encoded = columns["metadata"] = _encode(columns["metadata"].tolist())
+    columns["metadata"] = _encode(columns["metadata"].tolist())
     rows = pa.table(columns, schema=_SCHEMA.with_metadata({"generator": MARK}))
     for how in ({"compression": "zstd", "compression_level": 1}, {"compression": "none"}):
         with new_file(path, overwrite=True, like=path.parent / _MANIFEST) as file:
             pq.write_table(rows, file, use_dictionary=["label"], **how)
         if rows.nbytes <= _most_unpacked(path.stat().st_size):  # else a reader refuses the file
             break
-    return any(_may_be_typed(one) or _NOT_FINITE.search(one) for one in encoded)
-
-
-def _may_be_typed(encoded: str) -> bool:
-    return f'{{"{PREFIX}' in encoded
 
 
 def _most_unpacked(size: int) -> int:
@@ -181,7 +188,6 @@ def _encode(metadata: list[Any]) -> list[str]:
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"), default=to_json)
-_NOT_FINITE = re.compile(r"[:\[,](NaN|-?Infinity)[,\]}]")
 _CONSTANTS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -200,8 +206,6 @@ def _read_rows(folder: Path, path: Path, manifest: dict[str, Any]) -> Table:
     for values, first, last in ((labels, UNKNOWN, len(classes.names)), (keys, 0, manifest["next_key"])):
         if len(rows) and not first <= values.min() <= values.max() < last:
             raise _damage(folder, f"{path.name} has a class or a key that the manifest does not know")
-    if (keys[1:] <= keys[:-1]).any():
-        raise _damage(folder, f"the keys of {path.name} are not in order")
     return Table.of(classes, keys.copy(), labels.copy(), ids, metadata, documents)
 
 
@@ -212,7 +216,16 @@ def _unpack(content: bytes, n: int) -> Any:
     """
     file = pq.ParquetFile(pa.BufferReader(content))  # Arrow reads Python file objects from its own threads
     most = _most_unpacked(len(content))
-    _check_footer(file, n, most)
+    about = file.metadata
+    if about.num_rows != n or not file.schema_arrow.equals(_SCHEMA):
+        raise ValueError("it has not the rows that it was written with")
+    groups = [about.row_group(number) for number in range(about.num_row_groups)]
+    columns = [group.column(place) for group in groups for place in range(len(_SCHEMA))]
+    size = sum(column.total_uncompressed_size for column in columns)
+    # With a dictionary, a short file can repeat a long text in many rows.
+    coded = {kind for column in columns if column.path_in_schema != "label" for kind in column.encodings}
+    if size > most or not coded <= {"PLAIN", "RLE"}:
+        raise ValueError(f"it unpacks to {size} bytes, coded as {sorted(coded)}; {most} are the most")
     batches, size = [], 0
     for batch in file.iter_batches(_ROWS):
         batches.append(batch)
@@ -225,28 +238,14 @@ def _unpack(content: bytes, n: int) -> Any:
     return rows
 
 
-def _check_footer(file: Any, n: int, most: int) -> None:
-    """Raise ValueError unless a Parquet file has n rows of the right columns, at most ``most`` bytes unpacked."""
-    about = file.metadata
-    if about.num_rows != n or not file.schema_arrow.equals(_SCHEMA):
-        raise ValueError("it has not the rows that it was written with")
-    groups = [about.row_group(number) for number in range(about.num_row_groups)]
-    columns = [group.column(place) for group in groups for place in range(len(_SCHEMA))]
-    size = sum(column.total_uncompressed_size for column in columns)
-    # With a dictionary, a short file can repeat a long text in many rows.
-    coded = {kind for column in columns if column.path_in_schema != "label" for kind in column.encodings}
-    if size > most or not coded <= {"PLAIN", "RLE"}:
-        raise ValueError(f"it unpacks to {size} bytes, coded as {sorted(coded)}; {most} are the most")
-
-
 def _decode(encoded: list[str], ids: list[str]) -> list[Any]:
     """Return the mapping in each text; ValueError unless :func:`_encode` writes the same texts."""
     together = "[" + ",".join(encoded) + "]"  # one document takes a third less time than many
-    hook = from_json if _may_be_typed(together) else None
+    hook = from_json if f'{{"{PREFIX}' in together else None
     metadata: list[Any] = json.loads(together, object_hook=hook, parse_constant=_CONSTANTS.__getitem__)
     if len(metadata) != len(encoded) or set(map(type, metadata)) - {dict} or _encode(metadata) != encoded:
         raise ValueError("its metadata are not one mapping in each row")
-    nested = [row for row, one in enumerate(encoded) if one.count("{") + one.count("[") > DEEPEST]
+    nested = [row for row, text in enumerate(encoded) if text.count("{") + text.count("[") > DEEPEST]
     check_metadata([metadata[row] for row in nested], [ids[row] for row in nested])
     return metadata
 
@@ -260,25 +259,14 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if not os.path.lexists(folder / _MANIFEST):
         raise ValueError(f"{folder} is not the directory of a store: it has no {_MANIFEST}")
     manifest = _RECORD.read(folder)
-    names = manifest["class_names"]
-    if not _are_classes(names) or not (manifest["version"] == _KINDS_VERSION or _are_of_one_kind(names)):
-        raise _damage(folder, f"class_names of {_MANIFEST} must be distinct labels, all numbers or all texts")
+    try:
+        names = check_labels("class_names", manifest["class_names"], len(manifest["class_names"]))
+        check_distinct("class_names must be distinct", list(map(key_of, names)))
+    except (TypeError, ValueError) as error:
+        raise _damage(folder, f"{_MANIFEST}: {error}") from error
+    if None in names:
+        raise _damage(folder, f"class_names of {_MANIFEST} must be texts, integers or booleans")
     return manifest
-
-
-def _are_of_one_kind(names: Sequence[Any]) -> bool:
-    """Return whether classes are texts or integers, as those of version 2."""
-    return set(map(type, names)) in ({int}, {str}, set())
-
-
-def _are_classes(names: list[Any]) -> bool:
-    """Return whether classes are distinct labels, and texts are valid Unicode."""
-    if not set(map(type, names)) <= {bool, int, str}:
-        return False
-    with contextlib.suppress(UnicodeEncodeError):
-        "".join(name for name in names if type(name) is str).encode()
-        return len(Classes().extend(names).names) == len(names)
-    return False
 
 
 def _sums(path: Path, part: str) -> dict[str, int]:
@@ -312,3 +300,107 @@ def _read_file_names(folder: Path) -> set[str]:
     with contextlib.suppress(OSError, ValueError):
         return {file["name"] for file in _read_manifest(folder)["files"].values()}
     return set()
+
+
+# --- tables of users --------------------------------------------------------------------------------------------------
+
+
+def matrix(name: str, values: Any) -> NDArray[Any]:
+    """Return the vectors of an Arrow column of lists, (n, d)."""
+    column = pa.chunked_array(values)
+    kind = column.type
+    if pa.types.is_fixed_size_list(kind):
+        lengths = [kind.list_size]
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        lengths = sorted(pc.unique(pc.list_value_length(column).drop_null()).to_pylist())
+    elif len(column):
+        raise TypeError(f"{name} must be a column of lists of numbers, got {kind}")
+    else:  # a column without rows may have any type
+        return np.empty((0, 0), np.float32)
+    if column.null_count:
+        raise ValueError(f"{name} must hold a vector in every row, got none in {column.null_count} of {len(column)}")
+    if len(lengths) > 1:
+        raise ValueError(f"{name} must hold vectors of one length, got {', '.join(map(str, lengths[:8]))}")
+    flat = pc.list_flatten(column)
+    if flat.null_count:
+        raise ValueError(f"{name} must hold numbers, got null among them")
+    array: NDArray[Any] = flat.to_numpy().reshape(len(column), *(lengths or [0]))
+    return array
+
+
+def rows_of(
+    table: Any, id_name: str, vector_name: str, label_name: str, document_name: str
+) -> tuple[Any, Any, Any, list[Metadata], Any]:
+    """Return ids, vectors, labels, metadata and documents of a table, from the columns with these names."""
+    if not speaks_arrow(table):
+        raise TypeError(
+            "table must be one of pyarrow, pandas, polars or any other that has __arrow_c_stream__, "
+            f"got {type(table).__name__}"
+        )
+    columns = pa.table(table)
+    names = columns.column_names
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise ValueError(f"table must have columns of different names, got {repeated!r} twice")
+    fields = (id_name, vector_name, label_name, document_name)
+    for name in fields:
+        if name not in names and name not in ("label", "document"):
+            raise ValueError(f"table must have a column {name!r}, got {', '.join(names)}")
+    labels = columns[label_name] if label_name in names else None
+    documents = columns[document_name] if document_name in names else None
+    if labels is not None and pa.types.is_floating(labels.type):  # pandas stores integers as floats if one is missing
+        with contextlib.suppress(pa.ArrowInvalid):
+            labels = labels.cast(pa.int64())
+    keys = [name for name in names if name not in fields and not _PANDAS_INDEX.fullmatch(name)]
+    try:
+        rows = columns.select(keys).to_pylist()
+    except OverflowError as error:
+        raise ValueError(f"table must hold dates that Python has, of the years 1 to 9999: {error}") from error
+    metadata = [{key: value for key, value in row.items() if value is not None} for row in rows]
+    return columns[id_name], matrix(vector_name, columns[vector_name]), labels, metadata, documents
+
+
+def to_arrow(rows: Rows, class_names: Sequence[Any]) -> Any:
+    """Return rows as a ``pyarrow.Table``; ``class_names`` are all classes: they decide the type of their column."""
+    if not _are_of_one_kind(rows.labels):
+        remedy = "give all rows labels of one kind by relabel"
+        raise TypeError(f"labels must be of one kind in a table, got {class_names!r:.80}; {remedy}")
+    names = class_names if _are_of_one_kind(class_names) else ()
+    labels = _array([*names, *rows.labels])[len(names) :]
+    columns = {
+        "id": pa.array(rows.ids, pa.string()),
+        "vector": pa.FixedSizeListArray.from_arrays(pa.array(rows.vectors.reshape(-1)), rows.vectors.shape[1]),
+        "label": labels if class_names else labels.cast(pa.int64()),
+        "document": pa.array(rows.documents, pa.large_string()),
+    }
+    for key in dict.fromkeys(chain.from_iterable(rows.metadata)):
+        name = key
+        while name in columns:
+            name = f"{name} (metadata)"
+        columns[name] = _array([mapping.get(key) for mapping in rows.metadata])
+    return pa.table(columns)
+
+
+def _array(values: list[Any]) -> Any:
+    """Return values as one Arrow array, or as JSON texts if no Arrow type holds them all."""
+    if _are_of_one_kind(values):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):  # of Arrow, or of Python for NaN among decimals
+            return pa.array(values)
+    return pa.array(
+        [None if value is None else json.dumps(value, ensure_ascii=False, default=to_json) for value in values]
+    )
+
+
+def _are_of_one_kind(values: Iterable[Any]) -> bool:
+    """Return whether values, and those at each place in them, are of one kind; Arrow may cut others without an error.
+
+    It takes a datetime for a date, a text for bytes, and drops time zones. No type of Arrow holds the zone of a time.
+    """
+    held = [value for value in values if value is not None]
+    kinds = set(map(kind_of, held))
+    if kinds == {Kind.LIST}:
+        return _are_of_one_kind(chain.from_iterable(held))
+    if kinds == {Kind.MAPPING}:
+        keys = set(chain.from_iterable(held))
+        return all(_are_of_one_kind(mapping.get(key) for mapping in held) for key in keys)
+    return len(kinds) < 2 and (kinds != {Kind.TIME} or all(value.tzinfo is None for value in held))

@@ -1,7 +1,8 @@
-"""LlamaIndex's vector store over an evidence store, and its retriever of evidence."""
+"""Evidence search in LlamaIndex: a vector store, and a retriever for query engines. Needs the extra ``llama-index``."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,7 +11,6 @@ import numpy as np
 from cfe_faiss.base.checks import as_count
 from cfe_faiss.base.extras import extra
 from cfe_faiss.integrations import adapter
-from cfe_faiss.integrations.llama_index.conversion import REF_DOC_ID, condition, to_node, to_row
 from cfe_faiss.store import EvidenceStore, Hits, Rows
 
 with extra("llama-index"):
@@ -20,20 +20,33 @@ with extra("llama-index"):
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.bridge.pydantic import PrivateAttr
     from llama_index.core.callbacks.base import CallbackManager
-    from llama_index.core.constants import DEFAULT_SIMILARITY_TOP_K
+    from llama_index.core.constants import DATA_KEY, DEFAULT_SIMILARITY_TOP_K, TYPE_KEY
     from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TextNode
     from llama_index.core.settings import Settings
+    from llama_index.core.storage.docstore.utils import json_to_doc
     from llama_index.core.vector_stores.simple import DEFAULT_VECTOR_STORE, NAMESPACE_SEP
     from llama_index.core.vector_stores.types import (
         DEFAULT_PERSIST_DIR,
         DEFAULT_PERSIST_FNAME,
         BasePydanticVectorStore,
+        FilterCondition,
+        FilterOperator,
+        MetadataFilter,
         MetadataFilters,
         VectorStoreQuery,
         VectorStoreQueryMode,
         VectorStoreQueryResult,
     )
+    from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
+REF_DOC_ID = "_ref_doc_id"
+"""Metadata key of a row: the id of the document that the node was made from."""
+
+_CONTENT = "_node"
+"""Metadata key of a row: JSON of the fields of the node that a row does not have."""
+
+_PLAIN = json.dumps({TYPE_KEY: TextNode.get_type(), DATA_KEY: {}})
+"""Node of a row that was not added as a node."""
 _PERSIST_FNAME = f"{DEFAULT_VECTOR_STORE}{NAMESPACE_SEP}{DEFAULT_PERSIST_FNAME}"
 _REF_DOC_FIELDS = dict.fromkeys(("ref_doc_id", "doc_id", "document_id"), REF_DOC_ID)
 _NOT_USED = ("output_fields", "embedding_field", "alpha", "sparse_top_k", "hybrid_top_k")
@@ -121,11 +134,8 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         adapter.refuse("add", kwargs)
         if not nodes:
             return []
-        for node in nodes:
-            found, d = len(node.get_embedding()), self._store.d
-            if found != d:
-                raise ValueError(f"the embedding of node {node.node_id!r} must have {d} numbers, got {found}")
-        vectors = [node.get_embedding() for node in nodes]
+        ids = [node.node_id for node in nodes]
+        vectors = adapter.embeddings_of("node", ids, [node.get_embedding() for node in nodes], self._store.d)
         return adapter.put(self._store.upsert, map(to_row, nodes), vectors, self.label_key)
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
@@ -240,12 +250,12 @@ class EvidenceVectorStore(BasePydanticVectorStore):
         ValueError
             If the node is not stored and has no embedding, has no class, or the class is not known to the store.
         """
-        own, embedding = (node.node_id, node.embedding) if isinstance(node, BaseNode) else (node, None)
+        id_, embedding = (node.node_id, node.embedding) if isinstance(node, BaseNode) else (node, None)
         if isinstance(node, BaseNode) and embedding is not None and label is None:
             label = node.metadata.get(self.label_key)
-        hits = adapter.evidence(self._store, own, embedding, k, label, self._matching(filters))
+        hits = adapter.evidence(self._store, id_, embedding, k, label, self._matching(filters))
         nodes = zip(self._nodes(hits), hits.similarity.tolist(), strict=True)
-        return [NodeWithScore(node=one, score=score) for one, score in nodes]
+        return [NodeWithScore(node=similar, score=score) for similar, score in nodes]
 
     def _matching(self, filters: MetadataFilters | None) -> dict[str, Any] | None:
         return None if filters is None else condition(filters, {**_REF_DOC_FIELDS, self.label_key: "$label"})
@@ -392,3 +402,107 @@ class EvidenceRetriever(BaseRetriever):
     def _evidence(self, text: str, embedding: list[float]) -> list[NodeWithScore]:
         query, label = TextNode(text=text, embedding=embedding), self._classifier(text)
         return self._vector_store.evidence(query, self._similarity_top_k, label=label, filters=self._filters)
+
+
+# --- nodes as rows, filters as conditions -----------------------------------------------------------------------------
+
+
+def to_row(node: BaseNode) -> adapter.Row:
+    """Return the row of a node.
+
+    Raises
+    ------
+    ValueError
+        If its metadata uses a reserved key.
+    """
+    for key in (REF_DOC_ID, _CONTENT):
+        if key in node.metadata:
+            raise ValueError(f"metadata of node {node.node_id!r} must not use the key {key!r}, which is reserved")
+    fields = node.model_dump(mode="json", exclude={"id_", "embedding", "metadata"}, exclude_defaults=True)
+    text = None
+    for holder in (fields, fields.get("text_resource") or {}):  # the text is in one of them, or in both
+        text = holder.pop("text", text)
+    content = json.dumps({TYPE_KEY: node.get_type(), DATA_KEY: fields}, ensure_ascii=False, separators=(",", ":"))
+    return node.node_id, {**node.metadata, _CONTENT: content, REF_DOC_ID: node.ref_doc_id}, text
+
+
+def to_node(row: adapter.Row) -> BaseNode:
+    """Return the node of a row."""
+    id_, metadata, text = row
+    content = json.loads(metadata.pop(_CONTENT, _PLAIN))
+    metadata.pop(REF_DOC_ID, None)
+    fields = content[DATA_KEY]
+    fields.update(id_=id_, metadata=metadata)
+    if text is not None:
+        (fields.get("text_resource") or fields)["text"] = text
+    return json_to_doc(content)
+
+
+def condition(filters: MetadataFilters, fields: Mapping[str, str], depth: int = 0) -> dict[str, Any]:
+    """Return filters, nested ones included, as a filter for a store.
+
+    LlamaIndex itself compares the values, as in its ``SimpleVectorStore``. A missing value or None matches ``NE``,
+    ``NIN`` and ``IS_EMPTY`` only.
+
+    Parameters
+    ----------
+    filters
+        An empty list of filters matches everything.
+    fields
+        The store's names of the keys that are not metadata there.
+    depth
+        Number of filters around these, at most ``adapter.MOST_NESTED``.
+
+    Raises
+    ------
+    ValueError
+        If a value is of a type that an operator does not take; also while the store compares, where an operator
+        does not take a value of the metadata.
+    """
+    if depth > adapter.MOST_NESTED:
+        raise ValueError(f"filters must be nested {adapter.MOST_NESTED} deep at most, got deeper ones")
+    parts: list[dict[str, Any]] = []
+    for part in filters.filters:
+        if isinstance(part, MetadataFilters):
+            parts.append(condition(part, fields, depth + 1))
+        else:
+            parts.append({fields.get(part.key, part.key): _predicate(part)})
+    parts = [part for part in parts if part]
+    if not parts:
+        return {}
+    if filters.condition == FilterCondition.OR:
+        return {"$or": parts}
+    if filters.condition == FilterCondition.NOT:  # none of them
+        return {"$not": {"$or": parts}}
+    return {"$and": parts}
+
+
+_VALUE, _SCALAR = (int, float, str, list), (int, float, str)
+_NAMES: dict[Any, str] = {_VALUE: "a value", _SCALAR: "a number or a text", list: "a list", str: "a text"}
+_TYPES: dict[FilterOperator, Any] = {
+    **dict.fromkeys((FilterOperator.EQ, FilterOperator.NE), _VALUE),
+    **dict.fromkeys((FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL), list),
+    **dict.fromkeys((FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE), str),
+}
+"""Types of the filter's value, by operator; numbers and texts for all others."""
+
+
+def _predicate(one: MetadataFilter) -> Callable[[Any], bool]:
+    """Return the function that tells whether a value under the filter's key matches, by LlamaIndex's own rules."""
+    kind = FilterOperator(one.operator)
+    types = _TYPES.get(kind, _SCALAR)
+    if kind != FilterOperator.IS_EMPTY and not isinstance(one.value, types):
+        raise ValueError(f"{kind.name}, the filter on {one.key!r}, needs {_NAMES[types]}, got {one.value!r}")
+    row: dict[str, Any] = {}
+    matches = build_metadata_filter_fn(lambda _: row, MetadataFilters(filters=[one]))
+
+    def predicate(held: Any) -> bool:
+        if held is None:  # of which releases of LlamaIndex think differently
+            return kind in (FilterOperator.NE, FilterOperator.NIN, FilterOperator.IS_EMPTY)
+        row[one.key] = held
+        try:
+            return bool(matches(""))
+        except TypeError as error:
+            raise ValueError(f"{kind.name}, the filter on {one.key!r}, does not take {held!r}: {error}") from error
+
+    return predicate

@@ -1,4 +1,4 @@
-"""LangChain's vector store over an evidence store, and its retriever, with evidence as a further kind of search."""
+"""Evidence search in LangChain: a vector store and its retriever. Needs the extra ``langchain``."""
 
 # ruff: noqa: A002 - LangChain's searches call their filter "filter".
 
@@ -155,8 +155,8 @@ class EvidenceVectorStore(VectorStore):
             return self._store
 
     def __repr__(self) -> str:
-        kept = "nothing yet" if self._store is None else repr(self._store)
-        return f"EvidenceVectorStore({type(self.embedding).__name__}, label_key={self.label_key!r}, {kept})"
+        contents = "nothing yet" if self._store is None else repr(self._store)
+        return f"EvidenceVectorStore({type(self.embedding).__name__}, label_key={self.label_key!r}, {contents})"
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
@@ -213,12 +213,15 @@ class EvidenceVectorStore(VectorStore):
     ) -> list[str]:
         if not texts:
             return []
-        for name, values in (("metadatas", metadatas), ("ids", ids), ("embeddings", vectors)):
-            if values is not None and len(values) != len(texts):
-                raise ValueError(f"{name} must be as many as texts, got {len(values)} for {len(texts)}")
         names = [id_ or str(uuid.uuid4()) for id_ in ids or [None] * len(texts)]
-        copies = map(_as_metadata, metadatas or [{}] * len(texts))
-        rows = zip(names, copies, texts, strict=True)
+        mappings = [{} if metadata is None else metadata for metadata in metadatas or [{}] * len(texts)]
+        for name, values in (("metadatas", mappings), ("ids", names), ("embeddings", vectors)):
+            if len(values) != len(texts):
+                raise ValueError(f"{name} must be as many as texts, got {len(values)} for {len(texts)}")
+        unfit = next((metadata for metadata in mappings if not isinstance(metadata, Mapping)), None)
+        if unfit is not None:
+            raise TypeError(f"metadatas must hold mappings or None, got {unfit!r}")
+        rows = zip(names, mappings, texts, strict=True)
         return put(self._store_of(len(vectors[0])).upsert, rows, _as_array(vectors), self.label_key)
 
     def relabel(self, labels: Mapping[str, Label]) -> None:
@@ -467,14 +470,6 @@ def _rename_label(wanted: Any, label_key: str) -> Any:
         else value
         for key, value in wanted.items()
     }
-
-
-def _as_metadata(metadata: Any) -> dict[str, Any]:
-    if metadata is None:
-        return {}
-    if not isinstance(metadata, Mapping):
-        raise TypeError(f"metadatas must hold mappings or None, got {metadata!r}")
-    return dict(metadata)
 
 
 def _as_array(embeddings: Sequence[Any]) -> Any:

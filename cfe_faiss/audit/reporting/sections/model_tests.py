@@ -1,4 +1,4 @@
-"""All tests that may name a finding, as one family, and the named findings under other choices."""
+"""All tests that may name a finding and their sensitivity; flips, equal people and other models."""
 
 import re
 from collections import Counter, defaultdict
@@ -11,21 +11,31 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from cfe_faiss.attributes.table import Attributes
-from cfe_faiss.audit.direct_test import judge, pair_counts
+from cfe_faiss.audit.attribute_pairs import only_in
+from cfe_faiss.audit.direct_test import Samples, judge, pair_counts
 from cfe_faiss.audit.effects import DirectEffects, direct_effects
-from cfe_faiss.audit.evidence import attributes_of, known_rows
-from cfe_faiss.audit.groups import groupings
-from cfe_faiss.audit.model_comparison import ModelComparison, compare_models
-from cfe_faiss.audit.reporting.document import Column, Numbers, Table
-from cfe_faiss.audit.reporting.formats import group_name, number, rows_of, show, to_python
+from cfe_faiss.audit.flipping import flip
+from cfe_faiss.audit.groups import attributes_of, data_frame, groupings, known_rows, stack
+from cfe_faiss.audit.model_comparison import BASELINE, ModelComparison, compare_models
+from cfe_faiss.audit.reporting.document import (
+    Column,
+    Plot,
+    Section,
+    Table,
+    group_name,
+    low_high,
+    number,
+    rows_of,
+    show,
+    to_python,
+)
 from cfe_faiss.audit.reporting.inputs import Inputs
 from cfe_faiss.audit.reporting.sections.groups import Rates, find_rates
-from cfe_faiss.audit.sample import Samples
 from cfe_faiss.base.checks import as_dense
 from cfe_faiss.data.encode import can_be_encoded, encode
 from cfe_faiss.finder import EvidenceFinder
 from cfe_faiss.graph.ks import ks_vectors
-from cfe_faiss.rows.metric import as_rows, measured
+from cfe_faiss.rows.metric import as_rows, measure_of, measured
 
 _RATIO = "impact ratio"
 _TESTS = {"direction": "closest pairs", "situation": "nearest neighbours"}
@@ -66,21 +76,19 @@ def find_changes(inputs: Inputs) -> ModelComparison | None:
     if inputs.unfavourable:
         others = [name for label, name in enumerate(inputs.class_names) if label not in inputs.favourable]
         tested = {"unfavourable": others, "sensitive": inputs.sensitive, **inputs.options}
-    first, *named = inputs.models
-    models = {name: inputs.models[name] for name in named}
+    models = {name: labels for name, labels in inputs.models.items() if name != BASELINE}
     if hasattr(inputs.finder.data, "columns"):  # numbers are names in a table
         models = {name: np.array(inputs.class_names)[labels] for name, labels in models.items()}
     found = inputs.finder.top_pairs(inputs.settings.pairs)
-    nearness = measured(found.D[-1:], found.metric)
     nearest = 0.0 if found.metric == "l2" else 1.0
     return compare_models(
         inputs.finder,
         models,
         k=inputs.settings.k,
-        threshold=float(nearness[0]) if len(nearness) else nearest,
+        threshold=float(measured(found.D, found.metric)[-1]) if len(found) else nearest,
         pairs=inputs.settings.pairs,
         confidence=inputs.settings.confidence,
-        baseline=first,
+        person=inputs.persons,
         **tested,
     )
 
@@ -98,20 +106,27 @@ def change_rows(inputs: Inputs) -> list[_Row]:
     for row in rows:
         if effects is not None and row["p"] is not None:
             judge(row, effects.others[change_key(row)], effects.fdr)
-        kind, place = row["test"], inputs.group({"feature": row["attribute"], "value": row["value"]})
-        row["values"] = 0 if kind == "rates" else sizes[row["model"], row["attribute"], kind]
+        model, kind, is_known = show(row["model"]), row["test"], row["p"] is not None
+        place = inputs.group({"feature": row["attribute"], "value": row["value"]})
         worse, better = number(row["worse"], "count"), number(row["better"], "count")
-        moved = f"{worse} to an unfavourable decision, {better} from one"
-        row["detail"] = row["reason"] or (moved if kind == "rates" else "")
-        model = show(row["model"])
-        row |= {"group": f"{model}: {place}", "attribute": f"{model}: {row['attribute']}", "place": place}
-        row |= {"n_carriers": row["n"], "change": row["effect"]}
-        row |= {"effect": None if row["p"] is None else row["effect"], "n_effective": round(row["n_effective"], 1)}
-        row |= {"kind": kind, "test": _CHANGES[kind]}
+        moved = f"{worse} to an unfavourable decision, {better} from one" if kind == "rates" else ""
+        row |= {
+            "values": 0 if kind == "rates" else sizes[row["model"], row["attribute"], kind],
+            "detail": row["reason"] or moved,
+            "group": f"{model}: {place}",
+            "attribute": f"{model}: {row['attribute']}",
+            "place": place,
+            "n_carriers": row["n"],
+            "change": row["effect"],
+            "effect": row["effect"] if is_known else None,
+            "n_effective": round(row["n_effective"], 1),
+            "kind": kind,
+            "test": _CHANGES[kind],
+        }
     return _keep_one_side(rows)
 
 
-def all_tests_section(inputs: Inputs) -> Numbers:
+def all_tests_section(inputs: Inputs) -> Section:
     """Return one table of all tests, and the findings that survive the correction."""
     effects, rates = inputs.once(find_effects), inputs.once(find_rates)
     assert effects is not None
@@ -137,7 +152,7 @@ def all_tests_section(inputs: Inputs) -> Numbers:
         "k": effects.k,
     }
     ordered = sorted([*rows, *changes], key=lambda row: (not row["named"], row["p"] is None))
-    return Numbers(values, tables=[Table("all_tests", _ALL_TESTS, ordered)], limits=effects.limits)
+    return Section(values, tables=[Table("all_tests", _ALL_TESTS, ordered)], limits=effects.limits)
 
 
 _ALL_TESTS = (
@@ -186,9 +201,11 @@ def _ratio_row(row: _Row, effects: DirectEffects) -> _Row:
     """Return the test of an impact ratio as a row; positive effects are to the disadvantage of the group."""
     q = effects.others[row["feature"]]
     known, named = row["p"] is not None, q <= effects.fdr
-    detail = "fewer than two groups are large enough to be ranked"
-    if known:
-        detail = "" if row["ratio"] is None else f"ratio {number(row['ratio'], 'score')}, against {_reference(row)}"
+    reference = group_name(row["feature"], row["reference"])
+    detail = "" if row["ratio"] is None else f"ratio {number(row['ratio'], 'score')}, against {reference}"
+    verdict = "cannot tell" if row["verdict"] == "cannot tell" else "no finding"
+    if named:  # at a confidence above 95 % its interval may hold 1
+        verdict = row["verdict"] if row["verdict"].startswith("below") else "below 1"
     return {
         "attribute": row["feature"],
         "value": row["value"],
@@ -196,22 +213,13 @@ def _ratio_row(row: _Row, effects: DirectEffects) -> _Row:
         "test": _RATIO,
         "n_carriers": row["count"],
         "effect": row["gap"] if known else None,
-        "detail": detail,
+        "detail": detail if known else "fewer than two groups are large enough to be ranked",
         "p": row["p"],
         "q": q if known else None,
         "n_effective": None,
-        "verdict": _below(row) if named else "cannot tell" if row["verdict"] == "cannot tell" else "no finding",
+        "verdict": verdict,
         "named": named,
     }
-
-
-def _below(row: _Row) -> str:
-    """Return the verdict of a named impact ratio. At a confidence above 95 % its interval may hold 1."""
-    return row["verdict"] if row["verdict"].startswith("below") else "below 1"
-
-
-def _reference(row: _Row) -> str:
-    return group_name(row["feature"], row["reference"])
 
 
 def _unequal(inputs: Inputs, rates: Rates, effects: DirectEffects) -> Iterator[_Row]:
@@ -219,11 +227,10 @@ def _unequal(inputs: Inputs, rates: Rates, effects: DirectEffects) -> Iterator[_
     named = {name for name, q in effects.others.items() if q <= effects.fdr}
     crossed = {" & ".join(pair): pair for pair in inputs.crossed}
     for row in rates.comparisons:
-        q = effects.others[row["feature"]]
         if row["feature"] in named and named.isdisjoint(crossed.get(row["feature"], ())):
-            below = "below four fifths" if _below(row) == "below 0.8" else "below 1"
-            names = {"group": inputs.group(row), "reference_group": _reference(row)}
-            yield row | names | {"below": below, "q": q}
+            names = {"group": inputs.group(row), "reference_group": group_name(row["feature"], row["reference"])}
+            below = "below four fifths" if row["verdict"] == "below 0.8" else "below 1"
+            yield row | names | {"below": below, "q": effects.others[row["feature"]]}
 
 
 def _unexplained(named: Sequence[_Row]) -> list[_Row]:
@@ -240,32 +247,37 @@ def _unexplained(named: Sequence[_Row]) -> list[_Row]:
 
 def _untold(rows: Sequence[_Row]) -> list[_Row]:
     """Return by reason the groups that the direct tests cannot tell; an attribute for all its groups."""
-    reasons: dict[tuple[bool, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    told = {row["group"] for row in rows if row["p"] is not None and row["test"] != _RATIO}
-    for row in rows:
-        if row["p"] is None and row["test"] != _RATIO:
-            reason = re.sub(r"^[\d.,]+ (decisive \w+) are (fewer than)", r"\2 5 \1", row["detail"]).removesuffix(" 5")
-            reasons[row["group"] in told, reason][row["attribute"]].add(row["group"])
-    values = {row["attribute"]: 1 if row.get("values") == 2 else row.get("values") for row in rows}
+    tests = data_frame([row for row in rows if row["test"] != _RATIO])
+    told = tests.loc[tests["p"].notna(), "group"]
+    decisive = re.compile(r"^[\d.,]+ (decisive \w+) are (fewer than)")
+    reasons = tests["detail"].str.replace(decisive, r"\2 5 \1", regex=True).str.removesuffix(" 5")
+    untold = tests.assign(other_told=tests["group"].isin(told), reason=reasons)[tests["p"].isna()]
     found = []
-    for (other_told, reason), groups in reasons.items():
+    for (other_told, reason), of_reason in untold.groupby(["other_told", "reason"], sort=False):
         names: list[str] = []
-        for attribute, of_attribute in groups.items():
-            names += [show(attribute)] if len(of_attribute) == values[attribute] else sorted(of_attribute)
+        for attribute, lines in of_reason.groupby("attribute", sort=False):
+            groups, shown = sorted(set(lines["group"])), lines["values"].replace(2, 1).iloc[0]
+            names += [show(attribute)] if len(groups) == shown else groups
         found.append({"other_told": other_told, "names": names, "reason": reason})
     return found
 
 
-def sensitivity_section(inputs: Inputs) -> Numbers:
+def sensitivity_section(inputs: Inputs) -> Section:
     """Return the p value of each named direct effect under other scalings, other k, and fewer attributes."""
     effects = inputs.once(find_effects)
     named = [] if effects is None else _find_named(effects)
     if not named:
-        return Numbers({"findings": {}})
+        return Section({"findings": {}})
     encodings = _encodings(inputs)
     if not encodings:
-        return Numbers(missing="no_features")
-    rows = [{"choice": choice} | _judge_answers(named, tests) for choice, tests in _choices(inputs, encodings, named)]
+        return Section(missing="no_features")
+    rows: list[_Row] = []
+    for choice, tests in _choices(inputs, encodings, named):
+        row: _Row = {"choice": choice}
+        for i, (finding, (effect, p, statistic)) in enumerate(zip(named, tests, strict=True)):
+            holds = p <= _ALPHA and statistic * finding["statistic"] > 0
+            row |= {f"effect_{i}": to_python(effect), f"p_{i}": to_python(p), f"holds_{i}": holds}
+        rows.append(row)
     findings: dict[str, int] = {}
     columns = [Column("choice", "Choice")]
     for i, finding in enumerate(named):
@@ -273,27 +285,17 @@ def sensitivity_section(inputs: Inputs) -> Numbers:
         columns += [Column(f"effect_{i}", name, "points"), Column(f"p_{i}", "p", "p-value")]
         findings[name] = sum(bool(row[f"holds_{i}"]) for row in rows)
     values = {"findings": findings, "choices": len(rows), "alpha": _ALPHA}
-    return Numbers(values, tables=[Table("sensitivity", tuple(columns), rows)])
+    return Section(values, tables=[Table("sensitivity", tuple(columns), rows)])
 
 
 def _find_named(effects: DirectEffects) -> list[_Row]:
     """Return the named tests of single attributes; of each attribute the value with the smallest p value."""
-    findings = effects.table[effects.table["named"] & (effects.table["same_as"] == "")]
-    rows = [row for row in rows_of(findings) if " & " not in row["attribute"]]
-    rows.sort(key=lambda row: (row["verdict"] != "disadvantaged", row["p"]))
-    first: dict[tuple[str, str], _Row] = {}
-    for row in rows:
-        first.setdefault((row["attribute"], row["test"]), row)
-    return list(first.values())[:_FINDINGS]
-
-
-def _judge_answers(named: Sequence[_Row], answers: Sequence[_Answer]) -> _Row:
-    """Return the cells of one choice: effect, p value, and whether each finding holds."""
-    cells: _Row = {}
-    for i, (row, (effect, p, statistic)) in enumerate(zip(named, answers, strict=True)):
-        holds = p <= _ALPHA and statistic * row["statistic"] > 0
-        cells |= {f"effect_{i}": to_python(effect), f"p_{i}": to_python(p), f"holds_{i}": holds}
-    return cells
+    table = effects.table
+    of_one = ~table["attribute"].str.contains(" & ", regex=False)
+    findings = table[table["named"] & (table["same_as"] == "") & of_one].sort_values("p", kind="stable")
+    harmful = findings["verdict"] == "disadvantaged"
+    first = stack([findings[harmful], findings[~harmful]]).drop_duplicates(["attribute", "test"])
+    return rows_of(first.head(_FINDINGS))
 
 
 def _choices(
@@ -307,7 +309,9 @@ def _choices(
     for other, tests in zip(others, _tests(inputs, inputs.finder, named, others), strict=True):
         yield f"k = {other}", tests
     for choice, X in encodings.items():
-        finder = _replace_vectors(inputs.finder, X)
+        graph, metric = inputs.finder.graph, inputs.finder.metric
+        vectors = as_rows("X", X, None, metric) if graph is None else ks_vectors(X.astype(np.float32), graph)
+        finder = replace(inputs.finder, vectors=vectors)  # its index keeps only its ids: nothing searches it
         is_same = np.array_equal(finder.vectors, inputs.finder.vectors)
         yield choice, reported if is_same else _tests(inputs, finder, named, [k])[0]
 
@@ -317,9 +321,9 @@ def _tests(
 ) -> list[list[_Answer]]:
     """Return the named tests for each number of neighbours. People of one set share their neighbours and pairs."""
     rows = known_rows(finder, None)
-    attributes = list(dict.fromkeys(row["attribute"] for row in named))
-    known = groupings(attributes_of(finder), rows, attributes, inputs.settings.bins, with_missing=False)
-    groups = {group.name: group for group in known}
+    names = list(dict.fromkeys(row["attribute"] for row in named))
+    known = groupings(attributes_of(finder), rows, names, inputs.settings.bins, with_missing=False)
+    groups = dict(zip(names, known, strict=True))
     samples = Samples(finder, rows, np.array(inputs.unfavourable, np.int32), inputs.persons)
     with_pairs = any(row["test"] == "direction" for row in named)
     found: dict[tuple[str, str], list[_Answer]] = {}
@@ -330,19 +334,12 @@ def _tests(
         chance, tests = people.test(carries, [*contrasts, *([people.evidence_contrast] if with_pairs else [])])
         found[attribute, value] = [(test.effect, test.p_value, test.statistic) for test in tests]
         if with_pairs:
-            effect = pair_counts(*people.pairs[:2], carries, chance, _ALPHA).effect
+            effect = pair_counts(*people.pairs[:2], carries, chance, _ALPHA)["effect"]
             found[attribute, value][-1] = (effect, tests[-1].p_value, tests[-1].statistic)
     return [
         [found[row["attribute"], row["value"]][-1 if row["test"] == "direction" else i] for row in named]
         for i in range(len(neighbours))
     ]
-
-
-def _replace_vectors(finder: EvidenceFinder, X: NDArray[Any]) -> EvidenceFinder:
-    """Return the finder with the vectors of other numbers. Its index keeps only its ids: nothing searches it."""
-    if finder.graph is not None:
-        return replace(finder, vectors=ks_vectors(X.astype(np.float32), finder.graph))
-    return replace(finder, vectors=as_rows("X", X, None, finder.metric))
 
 
 def _encodings(inputs: Inputs) -> dict[str, NDArray[Any]]:
@@ -410,3 +407,192 @@ def _without_each(X: NDArray[Any], owners: Sequence[str], refused: NDArray[np.bo
         names = [name for name in names if name in strongest]
     masks = {name: np.array([owner != name for owner in owners]) for name in names}
     return {f"without {show(name)}": X[:, mask] for name, mask in masks.items()}
+
+
+_VALUES = 8
+"""Values of an attribute that are flipped into, at most."""
+_FLIPPED_ALONE = 1_000
+"""People who are flipped one at a time, at most: each may take a pass of the model over the whole graph."""
+
+
+def only_in_section(inputs: Inputs) -> Section:
+    """Return the pairs that differ in one sensitive attribute alone, compared with pairs that agree in all."""
+    tests = {name: only_in(inputs.finder, [name], confidence=inputs.settings.confidence) for name in inputs.sensitive}
+    rows = []
+    for name, test in tests.items():
+        line, equal = rows_of(test.table)
+        rows.append({"attribute": name, **line, "expected": equal["share"], "equal_pairs": equal["pairs"]})
+    plot = Plot((0.0, 0.5, 1.0), expected="expected")
+    columns = (
+        Column("attribute", "Attribute"),
+        Column("pairs", "n pairs", "count"),
+        Column("different", "Different decisions", "count"),
+        Column("share", "Share", "share", interval=("low", "high"), n="pairs", plot=plot),
+        Column("expected", "Expected", "share", n="equal_pairs"),
+        Column("equal_pairs", "n pairs that agree in all", "count"),
+    )
+    return Section(
+        {"rows": rows, "unknown": max(test.unknown for test in tests.values())},
+        tables=[Table("only_in", columns, rows)],
+        limits=list(dict.fromkeys(limit for test in tests.values() for limit in test.limits)),
+        measured=[row | {"place": "pairs"} for row in rows],
+    )
+
+
+def flip_section(inputs: Inputs) -> Section:
+    """Return the decisions that change when a sensitive attribute is flipped (paper, case study 2)."""
+    rows: list[dict[str, Any]] = []
+    measured: list[dict[str, Any]] = []
+    limits: list[str] = []
+    left_out: list[tuple[str, str, int]] = []
+    # Without a graph a decision depends on one row alone, so both ways are the same.
+    ways = {"all at once": inputs.nodes}
+    if inputs.has("graph"):
+        count = len(inputs.nodes)
+        chosen = np.linspace(0, count - 1, min(count, _FLIPPED_ALONE)).astype(np.int64)  # evenly spread
+        ways = {"one at a time": inputs.nodes[chosen]} | ways
+    for name in inputs.sensitive:
+        columns = _features_of(inputs.finder.data, name)
+        count = len(columns or inputs.attributes[name].values)
+        if columns is None:
+            left_out.append(("not_read", name, count))
+            continue
+        if not 2 <= count <= _VALUES:
+            left_out.append(("too_few" if count < 2 else "too_many", name, count))
+            continue
+        for how, nodes in ways.items():
+            way: dict[str, Any] = {"nodes": inputs.finder.names(nodes), "at_once": how == "all at once"}
+            test = flip(inputs.finder, name, columns=columns or None, confidence=inputs.settings.confidence, **way)
+            frame = test.rates[test.rates["nodes"] > 0].assign(attribute=name, how=how)
+            frame[["value", "flipped"]] = frame[["value", "flipped"]].map(_text)
+            rows += rows_of(frame)
+            limits += test.limits
+            if test.unknown:
+                left_out.append(("unknown", name, test.unknown))
+    values: dict[str, Any] = {"left_out": list(dict.fromkeys(left_out)), "most_values": _VALUES}
+    if not rows:
+        return Section(values, missing="not_flipped")
+    plot = Plot.around([0.0, *(row[key] for row in rows for key in ("share", "high"))])
+    table = (
+        Column("attribute", "Attribute"),
+        *((Column("how", "Changed"),) if inputs.has("graph") else ()),
+        Column("value", "From"),
+        Column("flipped", "To"),
+        Column("nodes", "n", "count"),
+        Column("changed", "Changed decisions", "count"),
+        Column("share", "Share", "share", interval=("low", "high"), n="nodes", plot=plot),
+    )
+    of_attribute = {name: [row for row in rows if row["attribute"] == name] for name in inputs.sensitive}
+    # The rows of flips into any other value, one for each way
+    flips = [
+        (name, [row for row in lines if row["value"] == "all"] or lines)
+        for name, lines in of_attribute.items()
+        if lines
+    ]
+    for row in rows:
+        direction = "" if row["value"] == "all" else f", {row['value']} to {row['flipped']}"
+        measured.append(row | {"place": f"{row['how']}{direction}"})
+    return Section(
+        values | {"flips": flips, "most_alone": _FLIPPED_ALONE},
+        tables=[Table("flip", table, rows)],
+        limits=list(dict.fromkeys(limits)),
+        measured=measured,
+    )
+
+
+def _features_of(data: Any, name: str) -> Mapping[Any, str] | None:
+    """Return the features of an attribute by its values; empty for one feature of its name, None without features."""
+    if hasattr(data, "iloc"):
+        return {} if name in data.columns else None
+    features = [str(feature) for feature in getattr(data, "feature_names", None) or []]
+    if name in features or name in (getattr(data, "feature_attributes", None) or ()):
+        return {}
+    found = {feature.partition("=")[2]: feature for feature in features if feature.startswith(f"{name}=")}
+    return found or None
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float | np.floating) else str(to_python(value))
+
+
+def models_section(inputs: Inputs) -> Section:
+    """Return the models side by side, and the changes from the first to each other one."""
+    changes, tests = inputs.once(find_changes), inputs.once(change_rows)
+    assert changes is not None
+    models = [_model(row) for row in rows_of(changes.models)]
+    shown = [models[0] | dict.fromkeys(("changed", "appears", "disappears", "stays")), *models[1:]]
+    rates = [row | {"heading": show(row["model"])} for row in tests if row["kind"] == "rates"]
+    pairs = [row for row in rows_of(changes.pairs) if row["change"] != "stays"]
+    for row in pairs:
+        row |= {f"decided_{at}": f"{row[f'source_{at}']} and {row[f'target_{at}']}" for at in ("before", "after")}
+    baseline, measure = show(changes.baseline), measure_of(inputs.finder.metric)
+    favourable = f"Decided {inputs.words['favourable_class']}"
+    selected = Column("selected", favourable, "share", low_high("selected"), "n")
+    right = Column("accuracy", "Right", "share", low_high("accuracy"), "judged")
+    side_by_side = (
+        Column("model", "Model"),
+        *((selected,) if inputs.has("favourable") else ()),
+        *((right,) if inputs.has("truth") else ()),
+        Column("changed", "Another class", "count"),
+        Column("evidence", "Separated pairs", "count", n="n"),
+        Column("appears", "Appear", "count"),
+        Column("disappears", "Disappear", "count"),
+        Column("stays", "Stay", "count"),
+    )
+    of_rates = (
+        Column("heading", "Model"),
+        Column("place", "Group"),
+        Column("n", "n", "count"),
+        Column("before", baseline, "share", n="n"),
+        Column("after", "Other model", "share", n="n"),
+        Column("change", "Change", "points", interval=("low", "high"), n="n"),
+        Column("worse", "Worse", "count"),
+        Column("better", "Better", "count"),
+        Column("q", "q", "p-value", n="n"),
+        Column("verdict", "Verdict"),
+    )
+    of_directions = (
+        Column("model", "Model"),
+        Column("before", f"By {baseline}"),
+        Column("after", "By the model"),
+        Column("count", "n", "count"),
+        Column("share", "Share", "share"),
+    )
+    of_pairs = (
+        Column("model", "Model"),
+        Column("source", "A"),
+        Column("target", "B"),
+        Column(measure, measure.capitalize(), measure),
+        Column("change", "Change"),
+        Column("decided_before", f"A and B by {baseline}", "long"),
+        Column("decided_after", "A and B by the model", "long"),
+    )
+    tables = [
+        Table("models", side_by_side, shown),
+        Table("model_rates", of_rates, rates, limit=80, group="heading"),
+        Table("model_directions", of_directions, rows_of(changes.directions)),
+        Table("model_pairs", of_pairs, pairs, limit=15),
+    ]
+    values = {
+        "threshold": changes.threshold,
+        "baseline": changes.baseline,
+        "fdr": changes.fdr,
+        "told": int(changes.table["p"].notna().sum()),
+        "count": len(changes.table),
+        "others": models[1:],
+        "findings": [row for row in tests if row["named"]],
+    }
+    return Section(
+        values,
+        tables=[table for table in tables if table.rows],
+        limits=changes.limits,
+        measured=models,
+    )
+
+
+def _model(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the line of a model with the share decided favourably, and its place in conditions."""
+    share, low, high = (row[f"unfavourable{end}"] for end in ("", "_low", "_high"))
+    selected = {"selected": share, "selected_low": high, "selected_high": low}
+    turned = {key: None if value is None else 1 - value for key, value in selected.items()}
+    return row | turned | {"attribute": None, "place": row["model"]}

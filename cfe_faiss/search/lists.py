@@ -1,0 +1,202 @@
+"""Search of the lists that are nearest to each query, or to the mean of a group of queries.
+
+**One by one.** The lists of each query are ranked and scanned, then further lists while its row is incomplete.
+
+**In groups.** Queries near each other share routing, memory reads and multiplications. Queries of one list are split
+into small groups (:mod:`cfe_faiss.search.grouping`). The mean of a group is routed to the lists whose other-class rows
+are near (:mod:`cfe_faiss.coarse.class_centroids`). All queries of the group are compared with the rows of these lists,
+in blocks of 16 rows (``native/core/blocks.h``). Short rows are completed one by one.
+"""
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from cfe_faiss._native import Blocks
+from cfe_faiss.base.arrays import Bools, Floats, Int32s, Ints
+from cfe_faiss.base.derived import once
+from cfe_faiss.base.threads import native_progress, num_native_threads, num_threads, run
+from cfe_faiss.coarse.class_centroids import nearest_lists, ranked
+from cfe_faiss.rows.snapshot import Snapshot
+from cfe_faiss.search import grouping
+from cfe_faiss.search.blocks import ROWS_OF_BLOCK, blocks_of, bytes_of_block
+from cfe_faiss.search.derived import Derived
+from cfe_faiss.search.grouping import Groups
+from cfe_faiss.search.query import MEMORY, Effort, Plan, Queries, Results
+from cfe_faiss.search.tiles import slices
+
+_CHUNK = 256
+_WIDER = 4  # factor of nprobe for incomplete rows
+_PER_QUERY = 1 << 12  # overhead of a query in a group beyond its products, in multiplications
+# For few queries among most rows, testing the mask of allowed rows is faster than packing blocks of these rows. For
+# many, a search in packed blocks takes half of the time, because its thresholds rise sooner.
+_LEAST_ALLOWED = 3 / 4  # share of the rows
+_MOST_QUERIES = 1 / 16  # share of the rows
+
+
+def search(queries: Queries, plan: Plan, progress: str | None) -> Results:
+    """Return D, I from the lists nearest to each query, or to the mean of its group."""
+    found = queries.allocate_results()
+    if not len(queries):
+        return found
+    if plan.engine == "groups":
+        _search_groups(queries, plan, found, progress)
+    elif _search_once(queries, plan, plan.nprobe, queries.order, found, progress):
+        return found
+    nprobe = plan.nprobe
+    pending = queries.in_order
+    # Stop after all lists: NaN vectors in a damaged mapped file are eligible but never found.
+    while plan.effort.complete and nprobe < queries.snapshot.lists:
+        pending = _find_incomplete(queries, pending, found[1])
+        nprobe *= _WIDER
+        if not len(pending) or _search_once(queries, plan, nprobe, pending, found, progress):
+            break
+    return found
+
+
+# --- one by one -------------------------------------------------------------------------------------------------------
+
+
+def _search_once(
+    queries: Queries, plan: Plan, nprobe: int, pending: Ints | None, found: Results, progress: str | None
+) -> bool:
+    """Search ``nprobe`` lists, in chunks on all threads; return whether the core has completed short rows.
+
+    ``pending``: numbers of the queries; None for all.
+    """
+    snapshot, effort = queries.snapshot, plan.effort
+    searcher = Derived.of(snapshot).searcher(queries.neighbors) if effort.class_aware else None
+    nprobe = min(nprobe, snapshot.lists)
+
+    def probe(chosen: Any) -> None:
+        D, I = found[0][chosen], found[1][chosen]
+        if searcher is None:
+            _rank_and_scan(queries, chosen, nprobe, effort, D, I)
+        else:
+            X, labels, rules = queries.fetch(chosen), queries.labels[chosen], queries.filter(chosen)
+            searcher.search(X, labels, nprobe, bool(effort.complete), D, I, rules)
+        found[0][chosen], found[1][chosen] = D, I
+
+    nq = len(queries if pending is None else pending)
+    work = float(nq) * snapshot.d * (snapshot.lists + snapshot.scanned(nprobe))
+    cuts = slices(nq, max(1, min(_CHUNK, -(-nq // num_threads(work)))))
+    chunks: list[Any] = cuts if pending is None else [pending[cut] for cut in cuts]
+    run(probe, chunks, work=work, progress=progress)
+    return searcher is not None
+
+
+def _rank_and_scan(queries: Queries, chosen: Any, nprobe: int, effort: Effort, D: Floats, I: Ints) -> None:
+    """Rank the lists, then scan them, with screening by codes if there are codes; write D, I."""
+    snapshot, derived = queries.snapshot, Derived.of(queries.snapshot)
+    X, labels, rules = queries.fetch(chosen), queries.labels[chosen], queries.filter(chosen)
+    lists = rank_lists(derived, X, labels, nprobe, effort, queries.neighbors)
+    if snapshot.pq is not None and nprobe < snapshot.lists:
+        scored = min(snapshot.n, math.ceil((effort.k_factor or 1) * D.shape[1]))
+        derived.scan.scan_codes(snapshot.pq, X, labels, lists, scored, D, I, rules)
+    else:
+        derived.scan.scan(X, labels, lists, snapshot.margin, D, I, rules)
+
+
+def rank_lists(
+    derived: Derived, X: Floats, labels: Int32s, nprobe: int, effort: Effort, neighbors: str = "other"
+) -> Ints:
+    """Return the lists that each query probes, nearest first, (nq, nprobe)."""
+    if not effort.class_aware:
+        return nearest_lists(X, derived.snapshot.centroids, nprobe, derived.snapshot.metric)
+    return ranked(derived.centroids_for(neighbors), len(derived.snapshot.starts) - 1, X, labels, nprobe)
+
+
+def _find_incomplete(queries: Queries, pending: Ints, I: Ints) -> Ints:
+    """Return the pending queries whose rows of I hold fewer results than min(k, eligible)."""
+    pending = pending[I[pending, -1] < 0]
+    if queries.rules is not None or not len(pending):  # the number of rows that rules leave is unknown
+        return pending
+    wanted = np.minimum(queries.snapshot.eligible(queries.labels[pending], queries.allowed), I.shape[1])
+    short: Bools = (I[pending] >= 0).sum(axis=1) < wanted
+    return pending[short]
+
+
+# --- in groups --------------------------------------------------------------------------------------------------------
+
+
+def _search_groups(queries: Queries, plan: Plan, found: Results, progress: str | None) -> None:
+    """Search the lists nearest to each group's mean, in the kept blocks of all lists if there are some."""
+    snapshot, derived = queries.snapshot, Derived.of(queries.snapshot)
+    memory = plan.effort.memory or MEMORY
+    blocks = derived.blocks if memory >= MEMORY and _tests_mask(queries) else None
+    if blocks is None:
+        _search_in_parts(queries, plan, memory, found, progress)
+        return
+    groups = groups_of(queries)
+    tasks = groups.tasks()
+    with native_progress(progress, len(tasks)) as report:
+        searcher = derived.searcher_in(blocks, derived.routes_for(queries.neighbors).native)
+        asked, of_groups = (queries.X, queries.rows, queries.labels), (groups.order, groups.starts, groups.labels)
+        ends = np.array([0, *(task.stop for task in tasks)])
+        threads = num_native_threads(_work(queries, plan, snapshot))
+        rules = queries.filter()
+        searcher.search_groups(*asked, *of_groups, ends, plan.nprobe, *found, rules, threads=threads, progress=report)
+
+
+def _tests_mask(queries: Queries) -> bool:
+    if queries.allowed is None:
+        return True
+    return len(queries) <= _MOST_QUERIES * queries.snapshot.n and bool(queries.allowed.mean() >= _LEAST_ALLOWED)
+
+
+def groups_of(queries: Queries) -> Groups:
+    """Return the groups of queries. Groups of all stored rows in list order are kept."""
+    derived = Derived.of(queries.snapshot)
+    routes = derived.routes_for(queries.neighbors)
+    if queries.order is None:
+        return grouping.group(queries, routes)
+    return once(derived.groups, queries.neighbors, lambda: grouping.group(queries, routes))
+
+
+def _search_in_parts(queries: Queries, plan: Plan, memory: int, found: Results, progress: str | None) -> None:
+    """Search the allowed rows in temporary blocks, for some lists at a time, within ``memory`` bytes."""
+    derived = Derived.of(queries.snapshot)
+    routes, element = derived.routes_for(queries.neighbors), derived.choice.batch
+    snapshot = queries.snapshot.first_partition() if plan.nprobe >= len(routes.means) else queries.snapshot
+    deduplicate = len(snapshot.references) > 0
+    groups, lists = grouping.routed(routes, queries, plan.nprobe)
+    rules = queries.filter(masked=False)  # blocks hold allowed rows
+
+    def scan(task: slice, blocks: Blocks, resume: bool) -> None:
+        cut, starts = groups.of_task(task)
+        chosen = groups.order[cut]
+        X, labels = queries.fetch(chosen), queries.labels[chosen]
+        blocks.search(X, labels, starts, lists[task], chosen, *found, rules, deduplicate=deduplicate, resume=resume)
+
+    probed = np.zeros(len(snapshot.list_starts) - 1, np.bool_)
+    probed[lists[lists >= 0]] = True
+    work = _work(queries, plan, snapshot)
+    for shard in shards(snapshot, probed, bytes_of_block(snapshot.d, element), memory):
+        here = np.zeros_like(probed)
+        here[shard] = probed[shard]
+        blocks = blocks_of(snapshot, element, wanted=here, allowed=queries.allowed)
+        scan_shard = partial(scan, blocks=blocks, resume=shard.start > 0)
+        run(scan_shard, groups.tasks(), work=work, progress=progress, blas=False)
+
+
+def shards(snapshot: Snapshot, wanted: Bools, of_block: int, memory: int) -> list[slice]:
+    """Cut the lists into runs whose blocks take about ``memory`` bytes. A run has at least one list."""
+    sizes = np.where(wanted, np.diff(snapshot.list_starts), 0)
+    end = np.cumsum(-(-sizes // ROWS_OF_BLOCK) * of_block)
+    cuts: list[slice] = []
+    first = 0
+    while first < len(sizes):
+        before = end[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(end, before + memory, side="right")))
+        cuts.append(slice(first, last))
+        first = last
+    return cuts
+
+
+def _work(queries: Queries, plan: Plan, snapshot: Snapshot) -> float:
+    """Estimate the time of the search in groups, in multiplications."""
+    lists, rows = len(snapshot.list_starts), int(snapshot.list_starts[-1])
+    scanned = min(plan.nprobe, lists) * rows / lists
+    return float(len(queries)) * (snapshot.d * scanned + _PER_QUERY)
