@@ -21,18 +21,10 @@ def level() -> str:
 def available_levels() -> list[str]:
     """Return the instruction sets that this machine can run, from the plainest to the best."""
 
-# --- similarity ---
-
-def pair_similarities(X: NDArray[np.float32], Y: NDArray[np.float32], result: NDArray[np.float32]) -> None:
-    """Write the similarity of each row of X with the same row of Y, (n, d) both, to ``result``, (n,)."""
-
 # --- checks and norms ---
 
 def first_not_finite(X: NDArray[np.float32]) -> int:
     """Return the first row of X, (n, d), that is not finite, or -1."""
-
-def compare_rows(X: NDArray[np.float32], Y: NDArray[np.float32], differs: NDArray[np.bool_]) -> None:
-    """Write whether each row of X differs from the same row of Y, (n, d) both, to ``differs``, (n,)."""
 
 def unit_rows(X: NDArray[np.float32], unit: NDArray[np.float32]) -> int:
     """Write the rows of X, (n, d), divided by their norms to ``unit``; zero and unit rows keep their bits.
@@ -733,13 +725,6 @@ class Blocks:
         prefix: int,
         threads: int,
     ) -> None: ...
-    def __len__(self) -> int:
-        """Return how many rows are in the blocks."""
-
-    @property
-    def lists(self) -> int:
-        """How many lists there are."""
-
     @property
     def memory(self) -> int:
         """How many bytes the blocks take."""
@@ -800,12 +785,13 @@ def nearest_centroids(
     similarities: NDArray[np.float32],
     nearest: NDArray[np.int32],
     threads: int,
-    extended: bool = False,
+    distances: bool = False,
 ) -> None:
     """Write which of the unit centroids has the largest similarity with each unit row of X, of equals the first, (n,).
 
     That similarity is written, too, if there is room for it, (n,); none where that is (0,). The result is the same for
-    any number of threads. Rows and centroids may be extended ones, see :func:`move_centroids`.
+    any number of threads. With ``distances``, the nearest centroid is that at the least distance, and minus its square
+    is written; rows and centroids have lengths up to 1/2.
     """
 
 def move_centroids(
@@ -815,13 +801,13 @@ def move_centroids(
     iterations: int,
     total_wanted: bool,
     threads: int,
-    extended: bool = False,
+    distances: bool = False,
 ) -> float:
     """Move unit centroids, in place, to the normalised weighted means of the rows of X that are nearest to them.
 
     Iterates until no row changes its centroid, up to ``iterations`` times. A centroid without rows gets half of the
     heaviest one's. Returns the sum of the similarities of the rows and the centroids before the last move, or 0 unless
-    ``total_wanted``. Extended rows and centroids (see :func:`cfe_faiss.coarse.kmeans.extended`) move to weighted means.
+    ``total_wanted``. ``distances``: as in :func:`nearest_centroids`; centroids then move to weighted means.
     """
 
 # --- groups of near queries ---

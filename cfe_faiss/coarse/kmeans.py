@@ -6,7 +6,7 @@ product x·c - |c|^2 / 2 is then the nearest one.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import faiss
 import numpy as np
@@ -17,7 +17,7 @@ from cfe_faiss.base.threads import num_threads
 
 _NEXT_RUN = 15486557  # seed increment per run, as in FAISS
 
-_ROWS = 1 << 16  # extended at once
+_ROWS = 1 << 16  # scaled at once
 _LONG, _PART = 4, 2  # lists of more than 4 mean lengths are split into parts of about 2
 _PASSES = 2  # a part of a split list may be long, too
 
@@ -40,14 +40,14 @@ def nearest(X: Floats, centroids: Floats) -> tuple[Floats, Int32s]:
     return similarities, numbers
 
 
-def nearest_numbers(X: Floats, centroids: Floats, *, extended: bool = False) -> Int32s:
+def nearest_numbers(X: Floats, centroids: Floats, *, distances: bool = False) -> Int32s:
     """Return the number of the nearest centroid of each vector. Faster than :func:`nearest`.
 
-    With ``extended``, rows and centroids are extended ones.
+    With ``distances``, vectors have lengths up to 1/2, and the nearest centroid is that at the least distance.
     """
     numbers = np.empty(len(X), np.int32)
     contiguous = np.ascontiguousarray(X), np.ascontiguousarray(centroids)
-    _native.nearest_centroids(*contiguous, np.empty(0, np.float32), numbers, num_threads(), extended)
+    _native.nearest_centroids(*contiguous, np.empty(0, np.float32), numbers, num_threads(), distances)
     return numbers
 
 
@@ -68,40 +68,26 @@ def spherical_kmeans(X: Floats, nlist: int, weights: Floats, cp: Any, seed: int)
     chosen = training_rows(len(X), nlist, cp, seed)
     if chosen is not None:
         X, weights = X[chosen], weights[chosen]
+    return _best_run(X, weights, nlist, cp, seed)
+
+
+def _best_run(X: Floats, weights: Floats, nlist: int, cp: Any, seed: int, *, distances: bool = False) -> Floats:
+    """Return the centroids of the run of Lloyd's algorithm with the largest sum of scores."""
     X, weights = np.ascontiguousarray(X), np.ascontiguousarray(weights)
     runs = []
     for i in range(cp.nredo):
         centroids = X[_permutation(len(X), seed + 1 + i * _NEXT_RUN)[:nlist]]
-        total = _native.move_centroids(X, weights, centroids, cp.niter, cp.nredo > 1, num_threads())
+        total = _native.move_centroids(X, weights, centroids, cp.niter, cp.nredo > 1, num_threads(), distances)
         runs.append((total, centroids))
     return max(runs, key=lambda run: run[0])[1]
 
 
-class _Extension(NamedTuple):
-    """Centre and binary exponent of the scale of extended rows."""
-
-    center: Floats
-    exponent: int
-
-    @classmethod
-    def of(cls, center: Floats, *rows: Floats) -> "_Extension":
-        """Return the extension for rows around a centre."""
-        centred = [X - center for X in rows]
-        longest = max(float(np.einsum("ij,ij->i", Y, Y, dtype=np.float64).max(initial=0)) for Y in centred)
-        return cls(center, 1 + math.frexp(math.sqrt(longest))[1])
-
-    def rows(self, X: Floats) -> Floats:
-        """Extend rows."""
-        return np.column_stack([np.ldexp(X - self.center, -self.exponent), np.full(len(X), 0.5, np.float32)])
-
-    def centroids(self, centroids: Floats) -> Floats:
-        """Extend centroids."""
-        scaled = np.ldexp(centroids - self.center, -self.exponent)
-        return np.column_stack([scaled, -np.einsum("ij,ij->i", scaled, scaled)])
-
-    def restore(self, extended: Floats) -> Floats:
-        """Return the centroids behind extended ones."""
-        return np.ldexp(extended[:, :-1], self.exponent) + self.center
+def scaled(center: Floats, *rows: Floats) -> tuple[int, *tuple[Floats, ...]]:
+    """Return a binary exponent, and matrices of rows less the centre by which they have lengths up to 1/2."""
+    centred = [X - center for X in rows]
+    longest = max(float(np.einsum("ij,ij->i", X, X, dtype=np.float64).max(initial=0)) for X in centred)
+    exponent = 1 + math.frexp(math.sqrt(longest))[1]
+    return exponent, *(np.ldexp(X, -exponent) for X in centred)
 
 
 def kmeans(X: Floats, nlist: int, cp: Any, seed: int, *, split: bool = False) -> Floats:
@@ -111,13 +97,10 @@ def kmeans(X: Floats, nlist: int, cp: Any, seed: int, *, split: bool = False) ->
     """
     chosen = training_rows(len(X), nlist, cp, seed)
     X = X if chosen is None else X[chosen]
-    extension = _Extension.of(X.mean(axis=0, dtype=np.float64).astype(np.float32), X)
-    rows, weights, runs = extension.rows(X), np.ones(len(X), np.float32), []
-    for i in range(cp.nredo):
-        centroids = extension.centroids(X[_permutation(len(X), seed + 1 + i * _NEXT_RUN)[:nlist]])
-        total = _native.move_centroids(rows, weights, centroids, cp.niter, cp.nredo > 1, num_threads(), True)
-        runs.append((total, centroids))
-    centroids = np.ascontiguousarray(extension.restore(max(runs, key=lambda run: run[0])[1]))
+    center = X.mean(axis=0, dtype=np.float64).astype(np.float32)
+    exponent, *sides = scaled(center, X)
+    centroids = _best_run(sides[0], np.ones(len(X), np.float32), nlist, cp, seed, distances=True)
+    centroids = np.ldexp(centroids, exponent) + center
     for _ in range(_PASSES if split else 0):
         centroids = _split_long_lists(X, centroids, cp, seed)
     return centroids
@@ -128,7 +111,7 @@ def _split_long_lists(X: Floats, centroids: Floats, cp: Any, seed: int) -> Float
 
     All long lists are kept, since none has more parts than mean lengths.
     """
-    numbers = nearest_extended(X, centroids)
+    numbers = nearest_by_distance(X, centroids)
     sizes = np.bincount(numbers, minlength=len(centroids))
     means = sizes * len(centroids) / len(X)
     parts = np.where(means > _LONG, np.ceil(means / _PART), 1).astype(int)
@@ -140,14 +123,12 @@ def _split_long_lists(X: Floats, centroids: Floats, cp: Any, seed: int) -> Float
     return np.concatenate(pieces)
 
 
-def nearest_extended(X: Floats, centroids: Floats) -> Int32s:
+def nearest_by_distance(X: Floats, centroids: Floats) -> Int32s:
     """Return the number of the centroid at the least distance of each vector, (n,) int32."""
     center, numbers = centroids.mean(axis=0, dtype=np.float64).astype(np.float32), np.empty(len(X), np.int32)
     for start in range(0, len(X), _ROWS):
-        some = X[start : start + _ROWS]
-        extension = _Extension.of(center, some, centroids)
-        sides = extension.rows(some), extension.centroids(centroids)
-        numbers[start : start + _ROWS] = nearest_numbers(*sides, extended=True)
+        _, *sides = scaled(center, X[start : start + _ROWS], centroids)
+        numbers[start : start + _ROWS] = nearest_numbers(*sides, distances=True)
     return numbers
 
 

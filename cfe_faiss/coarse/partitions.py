@@ -8,7 +8,7 @@ import numpy as np
 from cfe_faiss.base.arrays import Floats, Int32s, Ints
 from cfe_faiss.base.threads import limit_faiss_threads, num_threads
 from cfe_faiss.coarse.caps import node_weights
-from cfe_faiss.coarse.kmeans import kmeans, nearest, nearest_extended, nearest_numbers, spherical_kmeans
+from cfe_faiss.coarse.kmeans import kmeans, nearest, nearest_by_distance, nearest_numbers, spherical_kmeans
 from cfe_faiss.rows.metric import Metric, faiss_metric
 
 
@@ -56,7 +56,7 @@ def train_partitions(
 def assign(X: Floats, centroids: Floats, metric: Metric = "cosine") -> Int32s:
     """Return the list with the nearest centroid, for each partition and vector: (partitions, n) int32."""
     if metric != "cosine":
-        return nearest_extended(X, centroids[0])[None]
+        return nearest_by_distance(X, centroids[0])[None]
     return np.array([nearest_numbers(X, partition) for partition in centroids], np.int32).reshape(
         len(centroids), len(X)
     )

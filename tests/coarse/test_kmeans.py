@@ -4,24 +4,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
-from reference import clustered, similarities, similarity, unit
+from reference import clustered, similarities, unit
 
 from cfe_faiss import _native
-from cfe_faiss.coarse.kmeans import _Extension, nearest, nearest_numbers
+from cfe_faiss.coarse.kmeans import nearest, nearest_numbers, scaled
 
 SHAPES = [(1, 1, 1), (7, 3, 2), (300, 33, 5), (700, 70, 48), (600, 1100, 40), (257, 600, 130), (65, 16, 16)]
+
+
+def all_scores(metric: int, X: NDArray[np.float32], centroids: NDArray[np.float32]) -> NDArray[np.float32]:
+    rows, others = np.indices((len(X), len(centroids))).reshape(2, -1)
+    scores = np.empty(len(rows), np.float32)
+    _native.row_scores(metric, X, centroids, rows, others, scores)
+    return scores.reshape(len(X), -1)
 
 
 def check(X: NDArray[np.float32], centroids: NDArray[np.float32]) -> None:
     """Compare with all similarities; what the core decides by is another sum than NumPy's."""
     found, numbers = nearest(X, centroids)
-    pairs = np.empty(len(X), np.float32)
-    _native.pair_similarities(X, centroids[numbers], pairs)
-    assert_array_equal(found, pairs)
-    own = np.empty((len(X), len(centroids)), np.float32)
-    for c, centroid in enumerate(centroids):
-        _native.pair_similarities(X, np.tile(centroid, (len(X), 1)), pairs)
-        own[:, c] = pairs
+    own = all_scores(1, X, centroids)
+    assert_array_equal(found, own.max(axis=1))
     assert_array_equal(numbers, own.argmax(axis=1))
     assert_array_equal(nearest_numbers(X, centroids), numbers)
     assert found.dtype == np.float32
@@ -60,18 +62,18 @@ def test_of_equal_products_the_first_centroid_is_taken(n: int, nlist: int, d: in
     st.sampled_from([1.0, 1e3, 1e12]),
     st.integers(0, 99),
 )
-def test_nearest_extended_centroids_are_exact_for_short_and_long_vectors(
+def test_nearest_centroids_by_distance_are_exact_for_short_and_long_vectors(
     n: int, nlist: int, d: int, spread: float, outlier: float, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     X = (rng.normal(size=(n, d)) * rng.lognormal(sigma=2, size=(n, 1))).astype(np.float32)
     centroids = (X[rng.integers(0, n, nlist)] * (1 + spread * rng.normal(size=(nlist, d)))).astype(np.float32)
     X[0] *= outlier
-    extension = _Extension.of(np.zeros(d, np.float32), X, centroids)
-    rows, others = extension.rows(X), extension.centroids(centroids)
-    wanted = similarity(rows[:, None], others).argmax(axis=1)
-    assert_array_equal(nearest_numbers(rows, others, extended=True), wanted)
-    assert_array_equal(nearest_numbers(rows, others), wanted)
+    _, rows, others = scaled(np.zeros(d, np.float32), X, centroids)
+    assert max(np.linalg.norm(rows, axis=1).max(), np.linalg.norm(others, axis=1).max()) <= 0.5
+    wanted = all_scores(2, rows, others).argmax(axis=1)
+    assert_array_equal(nearest_numbers(rows, others, distances=True), wanted)
+    assert_array_equal(nearest_numbers(rows[:3], others, distances=True), wanted[:3])
 
 
 def test_no_vectors() -> None:

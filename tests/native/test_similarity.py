@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from reference import similarity, unit
 
-from cfe_faiss._native import pair_similarities
+from cfe_faiss._native import row_scores
 from cfe_faiss.rows.codecs import screening_error
 
 
 def scored(x: np.ndarray, y: np.ndarray) -> np.float32:
-    result = np.empty(1, np.float32)
-    pair_similarities(x[None], y[None], result)
+    result, only = np.empty(1, np.float32), np.zeros(1, np.int64)
+    row_scores(1, x[None], y[None], only, only, result)
     return result[0]
 
 
@@ -35,7 +35,8 @@ def test_the_order_of_the_sum_is_the_one_written_down(d: int, seed: int) -> None
 def test_many_pairs_are_scored_as_each_alone() -> None:
     X, Y = np.random.default_rng(0).normal(size=(2, 50, 37)).astype(np.float32)
     result = np.empty(50, np.float32)
-    pair_similarities(X, Y, result)
+    rows = np.arange(50)
+    row_scores(1, X, Y, rows, rows, result)
     assert_array_equal(result, [scored(x, y) for x, y in zip(X, Y, strict=True)])
 
 

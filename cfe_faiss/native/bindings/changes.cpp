@@ -271,7 +271,7 @@ auto rows_of(Table& table, const FaissLists& lists, Ints ids) {
 }
 
 bool is_as_left(const Table& table, const FaissLists& lists, const Change* change) {
-  return !table.is_located() || (change != nullptr ? table.is_as_left(lists, *change) : table.is_as_left(lists));
+  return !table.is_located() || table.is_as_left(lists, change);
 }
 
 Change relabelling(const Table& table, Ints rows, Labels labels, bool sorted) {

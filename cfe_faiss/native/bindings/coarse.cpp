@@ -13,20 +13,21 @@ void check_centroids(const Vectors& X, const Vectors& centroids) {
 }
 
 void nearest_centroids(Vectors X, Vectors centroids, std::span<float> similarities, std::span<std::int32_t> nearest,
-                       int threads, bool extended) {
+                       int threads, bool distances) {
   check_centroids(X, centroids);
   check_length("similarities", similarities.size(), similarities.empty() ? 0 : X.rows);
   check_length("nearest", nearest.size(), X.rows);
   const LongCall call;
-  assign(X, centroids, similarities, nearest, threads, call.watch, extended);
+  assign(X, centroids, similarities, nearest, threads, call.watch, distances ? Metric::kL2 : Metric::kIp);
 }
 
 double move_centroids(Vectors X, Floats weights, Matrix<float> centroids, std::size_t iterations, bool total_wanted,
-                      int threads, bool extended) {
+                      int threads, bool distances) {
   check_centroids(X, centroids);
   check_length("weights", weights.size(), X.rows);
   const LongCall call;
-  return lloyd(X, weights, centroids, iterations, total_wanted, threads, call.watch, extended);
+  return lloyd(X, weights, centroids, iterations, total_wanted, threads, call.watch,
+               distances ? Metric::kL2 : Metric::kIp);
 }
 
 void make_class_centroids(ClassCentroids* place, Vectors means, Flags filled, Labels labels, Ints starts, Ints lists,
@@ -54,9 +55,9 @@ void rank(const ClassCentroids& centroids, Vectors X, Labels labels, Ids found, 
 
 void bind_coarse(nb::module_& module) {
   module.def("nearest_centroids", nearest_centroids, "X"_a, "centroids"_a, "similarities"_a, "nearest"_a, "threads"_a,
-             "extended"_a = false);
+             "distances"_a = false);
   module.def("move_centroids", move_centroids, "X"_a, "weights"_a, "centroids"_a, "iterations"_a, "total_wanted"_a,
-             "threads"_a, "extended"_a = false);
+             "threads"_a, "distances"_a = false);
   nb::class_<ClassCentroids>(module, "ClassCentroids")
       .def("__init__", make_class_centroids, "means"_a, "filled"_a, "labels"_a, "starts"_a, "lists"_a, "class_means"_a,
            "class_filled"_a, "cluster_means"_a, "cluster_starts"_a, "cluster_lists"_a, "metric"_a, "center"_a,

@@ -110,12 +110,6 @@ std::ptrdiff_t unit_rows(Vectors X, Matrix<float> unit) {
   return kernels().unit_rows(X, unit);
 }
 
-void compare_rows(Vectors X, Vectors Y, std::span<bool> differs) {
-  check_shape("Y", Y, X.rows, X.columns);
-  check_length("differs", differs.size(), X.rows);
-  for (std::size_t row = 0; row < X.rows; ++row) differs[row] = !std::ranges::equal(X[row], Y[row]);
-}
-
 void divide_by_norms(Matrix<float> rows, std::span<double> norms, int threads, const nb::object& release) {
   const LongCall call(nb::none(), release);
   normalise_rows(rows, norms, threads, call.watch);
@@ -147,7 +141,6 @@ void bind_graph(nb::module_& module) {
       .def("finish", finish_step, "alpha"_a, "lengths"_a, "aggregate"_a, "new_unit"_a, "new_lengths"_a);
   module.def("gather_lists", gather_lists, "starts"_a, "sizes"_a, "indices"_a, "weights"_a.none(), "nodes"_a);
   module.def("first_not_finite", kernels().first_not_finite, "X"_a, without_gil);
-  module.def("compare_rows", compare_rows, "X"_a, "Y"_a, "differs"_a, without_gil);
   module.def("unit_rows", unit_rows, "X"_a, "unit"_a, without_gil);
   module.def("normalise_rows", divide_by_norms, "rows"_a, "norms"_a, "threads"_a, "release"_a = nb::none());
 }

@@ -88,12 +88,6 @@ std::size_t find(BlockJoin& join, float product, double distance, Ids found) {
   return pairs.count;
 }
 
-void pair_similarities(Vectors X, Vectors Y, std::span<float> result) {
-  check_shape("Y", Y, X.rows, X.columns);
-  check_length("result", result.size(), X.rows);
-  kernels().pair_similarities(X.data, Y.data, X.columns, result);
-}
-
 void row_scores(int metric, Vectors X, Vectors Y, Ints first, Ints second, std::span<float> result) {
   check_shape("Y", Y, Y.rows, X.columns);
   check_length("second", second.size(), first.size());
@@ -128,7 +122,6 @@ void bind_pairs(nb::module_& module) {
                      return nb::make_tuple(counts.tested, counts.coarse, counts.fine, counts.found);
                    })
       .def("find", find, "product"_a, "distance"_a, "found"_a, without_gil);
-  module.def("pair_similarities", pair_similarities, "X"_a, "Y"_a, "result"_a, without_gil);
   module.def("row_scores", row_scores, "metric"_a, "X"_a, "Y"_a, "first"_a, "second"_a, "result"_a, without_gil);
 }
 

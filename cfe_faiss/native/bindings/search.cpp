@@ -158,8 +158,6 @@ void bind_search(nb::module_& module) {
            "reference_starts"_a, "center"_a, "wanted"_a, "allowed"_a, "rotation"_a, "prefix"_a, "threads"_a)
       .def("search", search_blocks, "X"_a, "labels"_a, "starts"_a, "lists"_a, "order"_a, "D"_a, "I"_a,
            "rules"_a.none() = nb::none(), nb::kw_only(), "deduplicate"_a = false, "resume"_a = false)
-      .def("__len__", &Blocks::size)
-      .def_prop_ro("lists", &Blocks::lists)
       .def_prop_ro("memory", &Blocks::memory)
       .def_prop_ro("element",
                    [](const Blocks& blocks) { return blocks.element() == Element::kByte ? "byte" : "float"; })

@@ -114,7 +114,6 @@ void Blocks::lay_out(const BlocksOptions& options) {
     const auto is_unknown = [&](std::int64_t row) { return row < 0 || rows_.labels()[row] == kUnknown; };
     const auto known = std::ranges::find_if_not(rows, is_unknown) - rows.begin();
     runs_follow_ &= list < rows_.nlist() || rows.empty();
-    size_ += rows.size() - static_cast<std::size_t>(std::ranges::count(rows, -1));
     known_.push_back(starts_.back() + static_cast<std::int64_t>(padded(known) / kBlockRows));
     starts_.push_back(starts_.back() + static_cast<std::int64_t>(padded(rows.size()) / kBlockRows));
   }

@@ -51,7 +51,6 @@ class Blocks {
 
   std::size_t lists() const { return starts_.size() - 1; }
   std::size_t d() const { return rows_.d(); }
-  std::size_t size() const { return size_; }         // rows in blocks
   std::size_t rows() const { return rows_.size(); }  // of the index
   std::size_t memory() const;                        // bytes
   Element element() const { return element_; }
@@ -77,7 +76,7 @@ class Blocks {
 
   const Rows& rows_;
   Element element_;
-  std::size_t words_, prefix_, columns_, size_ = 0;
+  std::size_t words_, prefix_, columns_;
   std::size_t copies_ = 1;  // the largest number of lists that hold the same row
   float margin_, rotation_error_ = 0;
   bool runs_follow_ = false;                  // whether the rows of each block are consecutive in one list

@@ -170,17 +170,12 @@ void Table::locate(std::vector<Place> places) noexcept {
   located_ = true;
 }
 
-bool Table::is_as_left(const InvertedLists& lists) const {
-  for (std::size_t list = 0; list < nlist(); ++list)
-    if (lists.size(list) != sizes_[list] || (sizes_[list] > 0 && lists.ids(list) != places_[list].ids)) return false;
-  return true;
-}
-
-bool Table::is_as_left(const InvertedLists& lists, const Change& change) const {
-  for (const ListChange& one : change.lists)
-    if (lists.size(one.list) != one.before || (one.before > 0 && lists.ids(one.list) != places_[one.list].ids))
-      return false;
-  return true;
+bool Table::is_as_left(const InvertedLists& lists, const Change* change) const {
+  const auto is_there = [&](std::size_t list) {
+    return lists.size(list) == sizes_[list] && (sizes_[list] == 0 || lists.ids(list) == places_[list].ids);
+  };
+  if (change != nullptr) return std::ranges::all_of(change->lists, is_there, &ListChange::list);
+  return std::ranges::all_of(std::views::iota(std::size_t{0}, nlist()), is_there);
 }
 
 void Table::locate(const InvertedLists& lists, const Change& change) {

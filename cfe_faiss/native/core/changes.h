@@ -121,9 +121,8 @@ class Table {
   // Records addresses; several threads may do so at once.
   void locate(std::vector<Place> places) noexcept;
   bool is_located() const { return located_.load(); }
-  // Whether FAISS's lists are still at their recorded addresses.
-  bool is_as_left(const InvertedLists& lists) const;
-  bool is_as_left(const InvertedLists& lists, const Change& change) const;
+  // Whether FAISS's lists are still at their recorded addresses: those of a change, or all.
+  bool is_as_left(const InvertedLists& lists, const Change* change) const;
 
   // Snapshots for readers; several threads may call these at once. With vectors kept in addition to FAISS's lists,
   // these hold product-quantizer codes. The rows of the only list may be `sorted` by label or not. Throws

@@ -328,9 +328,11 @@ void ClassCentroids::choose_clusters(std::span<const float> x, std::size_t nprob
   scratch.offsets.assign(number, kFar);
   scratch.clusters.clear();
   at_least(scratch.kept, number);
-  for (std::size_t c = 0; c < number && number > 1; ++c)
-    kernels().pair_similarities(x.data(), cluster_means_.data() + c * length_, length_,
-                                std::span(scratch.kept).subspan(c, 1));
+  const Matrix<const float> query{x.data(), 1, length_}, means{cluster_means_.data(), number, length_};
+  const std::int64_t only = 0;
+  for (std::int64_t c = 0; c < static_cast<std::int64_t>(number) && number > 1; ++c)
+    kernels().row_scores(Metric::kIp, query, means, {&only, 1}, {&c, 1},
+                         {&scratch.kept[static_cast<std::size_t>(c)], 1});
   const std::int64_t wanted = kListsForEach * static_cast<std::int64_t>(nprobe);
   for (std::int64_t lists = 0;
        scratch.clusters.size() < number && (scratch.clusters.size() < kFewestClusters || lists < wanted);) {

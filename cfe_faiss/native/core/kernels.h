@@ -21,7 +21,6 @@ struct Kernels {
   void (*scan_group)(const BlocksView& blocks, const GroupView& group, const SearchMemory& memory);
 
   // similarity.h
-  void (*pair_similarities)(const float* X, const float* Y, std::size_t d, std::span<float> result);
   double (*norm)(std::span<const float> x);
   void (*row_scores)(Metric metric, Matrix<const float> X, Matrix<const float> Y, std::span<const std::int64_t> first,
                      std::span<const std::int64_t> second, std::span<float> result);
@@ -37,7 +36,7 @@ struct Kernels {
   StepOfNode (*step_of_node)(std::size_t d);
 
   // nearest_centroid.h
-  void (*nearest_centroids)(const float* X, const CentroidBlocks& centroids, std::span<float> similarities,
+  void (*nearest_centroids)(const float* X, const CentroidBlocks& centroids, std::span<float> scores,
                             std::span<std::int32_t> nearest);
   void (*add_weighted)(const float* X, const WeightedLists& of, std::size_t first, std::size_t last,
                        const Matrix<float>& sums, std::span<float> weights);

@@ -26,16 +26,17 @@ float screening_error(std::size_t d) { return static_cast<float>(d + 16) * 0x1p-
 // Centroids, and the same in blocks.
 class Blocks {
  public:
-  Blocks(const Matrix<const float>& centroids, bool extended) {
+  Blocks(const Matrix<const float>& centroids, Metric metric) {
     const std::size_t number = (centroids.rows + kLanes - 1) / kLanes, d = centroids.columns;
     blocks_.resize(number * d * kLanes, 0.0f);
     start_.resize(number * kLanes, -std::numeric_limits<float>::infinity());
     for (std::size_t c = 0; c < centroids.rows; ++c) {
-      start_[c] = 0;
+      const double norm = kernels().norm(centroids[c]);
+      start_[c] = metric == Metric::kL2 ? static_cast<float>(-norm * norm / 2) : 0;
       float* column = blocks_.data() + c / kLanes * d * kLanes + c % kLanes;
       for (std::size_t i = 0; i < d; ++i) column[i * kLanes] = centroids.data[c * d + i];
     }
-    view_ = {d, centroids.rows, {centroids.data, centroids.size()}, blocks_, start_, screening_error(d), extended};
+    view_ = {d, centroids.rows, {centroids.data, centroids.size()}, blocks_, start_, screening_error(d), metric};
   }
   const CentroidBlocks& view() const { return view_; }
 
@@ -56,19 +57,9 @@ float norm_of_mean(std::span<const float> x) {
   return std::sqrt((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
-// Makes an extended centroid of a sum of extended vectors.
-void extend(std::span<float> sum, float weight) {
-  float square = 0;
-  for (std::size_t i = 0; i + 1 < sum.size(); ++i) {
-    sum[i] /= weight > 0 ? weight : 1.0f;
-    square += sum[i] * sum[i];
-  }
-  sum.back() = -square;
-}
-
-// The normalised weighted mean of each list; of an empty one, one near that of a heavy list.
+// The weighted mean of each list, normalised for kIp; of an empty one, one near that of a heavy list.
 void move(const Matrix<const float>& X, const WeightedLists& of, const Matrix<float>& centroids, int threads,
-          const Watch& watch, bool extended) {
+          const Watch& watch, Metric metric) {
   const std::size_t d = centroids.columns, lists = centroids.rows;
   std::vector<float> weights(lists);
   std::fill_n(centroids.data, centroids.size(), 0.0f);
@@ -88,68 +79,65 @@ void move(const Matrix<const float>& X, const WeightedLists& of, const Matrix<fl
       const float whole = centroids[heaviest][i], aside = i % 2 ? -kAside : kAside;
       centroids[empty][i] = whole * (1 + aside);
       centroids[heaviest][i] = whole * (1 - aside);
-      if (extended) centroids[empty][i] /= 2, centroids[heaviest][i] /= 2;
+      if (metric == Metric::kL2) centroids[empty][i] /= 2, centroids[heaviest][i] /= 2;
     }
   }
   for (std::size_t j = 0; j < lists; ++j)
-    if (extended)
-      extend(centroids[j], weights[j]);
-    else
-      divide_by_norm(centroids[j], norm_of_mean(centroids[j]));
+    divide_by_norm(centroids[j], metric == Metric::kL2 ? weights[j] : norm_of_mean(centroids[j]));
 }
 
-// The nearest centroid of a vector: products in float32 screen the centroids, similarities decide.
-void assign_one(std::span<const float> x, const Matrix<const float>& centroids, float& similarity,
-                std::int32_t& nearest) {
+// The nearest centroid of a vector. For kIp, products in float32 screen the centroids; scores decide.
+void assign_one(std::span<const float> x, const Matrix<const float>& centroids, float& score, std::int32_t& nearest,
+                Metric metric) {
   std::vector<std::int64_t> numbers(centroids.rows);
   std::iota(numbers.begin(), numbers.end(), std::int64_t{0});
-  std::vector<float> products(centroids.rows);
-  kernels().dot_rows(x.data(), centroids, numbers, products);
-  const float largest = *std::max_element(products.begin(), products.end());
-  const float bound = largest - 2 * screening_error(x.size());
-  similarity = -std::numeric_limits<float>::infinity();
-  nearest = 0;
-  for (std::size_t c = 0; c < centroids.rows; ++c) {
-    if (products[c] < bound) continue;
-    float own = 0;
-    kernels().pair_similarities(x.data(), centroids[c].data(), x.size(), {&own, 1});
-    if (own > similarity) similarity = own, nearest = static_cast<std::int32_t>(c);
+  if (metric == Metric::kIp) {
+    std::vector<float> products(centroids.rows);
+    kernels().dot_rows(x.data(), centroids, numbers, products);
+    const float bound = std::ranges::max(products) - 2 * screening_error(x.size());
+    std::erase_if(numbers, [&](std::int64_t c) { return products[static_cast<std::size_t>(c)] < bound; });
   }
+  std::vector<float> scores(numbers.size());
+  const std::vector<std::int64_t> first(numbers.size(), 0);
+  kernels().row_scores(metric, {x.data(), 1, x.size()}, centroids, first, numbers, scores);
+  const auto best = std::ranges::max_element(scores);
+  score = *best;
+  nearest = static_cast<std::int32_t>(numbers[best - scores.begin()]);
 }
 
 }  // namespace
 
-void assign(const Matrix<const float>& X, const Matrix<const float>& centroids, std::span<float> similarities,
-            std::span<std::int32_t> nearest, int threads, const Watch& watch, bool extended) {
+void assign(const Matrix<const float>& X, const Matrix<const float>& centroids, std::span<float> scores,
+            std::span<std::int32_t> nearest, int threads, const Watch& watch, Metric metric) {
   assert(X.columns == centroids.columns && centroids.rows > 0);
-  assert((similarities.empty() || similarities.size() == X.rows) && nearest.size() == X.rows);
+  assert((scores.empty() || scores.size() == X.rows) && nearest.size() == X.rows);
   if (X.rows <= kFewVectors) {
-    float similarity = 0;
+    float score = 0;
     for (std::size_t r = 0; r < X.rows; ++r)
-      assign_one(X[r], centroids, similarities.empty() ? similarity : similarities[r], nearest[r]);
+      assign_one(X[r], centroids, scores.empty() ? score : scores[r], nearest[r], metric);
     return;
   }
-  const Blocks blocks(centroids, extended);
+  const Blocks blocks(centroids, metric);
   const int useful = worth(static_cast<double>(X.size()) * static_cast<double>(centroids.rows), threads);
   const auto assign_some = [&](std::size_t first, std::size_t stop) {
-    const auto own = similarities.empty() ? similarities : similarities.subspan(first, stop - first);
+    const auto own = scores.empty() ? scores : scores.subspan(first, stop - first);
     kernels().nearest_centroids(X[first].data(), blocks.view(), own, nearest.subspan(first, stop - first));
   };
   parallel_runs(X.rows, kVectorsOfTask, useful, assign_some, watch);
 }
 
 double lloyd(const Matrix<const float>& X, std::span<const float> weights, const Matrix<float>& centroids,
-             std::size_t iterations, bool total_wanted, int threads, const Watch& watch, bool extended) {
+             std::size_t iterations, bool total_wanted, int threads, const Watch& watch, Metric metric) {
   assert(weights.size() == X.rows);
-  std::vector<float> similarities(total_wanted ? X.rows : 0);
+  std::vector<float> scores(total_wanted ? X.rows : 0);
   std::vector<std::int32_t> nearest(X.rows), before;
   double total = 0;
   for (std::size_t iteration = 0; iteration < iterations; ++iteration) {
-    assign(X, centroids, similarities, nearest, threads, watch, extended);
-    total = std::accumulate(similarities.begin(), similarities.end(), 0.0);
+    assign(X, centroids, scores, nearest, threads, watch, metric);
+    total = std::accumulate(scores.begin(), scores.end(), 0.0);
     if (iteration > 0 && nearest == before) break;
     before = nearest;
-    move(X, {nearest, weights}, centroids, threads, watch, extended);
+    move(X, {nearest, weights}, centroids, threads, watch, metric);
   }
   return total;
 }

@@ -34,7 +34,6 @@ const Kernels& CFE_TABLE(CFE_LEVEL)() {
       .has_bytes = CFE_LEVEL::kHasBytes,
       .pack_list = CFE_LEVEL::block::pack_list,
       .scan_group = CFE_LEVEL::block::scan_group,
-      .pair_similarities = CFE_LEVEL::pair_similarities,
       .norm = CFE_LEVEL::norm,
       .row_scores = CFE_LEVEL::row_scores,
       .first_not_finite = CFE_LEVEL::first_not_finite,

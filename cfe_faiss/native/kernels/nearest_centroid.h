@@ -1,5 +1,5 @@
 // The nearest centroid, exactly: products in any order screen the centroids, 16 at a time. If several come near the
-// largest product, similarities decide.
+// largest product, scores decide.
 #pragma once
 
 #include "core/kmeans.h"
@@ -54,29 +54,29 @@ CFE_INLINE float largest_of(const F32x16& v) {
   return numbers[0];
 }
 
-// Takes the centroid if its similarity is larger than the best so far, or equal with a smaller number.
+// Takes the centroid if its score is larger than the best so far, or equal with a smaller number.
 CFE_INLINE void take_nearer(const float* x, const CentroidBlocks& centroids, std::size_t number, float& best,
                             std::int32_t& nearest) {
-  const float s = similarity(x, centroids.rows.data() + number * centroids.d, centroids.d);
+  const float s = score_of(centroids.metric, x, centroids.rows.data() + number * centroids.d, centroids.d);
   const auto own = static_cast<std::int32_t>(number);
   if (s > best || (s == best && own < nearest)) best = s, nearest = own;
 }
 
 // Bounds the errors of the products of a vector with the centroids that may be nearest, given the largest product.
 //
-// Products of extended vectors are x·c - |c|^2 / 2. With the margin e of unit vectors, their errors are at most
-// e (|x| |c| + |c|^2 / 2) and the rounding of the similarity: less than 13 e |x|^2 if |c| <= 4 |x|. A longer centroid
+// For kL2 these are x·c - |c|^2 / 2. With the margin e of unit vectors, their errors are at most
+// e (|x| |c| + |c|^2 / 2) and the rounding of half the score: less than 13 e |x|^2 if |c| <= 4 |x|. A longer centroid
 // has a product below -|c|^2 / 4.1, so its error is less than 4 e times that. It is nearest only if no product is
 // larger.
 CFE_INLINE float margin_of(const float* x, const CentroidBlocks& centroids, float largest) {
-  if (!centroids.extended) return centroids.margin;
+  if (centroids.metric == Metric::kIp) return centroids.margin;
   constexpr float kUnderflow = 0x1p-100f;  // exceeds what it takes from the sums
-  const auto square = static_cast<float>(sum_of_products(x, x, centroids.d - 1));
+  const auto square = static_cast<float>(sum_of_products(x, x, centroids.d));
   const float own = centroids.margin * (14 * square + 5 * std::abs(largest)) + kUnderflow;
   return own < centroids.margin ? own : centroids.margin;
 }
 
-// The number of the nearest centroid, and its similarity if `wanted`.
+// The number of the nearest centroid, and its score if `wanted`.
 CFE_INLINE std::int32_t choose(const float* x, const CentroidBlocks& centroids, const LaneMaxima& maxima, bool wanted,
                                float& best) {
   const float largest = largest_of(maxima.first);
@@ -98,13 +98,13 @@ CFE_INLINE std::int32_t choose(const float* x, const CentroidBlocks& centroids, 
   return nearest;
 }
 
-// Writes the centroid with the largest similarity with each vector, (n,) of length d; of equals the first. Also writes
-// that similarity, (n,), unless the span is empty.
-void nearest_centroids(const float* X, const CentroidBlocks& centroids, std::span<float> similarities,
+// Writes the centroid with the best score with each vector, (n,) of length d; of equals the first. Also writes that
+// score, (n,), unless the span is empty.
+void nearest_centroids(const float* X, const CentroidBlocks& centroids, std::span<float> scores,
                        std::span<std::int32_t> nearest) {
   LaneMaxima maxima[kVectorsOfTile];
   const std::size_t blocks = centroids.start.size() / kLanes;
-  const bool wanted = !similarities.empty();
+  const bool wanted = !scores.empty();
   for (std::size_t start = 0; start < nearest.size(); start += kVectorsOfTile) {
     const std::size_t rows = nearest.size() - start < kVectorsOfTile ? nearest.size() - start : kVectorsOfTile;
     const float* tile = X + start * centroids.d;
@@ -117,7 +117,7 @@ void nearest_centroids(const float* X, const CentroidBlocks& centroids, std::spa
     for (std::size_t r = 0; r < rows; ++r) {
       float best;
       nearest[start + r] = choose(tile + r * centroids.d, centroids, maxima[r], wanted, best);
-      if (wanted) similarities[start + r] = best;
+      if (wanted) scores[start + r] = best;
     }
   }
 }

@@ -128,11 +128,6 @@ CFE_INLINE float score_of(Metric metric, const Number* x, const float* y, std::s
 // The length of x, in float64.
 double norm(std::span<const float> x) { return std::sqrt(sum_of_products(x.data(), x.data(), x.size())); }
 
-// Writes the similarity of each row of X with the same row of Y.
-void pair_similarities(const float* X, const float* Y, std::size_t d, std::span<float> result) {
-  for (std::size_t r = 0; r < result.size(); ++r) result[r] = similarity(X + r * d, Y + r * d, d);
-}
-
 // Writes the score of each X[first[p]] with Y[second[p]].
 void row_scores(Metric metric, Matrix<const float> X, Matrix<const float> Y, std::span<const std::int64_t> first,
                 std::span<const std::int64_t> second, std::span<float> result) {

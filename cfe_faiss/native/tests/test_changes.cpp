@@ -484,11 +484,11 @@ TEST(lists_that_others_changed_are_noticed) {
   Index index({3, 0, 0});
   const NewSample fresh(index.shape, {{1, 0}, {2, 1}}, {0, 2});
   Change change = index.table.replacement({}, fresh.lists, fresh.labels, true);
-  CHECK(index.table.is_as_left(index.lists, change));
+  CHECK(index.table.is_as_left(index.lists, &change));
   index.commit(change, fresh.fresh());
-  CHECK(index.table.is_as_left(index.lists));
+  CHECK(index.table.is_as_left(index.lists, nullptr));
   index.lists.resize(2, 5);
-  CHECK(!index.table.is_as_left(index.lists));
+  CHECK(!index.table.is_as_left(index.lists, nullptr));
   CHECK_THROWS(std::domain_error, "not those of the table", index.table.places_in(index.lists));
 }
 
